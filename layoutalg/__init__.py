@@ -1,0 +1,40 @@
+"""Layouts of GPU tensor cores, written once as algebra.
+
+A layout maps a logical tile to machine coordinates on named axes, in the notation of Apache TVM's
+TIRx: ``S[(8, 4, 2) : (4 @ laneid, 1 @ laneid, 1)] + R[2 : 4 @ warpid] + 5 @ warpid``.
+"""
+
+from layoutalg.axis import (
+    Axis,
+    Bank,
+    F,
+    P,
+    TCol,
+    TLane,
+    bx,
+    by,
+    bz,
+    cbx,
+    cby,
+    cbz,
+    laneid,
+    m,
+    tid_in_wg,
+    tx,
+    warpid,
+    wgid,
+    wid_in_wg,
+)
+from layoutalg import fragments
+from layoutalg.errors import LayoutError, Undecided
+from layoutalg.inverse import Inverse
+from layoutalg.iters import Iter
+from layoutalg.layout import TileLayout, align
+from layoutalg.spec import R, S, parse
+from layoutalg.swizzle import ComposeLayout, SwizzleLayout
+
+__all__ = [
+    "Axis", "Bank", "ComposeLayout", "F", "Inverse", "Iter", "LayoutError", "P", "R", "S",
+    "SwizzleLayout", "TCol", "TLane", "TileLayout", "Undecided", "align", "bx", "by", "bz", "cbx", "cby",
+    "cbz", "fragments", "laneid", "m", "parse", "tid_in_wg", "tx", "warpid", "wgid", "wid_in_wg",
+]  # fmt: skip

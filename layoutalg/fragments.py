@@ -1,0 +1,285 @@
+"""Instruction fragments: which element of A, B, C and D each lane holds, in PTX operand order.
+
+A row is data: a layout over ``laneid`` and ``m`` (m is the slot: the element inside the lane, low
+element first, registers in operand order), and the formulas of the PTX ISA. Constructing a row
+proves it: the layout covers its tile exactly once and says what the formulas say, element by
+element. A wrong row cannot be imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg.axis import laneid
+from layoutalg.errors import LayoutError
+from layoutalg.layout import TileLayout
+from layoutalg.spec import S
+
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Formula:
+    """The PTX ISA's rule for one operand, as sums of digits.
+
+    ``g = lane // 4`` (groupID) and ``t = lane mod 4`` (threadID_in_group); the slot splits row-major
+    into ``digits``, the last fastest. ``row`` and ``col`` give the weight of each digit.
+
+    >>> D = Formula((("rM", 2), ("rN", 2)), {"g": 1, "rM": 8}, {"t": 2, "rN": 1})
+    >>> D.coords(WARP)[5].tolist()
+    [[1, 2], [1, 3], [9, 2], [9, 3]]
+    """
+
+    digits: tuple[tuple[str, int], ...]
+    row: Mapping[str, int]
+    col: Mapping[str, int]
+
+    @property
+    def slots(self) -> int:
+        """How many elements a lane holds."""
+        return int(np.prod([extent for _, extent in self.digits], dtype=int))
+
+    def coords(self, lanes: int) -> npt.NDArray[np.int64]:
+        """Return (row, col) of every lane and slot: an array (lanes, slots, 2)."""
+        lane, slot = np.indices((lanes, self.slots))
+        values: dict[str, Any] = {"g": lane // 4, "t": lane % 4}
+        for name, extent in reversed(self.digits):
+            values[name] = slot % extent
+            slot = slot // extent
+        sums = [sum(w * values[d] for d, w in side.items()) for side in (self.row, self.col)]
+        return np.stack(sums, axis=-1)
+
+    def __str__(self) -> str:
+        """Return the rule as the ISA would print it."""
+
+        def total(side: Mapping[str, int]) -> str:
+            return " + ".join(name if w == 1 else f"{w}*{name}" for name, w in side.items())
+
+        weights = {}
+        weight = 1
+        for name, extent in reversed(self.digits):
+            weights[name] = weight
+            weight *= extent
+        slot = total(dict(reversed(weights.items())))
+        return f"row = {total(self.row)}, col = {total(self.col)}, slot = {slot}"
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """One operand of one instruction, proved when it is constructed.
+
+    ``layout`` maps an element (row, col) of the operand's tile to the lane that holds it and to its
+    slot there; A is (M, K), B is (K, N), C and D are (M, N).
+
+    >>> get("mma.m16n8k16.f16", "A").registers
+    4
+    """
+
+    instruction: str
+    operand: str
+    dtype: str
+    bits: int
+    shape: tuple[int, int]
+    layout: TileLayout
+    formula: Formula
+    min_arch: str
+    source: str
+    lanes: int = WARP
+    register_bits: int = 32
+
+    def __post_init__(self) -> None:
+        """Prove the row.
+
+        Raises:
+            LayoutError: the layout is of another size, misses or repeats a place, or differs from
+                the formula; the first element that differs is named.
+        """
+        name = f"fragment {self.instruction} {self.operand}"
+        rows, cols = self.shape
+        if self.layout.size() != rows * cols or self.layout.replica:
+            raise LayoutError(
+                f"{name}: a layout of {rows * cols} elements without replicas is needed for "
+                f"{self.shape}; got {self.layout}"
+            )
+        if self.lanes * self.slots != rows * cols:
+            raise LayoutError(
+                f"{name}: {self.lanes} lanes of {self.slots} slots do not hold {rows * cols} elements"
+            )
+        if self.slots * self.bits % self.register_bits:
+            raise LayoutError(
+                f"{name}: {self.slots} slots of {self.bits} bits do not fill whole registers of "
+                f"{self.register_bits} bits"
+            )
+        table = self.layout.table(self.shape)
+        lane, slot = table["laneid"], table["m"]
+        places = lane * self.slots + slot
+        if (slot >= self.slots).any() or np.unique(places).size != places.size or places.min() < 0:
+            raise LayoutError(f"{name}: {self.layout} does not give each slot one element")
+        want = self.formula.coords(self.lanes)
+        have = np.empty_like(want)
+        have[lane, slot] = np.stack(np.indices(self.shape), axis=-1)
+        wrong = np.argwhere((want != have).any(axis=-1))
+        if wrong.size:
+            at = tuple(int(i) for i in wrong[0])
+            raise LayoutError(
+                f"{name}: lane {at[0]} slot {at[1]} holds {tuple(map(int, have[at]))} by the layout "
+                f"{self.layout}, {tuple(map(int, want[at]))} by the formula {self.formula} "
+                f"({self.source}); {len(wrong)} of {rows * cols} elements differ"
+            )
+
+    @property
+    def slots(self) -> int:
+        """How many elements a lane holds."""
+        return self.formula.slots
+
+    @property
+    def registers(self) -> int:
+        """How many registers a lane passes: computed from bits, never from prose."""
+        return self.slots * self.bits // self.register_bits
+
+    @property
+    def pack(self) -> int:
+        """How many elements share a register."""
+        return self.register_bits // self.bits
+
+    @property
+    def coords(self) -> npt.NDArray[np.int64]:
+        """The (row, col) of every lane and slot: an int array (lanes, slots, 2).
+
+        >>> get("mma.m16n8k8.f16", "B").coords[1].tolist()
+        [[2, 0], [3, 0]]
+        """
+        table = self.layout.table(self.shape)
+        coords = np.empty((self.lanes, self.slots, 2), dtype=np.int64)
+        coords[table["laneid"], table["m"]] = np.stack(np.indices(self.shape), axis=-1)
+        return coords
+
+    def tiled(self, rows: int, cols: int) -> TileLayout:
+        """Return the layout of a larger operand made of this tile, row-major in registers.
+
+        Raises:
+            LayoutError: the extents are no multiples of the tile's.
+
+        >>> print(get("mma.m16n8k16.f16", "D").tiled(32, 16))
+        S[(2,2,8,2,4,2):(8,2,4@laneid,4,1@laneid,1)]
+        """
+        return self.layout.tile_to((rows, cols), self.shape)
+
+
+def transposed(layout: TileLayout, shape: tuple[int, int]) -> TileLayout:
+    """Return the layout of the transposed tile: element (j, i) lies where (i, j) lay.
+
+    >>> print(transposed(B_K8, (8, 8)))
+    S[(8,4,2):(4@laneid,1@laneid,1)]
+    """
+    grouped, seps = layout.group(shape)
+    return grouped.permute_by_groups(seps, (1, 0))
+
+
+# The three layouts of m16n8k8 that are written down; everything else is derived.
+D_K8 = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
+A_K8 = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
+B_K8 = TileLayout(S[(4, 2, 8) : (1 @ laneid, 1, 4 @ laneid)])
+
+
+def _m16n8(k: int, dtype: str, min_arch: str, section: str) -> tuple[Fragment, ...]:
+    """Return A, B and C/D of ``m16n8k{k}`` with 16-bit inputs and f32 accumulators."""
+    instruction = f"mma.m16n8k{k}.{dtype}"
+    high: tuple[tuple[str, int], ...] = (("kHi", k // 8),) if k > 8 else ()
+    k_col = {"t": 2, "p": 1} | ({"kHi": 8} if high else {})
+    source = f"PTX ISA, Matrix Fragments for mma.{section}"
+    return (
+        Fragment(
+            instruction,
+            "A",
+            dtype,
+            16,
+            (16, k),
+            A_K8.tile_to((16, k), (16, 8)),
+            Formula((*high, ("rM", 2), ("p", 2)), {"g": 1, "rM": 8}, k_col),
+            min_arch,
+            source,
+        ),
+        Fragment(
+            instruction,
+            "B",
+            dtype,
+            16,
+            (k, 8),
+            B_K8.tile_to((k, 8), (8, 8)),
+            Formula((*high, ("p", 2)), k_col, {"g": 1}),
+            min_arch,
+            source,
+        ),
+        Fragment(
+            instruction,
+            "C/D.f32",
+            "f32",
+            32,
+            (16, 8),
+            D_K8,
+            Formula((("rM", 2), ("rN", 2)), {"g": 1, "rM": 8}, {"t": 2, "rN": 1}),
+            min_arch,
+            source,
+        ),
+    )
+
+
+FRAGMENTS: tuple[Fragment, ...] = (
+    *_m16n8(16, "f16", "sm_80", "m16n8k16 with floating point type"),
+    *_m16n8(16, "bf16", "sm_80", "m16n8k16 with floating point type"),
+    *_m16n8(8, "f16", "sm_75", "m16n8k8"),
+    *_m16n8(8, "bf16", "sm_80", "m16n8k8"),
+)
+
+
+def names() -> tuple[str, ...]:
+    """Return the instructions of the table.
+
+    >>> names()[0]
+    'mma.m16n8k16.f16'
+    """
+    return tuple(dict.fromkeys(row.instruction for row in FRAGMENTS))
+
+
+def operands(instruction: str) -> tuple[str, ...]:
+    """Return the operands of an instruction.
+
+    Raises:
+        LayoutError: no such instruction; the known ones are named.
+
+    >>> operands("mma.m16n8k8.f16")
+    ('A', 'B', 'C/D.f32')
+    """
+    found = tuple(row.operand for row in FRAGMENTS if row.instruction == instruction)
+    if not found:
+        raise LayoutError(
+            f"fragments: no instruction is named {instruction!r}; known are {', '.join(names())}"
+        )
+    return found
+
+
+def get(instruction: str, operand: str) -> Fragment:
+    """Return one row; "C", "D" and "C/D" name the accumulator where there is one only.
+
+    Raises:
+        LayoutError: no such instruction or operand.
+
+    >>> get("mma.m16n8k16.bf16", "D").operand
+    'C/D.f32'
+    """
+    known = operands(instruction)
+    wanted = [operand]
+    if operand in ("C", "D", "C/D"):
+        wanted += [name for name in known if name.startswith("C/D")]
+    rows = [r for r in FRAGMENTS if r.instruction == instruction and r.operand in wanted]
+    if len(rows) != 1:
+        raise LayoutError(
+            f"fragments: {instruction} has the operands {', '.join(known)}; got {operand!r}"
+        )
+    return rows[0]

@@ -1,0 +1,236 @@
+"""Physical to logical: which element a lane's register holds, as digits and as expressions.
+
+An axis coordinate splits into the digits of the iters on that axis when the strides are
+super-increasing: each larger than all that the smaller ones reach together. Then division from the
+largest stride down gives the digits back, and each logical coordinate is a weighted sum of digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from layoutalg import iters as algebra
+from layoutalg.axis import Axis
+from layoutalg.errors import LayoutError
+from layoutalg.parts import HasParts
+from layoutalg.size import Size, decide, floordiv, is_int, less, mod, tidy
+
+
+@dataclass(frozen=True)
+class Place:
+    """One digit of an axis coordinate, worth ``weight`` in logical dimension ``dim``.
+
+    ``dim`` is None for a replica digit: it repeats the element and moves nothing.
+    """
+
+    axis: Axis
+    extent: Size
+    stride: Size
+    dim: int | None
+    weight: Size
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """The map from machine coordinates to the logical element that sits there.
+
+    ``coordinate[d] = base[d] + sum of weight * digit`` over the places of dimension d; the digits
+    of an axis come from its coordinate less ``offset``, largest stride first.
+
+    >>> from layoutalg import TileLayout, S, laneid
+    >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])
+    >>> D.inverse((16, 8)).at(laneid=5, m=3)
+    (9, 3)
+    >>> print(D.inverse((16, 8)))
+    row = g + 8*rM, col = rN + 2*t where g = laneid//4, t = laneid mod 4, rM = m//2, rN = m mod 2
+    """
+
+    shape: tuple[Size, ...]
+    places: tuple[Place, ...]
+    offset: Mapping[Axis, Size]
+    base: tuple[Size, ...]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes whose coordinate matters."""
+        return tuple(dict.fromkeys(place.axis for place in self.places))
+
+    def digits(self, axis: Axis, value: Any) -> Iterator[tuple[Place | None, Any]]:
+        """Yield each place of an axis with its digit, and last ``(None, what is left over)``.
+
+        ``value`` may be an int, an array, an expression, or anything that divides with ``//``
+        and ``%`` (index text in a code generator, for instance).
+        """
+        start = self.offset.get(axis, 0)
+        rest = value if type(start) is int and start == 0 else value - start
+        for place in self.places:
+            if place.axis is axis:
+                unit = place.stride
+                yield place, rest if type(unit) is int and unit == 1 else floordiv(rest, unit)
+                rest = mod(rest, unit)
+        yield None, rest
+
+    def at(self, **coordinate: Any) -> tuple[Any, ...] | None:
+        """Return the logical coordinate that sits at a machine coordinate; None: nothing does.
+
+        Args:
+            coordinate: a value for every axis of the layout: an int, an integer array or an
+                expression. Only ints are checked against the layout's range.
+
+        Raises:
+            LayoutError: an axis is missing, or is not one of the layout's.
+        """
+        known = {axis.name: axis for axis in (*self.axes, *self.offset)}
+        if not {axis.name for axis in self.axes} <= set(coordinate) <= set(known):
+            raise LayoutError(
+                f"inverse: a value for each of the axes {', '.join(known)} is needed; "
+                f"got {', '.join(coordinate) or 'none'}"
+            )
+        result: list[Any] = list(self.base)
+        for name, value in coordinate.items():
+            for place, digit in self.digits(known[name], value):
+                limit = 1 if place is None else place.extent
+                if is_int(digit, limit) and not 0 <= digit < limit:
+                    return None
+                if place is not None and place.dim is not None:
+                    result[place.dim] = result[place.dim] + digit * place.weight
+        return tuple(tidy(value) for value in result)
+
+    def expressions(self) -> tuple[Any, ...]:
+        """Return each logical coordinate as an expression in symbols named like the axes.
+
+        >>> from layoutalg import TileLayout, S, laneid
+        >>> TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]).inverse((8, 4)).expressions()
+        (laneid//4, laneid mod 4)
+        """
+        from layoutalg.symbolic import nonnegative
+
+        values = self.at(**{axis.name: nonnegative(axis.name) for axis in self.axes})
+        assert values is not None
+        return values
+
+    def digit_expressions(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return each logical coordinate as a sum of named digits, and what each name means.
+
+        The digits of ``laneid`` bear the PTX names g = laneid//4 and t = laneid mod 4 where those
+        are its digits; a register digit is named by the dimension that it moves: rM, rN.
+        """
+        from layoutalg.symbolic import Digit, nonnegative
+
+        names = self._names()
+        sums: list[Any] = list(self.base)
+        meaning: dict[str, Any] = {}
+        for axis in self.axes:
+            for place, digit in self.digits(axis, nonnegative(axis.name)):
+                if place is None:
+                    continue
+                meaning[names[place]] = digit
+                if place.dim is not None:
+                    sums[place.dim] += place.weight * Digit(names[place], place.extent)
+        return tuple(tidy(value) for value in sums), meaning
+
+    def _names(self) -> dict[Place, str]:
+        lane = [(p.extent, p.stride) for p in self.places if p.axis.name == "laneid"]
+        letters = "MN" if len(self.shape) == 2 else "0123456789"
+        stems: dict[Place, str] = {}
+        for place in self.places:
+            if place.axis.name == "laneid" and lane == [(8, 4), (4, 1)]:
+                stems[place] = "g" if place.stride == 4 else "t"
+            elif place.dim is None:
+                stems[place] = f"{place.axis}_copy"
+            else:
+                stem = "r" if place.axis.name == "m" else f"{place.axis}_"
+                stems[place] = stem + letters[place.dim % len(letters)]
+        result = {}
+        for place, stem in stems.items():
+            same = [p for p in self.places if stems[p] == stem]
+            result[place] = stem if len(same) == 1 else f"{stem}{same.index(place)}"
+        return result
+
+    def __str__(self) -> str:
+        """Return the formulas, one per dimension, and the meaning of their digits."""
+        sums, meaning = self.digit_expressions()
+        left = ("row", "col") if len(sums) == 2 else tuple(f"i{d}" for d in range(len(sums)))
+        formulas = ", ".join(f"{name} = {value}" for name, value in zip(left, sums, strict=True))
+        where = ", ".join(f"{name} = {value}" for name, value in meaning.items())
+        return f"{formulas} where {where}" if where else formulas
+
+
+def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
+    """Return the inverse of a layout over a shape: see ``TileLayout.inverse``.
+
+    Raises:
+        LayoutError: the layout puts two elements in one place, or its strides interleave so that
+            division does not give the digits back.
+    """
+    pieces, seps = algebra.group(parts.shard, shape, parts)
+    base: list[Any] = [0] * len(shape)
+    offset: dict[Axis, Any] = dict(parts.offset)
+    places: list[Place] = []
+
+    def add(extent: Size, stride: Any, axis: Axis, dim: int | None, weight: Any) -> None:
+        if extent == 1:
+            return
+        if less(stride, 0):
+            offset[axis] = offset.get(axis, 0) + (extent - 1) * stride
+            if dim is not None:
+                base[dim] = base[dim] + (extent - 1) * weight
+            stride, weight = -stride, -weight
+        places.append(Place(axis, extent, stride, dim, weight))
+
+    for dim in range(len(shape)):
+        weight: Any = 1
+        for it in reversed(pieces[seps[dim] : seps[dim + 1]]):
+            add(it.extent, it.stride, it.axis, dim, weight)
+            weight = weight * it.extent
+    for it in parts.replica:
+        if it.stride != 0:
+            add(it.extent, it.stride, it.axis, None, 0)
+    ordered: list[Place] = []
+    for axis in dict.fromkeys(place.axis for place in places):
+        ordered.extend(_super_increasing([p for p in places if p.axis is axis], parts))
+    lane_first = sorted(ordered, key=lambda place: place.axis.memory)
+    return Inverse(tuple(shape), tuple(lane_first), offset, tuple(base))
+
+
+def _super_increasing(places: list[Place], parts: HasParts) -> list[Place]:
+    """Order places by descending stride and check that each stride clears the smaller ones."""
+    ordered: list[Place] = []
+    for place in places:
+        at = 0
+        while at < len(ordered) and decide(
+            less(place.stride, ordered[at].stride),
+            f"inverse: is stride {place.stride} below {ordered[at].stride}",
+            "substitute the symbols",
+        ):
+            at += 1
+        ordered.insert(at, place)
+    below: Any = 0
+    for place in reversed(ordered):
+        clears = decide(
+            less(below, place.stride),
+            f"inverse: does stride {place.stride} clear {below}, the reach of the smaller strides",
+            "substitute the symbols",
+        )
+        if not clears:
+            raise LayoutError(
+                f"inverse: on axis {place.axis} stride {place.stride} must exceed {below}, what "
+                f"the smaller strides reach together, or places are shared; got {parts}"
+            )
+        below = below + (place.extent - 1) * place.stride
+    return ordered
+
+
+def owners(parts: HasParts, base: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return every machine coordinate of an element, given its base coordinate; base first."""
+    found = [dict(base)]
+    for it in parts.replica:
+        found = [
+            {**place, it.axis.name: place.get(it.axis.name, 0) + step * it.stride}
+            for place in found
+            for step in range(int(it.extent))
+        ]
+    unique = {tuple(sorted(place.items())): place for place in found}
+    return tuple(unique.values())

@@ -1,0 +1,306 @@
+"""Iters and the algebra on tuples of iters; :class:`layoutalg.TileLayout` is the face over it.
+
+A tuple of iters maps a flat index ``x``: split ``x`` row-major over the extents (last iter fastest)
+and send each digit, times its stride, to its axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from layoutalg.axis import Axis, m
+from layoutalg.errors import LayoutError
+from layoutalg.size import (
+    Size,
+    as_extent,
+    as_size,
+    decide,
+    divides,
+    equal,
+    floordiv,
+    less,
+    mod,
+    product,
+    quotient,
+)
+
+Iters = tuple["Iter", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Iter:
+    """One digit of a layout: ``extent`` steps of ``stride`` along ``axis``.
+
+    ``digit d`` contributes ``d * stride`` to the axis, ``0 <= d < extent``. The stride may be zero
+    (broadcast) or negative.
+
+    >>> Iter(8, 4, "laneid")
+    Iter(8, 4, 'laneid')
+    """
+
+    extent: Size
+    stride: Size
+    axis: Axis
+
+    def __init__(self, extent: object, stride: object = 1, axis: Axis | str = m) -> None:
+        """Convert, then check: an Iter in hand is valid.
+
+        Raises:
+            LayoutError: the extent is below 1, a value is no integer, or no such axis exists.
+        """
+        if type(extent) is not int or extent < 1:
+            extent = as_extent(extent)
+        if type(stride) is not int:
+            stride = as_size(stride, "stride")
+        if type(axis) is not Axis:
+            axis = Axis.get(axis)
+        _set(self, "extent", extent)
+        _set(self, "stride", stride)
+        _set(self, "axis", axis)
+
+    def __repr__(self) -> str:
+        """Return the constructor call."""
+        return f"Iter({self.extent}, {self.stride}, {self.axis.name!r})"
+
+
+_set = object.__setattr__
+
+
+def row_major(shape: Sequence[Size], axis: Axis = m) -> Iters:
+    """Return the iters of a dense row-major tile: strides are the products of later extents.
+
+    >>> row_major((3, 5))
+    (Iter(3, 5, 'm'), Iter(5, 1, 'm'))
+    """
+    iters: list[Iter] = []
+    stride: Any = 1
+    for extent in reversed(shape):
+        iters.append(Iter(extent, stride, axis))
+        stride = stride * extent
+    return tuple(reversed(iters))
+
+
+def extents(iters: Iters) -> tuple[Size, ...]:
+    """Return the extents, outermost first."""
+    return tuple(it.extent for it in iters)
+
+
+def split(index: Any, radix: Sequence[Size]) -> list[Any]:
+    """Split a flat index row-major over the radix; the first digit keeps the whole quotient.
+
+    >>> split(13, (2, 8))
+    [1, 5]
+    """
+    if not radix:
+        return []
+    digits: list[Any] = []
+    if type(index) is int:
+        for extent in reversed(radix[1:]):
+            digits.append(mod(index, extent))
+            index = floordiv(index, extent)
+        digits.append(index)
+    else:
+        weight: Any = 1
+        for extent in reversed(radix[1:]):
+            digits.append(mod(floordiv(index, weight) if weight != 1 else index, extent))
+            weight = weight * extent
+        digits.append(floordiv(index, weight) if weight != 1 else index)
+    digits.reverse()
+    return digits
+
+
+def flatten(coord: Sequence[Any], shape: Sequence[Size]) -> Any:
+    """Return the row-major flat index of a coordinate: the inverse of :func:`split`.
+
+    >>> flatten((1, 5), (2, 8))
+    13
+    """
+    index: Any = 0
+    for digit, extent in zip(coord, shape, strict=True):
+        index = index * extent + digit
+    return index
+
+
+def fuse(iters: Iters) -> Iters:
+    """Fuse neighbours on one axis while ``next.extent * next.stride == current.stride``.
+
+    >>> fuse((Iter(8, 8), Iter(4, 2), Iter(2, 1)))
+    (Iter(64, 1, 'm'),)
+    """
+    fused: list[Iter] = []
+    for it in iters:
+        if fused and fused[-1].axis is it.axis and equal(it.extent * it.stride, fused[-1].stride):
+            it = Iter(fused.pop().extent * it.extent, it.stride, it.axis)
+        fused.append(it)
+    return tuple(fused)
+
+
+def canonical(iters: Iters) -> Iters:
+    """Drop unit iters (one stays if there is no other) and fuse neighbours; the map stays.
+
+    >>> canonical((Iter(8, 8), Iter(1, 7), Iter(4, 2), Iter(2, 1)))
+    (Iter(64, 1, 'm'),)
+    """
+    if not iters:
+        return iters
+    kept = tuple(it for it in iters if it.extent != 1)
+    return fuse(kept) if kept else (Iter(1, 1, iters[0].axis),)
+
+
+def group(iters: Iters, shape: Sequence[Size], text: object) -> tuple[Iters, tuple[int, ...]]:
+    """Refine the iters so that consecutive ones multiply to each extent of ``shape``.
+
+    Args:
+        iters: the shard of a layout.
+        shape: extents, outermost first.
+        text: the layout as the caller wrote it, for messages.
+
+    Returns:
+        The refined iters and the separators: iters ``seps[d] .. seps[d+1]`` form group d.
+
+    Raises:
+        LayoutError: an extent cuts an iter unevenly, or the products differ.
+        Undecided: divisibility depends on a symbol.
+
+    >>> group((Iter(4, 6), Iter(6, 1)), (8, 3), "S[(4,6):(6,1)]")
+    ((Iter(4, 6, 'm'), Iter(2, 3, 'm'), Iter(3, 1, 'm')), (0, 2, 3))
+    """
+    out: list[Iter] = []
+    seps = [0]
+    p: Any = 1
+    done, entries = 0, len(shape)
+    open_question = False
+    for it in iters:
+        left: Any = it.extent
+        p = p * left
+        while done < entries:
+            fits = divides(shape[done], p)
+            if not fits:
+                open_question |= fits is None
+                break
+            rest = quotient(p, shape[done])
+            cut = divides(rest, left)
+            if not cut:
+                if cut is None:
+                    decide(
+                        None,
+                        f"group: does {rest} divide {left} (the rest of {it.extent} in {text})",
+                        "write the extents as products, such as n = 8*k",
+                    )
+                raise LayoutError(_cut_message(iters, shape, done, it, text))
+            out.append(Iter(quotient(left, rest), it.stride * rest, it.axis))
+            seps.append(len(out))
+            done += 1
+            left = p = rest
+        if left != 1:
+            if done == entries:
+                _refuse_sizes(iters, shape, text)
+            out.append(Iter(left, it.stride, it.axis))
+    if done < entries or p != 1:
+        if open_question:
+            decide(
+                None,
+                f"group: does the shape ({_commas(shape)}) cut {text}",
+                "write the extents as products, such as n = 8*k",
+            )
+        if product(shape) == product(extents(iters)):
+            raise LayoutError(
+                f"group: extent {shape[done] if done < entries else shape[-1]} of shape "
+                f"({_commas(shape)}) cuts {text} inside an iter; {_fitting(iters)}"
+            )
+        _refuse_sizes(iters, shape, text)
+    return tuple(out), tuple(seps)
+
+
+def _refuse_sizes(iters: Iters, shape: Sequence[Size], text: object) -> None:
+    raise LayoutError(
+        f"group: the shape must hold as many elements as the layout; shape ({_commas(shape)}) "
+        f"holds {product(shape)}, {text} holds {product(extents(iters))}"
+    )
+
+
+def _cut_message(iters: Iters, shape: Sequence[Size], dim: int, it: Iter, text: object) -> str:
+    if equal(product(shape), product(extents(iters))) is False:
+        return (
+            f"group: the shape must hold as many elements as the layout; shape "
+            f"({_commas(shape)}) holds {product(shape)}, {text} holds {product(extents(iters))}"
+        )
+    return (
+        f"group: extent {shape[dim]} must cut the iter {it.extent}:{it.stride}@{it.axis} evenly; "
+        f"got shape ({_commas(shape)}) for {text}; {_fitting(iters)}"
+    )
+
+
+def _fitting(iters: Iters) -> str:
+    """Name the inner sizes at which the layout can be cut without splitting an iter."""
+    sizes = [product(extents(iters[index:])) for index in range(1, len(iters))]
+    return f"whole iters end at inner sizes {_commas(sizes)}" if sizes else "there is one iter"
+
+
+def _commas(sizes: Sequence[object]) -> str:
+    return ", ".join(map(str, sizes))
+
+
+def align(anchor: Iters, follower: Iters, text: object) -> Iters:
+    """Cut the follower like the anchor and list its pieces in the anchor's canonical order.
+
+    The anchor's canonical order is: thread iters first, then memory iters, each by descending
+    stride (ties keep their order). The follower keeps its own strides, so both list the same
+    digits of the shared dimension in the same order.
+
+    >>> align((Iter(2, 2), Iter(8, 4, "laneid")), (Iter(16, 1),), "S[16:1]")
+    (Iter(8, 1, 'm'), Iter(2, 8, 'm'))
+    """
+    pieces, seps = group(follower, extents(anchor), text)
+    return tuple(
+        it for index in canonical_order(anchor) for it in pieces[seps[index] : seps[index + 1]]
+    )
+
+
+def canonical_order(iters: Iters) -> tuple[int, ...]:
+    """Return the positions of the iters: thread first, then memory, each by descending stride.
+
+    Raises:
+        Undecided: two strides of one kind cannot be ordered.
+
+    >>> canonical_order((Iter(2, 2), Iter(8, 4, "laneid"), Iter(2, 8)))
+    (1, 2, 0)
+    """
+    ordered: list[int] = []
+    for index, it in enumerate(iters):
+        place = len(ordered)
+        while place:
+            other = iters[ordered[place - 1]]
+            if other.axis.thread != it.axis.thread:
+                before = it.axis.thread
+            else:
+                before = decide(
+                    less(other.stride, it.stride),
+                    f"align: is stride {other.stride} below {it.stride}",
+                    "substitute the symbols",
+                )
+            if not before:
+                break
+            place -= 1
+        ordered.insert(place, index)
+    return tuple(ordered)
+
+
+def reach(iters: Iters) -> dict[Axis, tuple[Size, Size]]:
+    """Return per axis the lowest and the highest coordinate that the iters produce.
+
+    >>> reach((Iter(8, 4), Iter(4, -1)))
+    {m: (-3, 28)}
+    """
+    result: dict[Axis, tuple[Size, Size]] = {}
+    for it in iters:
+        low, high = result.get(it.axis, (0, 0))
+        step = (it.extent - 1) * it.stride
+        if less(step, 0):
+            low = low + step
+        else:
+            high = high + step
+        result[it.axis] = (low, high)
+    return result

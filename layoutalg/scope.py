@@ -1,0 +1,94 @@
+"""Scopes: what the thread axes of a layout count, and which axes are one axis in CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from layoutalg.axis import SCOPES, Axis, laneid, tid_in_wg, tx, warpid, wgid, wid_in_wg
+from layoutalg.errors import LayoutError
+
+Target = Literal["cuda"] | None
+
+# axis, (subscope, scope) of the layout -> the axis that it is part of, and its unit there
+_FUSED: dict[tuple[Axis, tuple[str, str]], tuple[Axis, int]] = {
+    (laneid, ("thread", "warpgroup")): (tid_in_wg, 1),
+    (laneid, ("thread", "cta")): (tx, 1),
+    (wid_in_wg, ("thread", "warpgroup")): (tid_in_wg, 32),
+    (wid_in_wg, ("thread", "cta")): (tx, 32),
+    (wid_in_wg, ("warp", "cta")): (warpid, 1),
+    (warpid, ("thread", "cta")): (tx, 32),
+    (tid_in_wg, ("thread", "cta")): (tx, 1),
+    (wgid, ("thread", "cta")): (tx, 128),
+    (wgid, ("warp", "cta")): (warpid, 4),
+}
+
+# axis, scope at which it is cut -> outer axis, inner axis, units of the inner axis
+_SPLIT: dict[tuple[Axis, str], tuple[Axis, Axis, int]] = {
+    (tx, "warp"): (warpid, laneid, 32),
+    (tx, "warpgroup"): (wgid, tid_in_wg, 128),
+    (tid_in_wg, "warp"): (wid_in_wg, laneid, 32),
+    (warpid, "warpgroup"): (wgid, wid_in_wg, 4),
+}
+
+
+def as_target(target: str | None) -> Target:
+    """Return the target that axis fusions and splits follow.
+
+    Raises:
+        LayoutError: neither None nor "cuda".
+
+    >>> as_target("cuda")
+    'cuda'
+    """
+    if target is None or target == "cuda":
+        return target  # type: ignore[return-value]
+    raise LayoutError(f"target: must be None or 'cuda'; got {target!r}")
+
+
+def fused(axis: Axis, pair: tuple[str, str]) -> tuple[Axis, int]:
+    """Return the axis that ``axis`` is part of in a layout of this scope pair, and its unit there.
+
+    >>> fused(warpid, ("thread", "cta"))
+    (tx, 32)
+    """
+    return _FUSED.get((axis, pair), (axis, 1))
+
+
+def split_axis(axis: Axis, scope: str) -> tuple[Axis, Axis, int] | None:
+    """Return (outer axis, inner axis, inner units) of an axis cut at a scope; None: it stays whole.
+
+    >>> split_axis(tx, "warp")
+    (warpid, laneid, 32)
+    """
+    return _SPLIT.get((axis, scope))
+
+
+def scope_of(axes: Iterable[Axis], owner: object) -> tuple[str, str]:
+    """Follow subscope -> scope over the thread axes; return the narrowest and the widest.
+
+    Raises:
+        LayoutError: two axes count one unit in different scopes, or the chain has a gap.
+
+    >>> scope_of([laneid, warpid], "S[...]")
+    ('thread', 'cta')
+    """
+    links: dict[str, Axis] = {}
+    for axis in axes:
+        known = links.setdefault(str(axis.subscope), axis)
+        if known.scope != axis.scope:
+            raise LayoutError(
+                f"scope: {known.name} and {axis.name} conflict in {owner}: both count each "
+                f"{axis.subscope}, one in the {known.scope}, one in the {axis.scope}"
+            )
+    narrow = min(links, key=SCOPES.index)
+    wide, used = narrow, 0
+    while wide in links and used < len(links):
+        wide = str(links[wide].scope)
+        used += 1
+    if used < len(links):
+        names = ", ".join(axis.name for axis in links.values())
+        raise LayoutError(
+            f"scope: the axes {names} of {owner} are disconnected: no axis counts each {wide}"
+        )
+    return narrow, wide

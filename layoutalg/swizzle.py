@@ -1,0 +1,352 @@
+"""Swizzles: an XOR on addresses, alone (``SwizzleLayout``) and after a tile (``ComposeLayout``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from layoutalg.axis import Axis, m
+from layoutalg.errors import LayoutError
+from layoutalg.iters import Iter
+from layoutalg.layout import TileLayout
+from layoutalg.size import Size, as_shape, as_size, product
+
+
+@dataclass(frozen=True)
+class SwizzleLayout:
+    """A permutation of addresses, counted in elements.
+
+    With ``x = address >> per_element`` and ``mask = 2**swizzle_len - 1``:
+    ``y = x ^ ((x >> atom_len) & mask)`` (inner), or ``y = x ^ ((x & mask) << atom_len)`` (outer);
+    the result is ``(y << per_element) + address mod 2**per_element``. The shared-memory modes of
+    32, 64 and 128 bytes are swizzle_len 1, 2, 3 with atom_len 3 and 16-byte units.
+
+    >>> SwizzleLayout(3, 3, 3).apply(64)
+    72
+
+    Source: CuTe ``Swizzle<swizzle_len, per_element, atom_len>``.
+    """
+
+    per_element: int
+    swizzle_len: int
+    atom_len: int
+    swizzle_inner: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the three lengths.
+
+        Raises:
+            LayoutError: not ``per_element >= 0``, ``0 <= swizzle_len <= atom_len``.
+        """
+        for name in ("per_element", "swizzle_len", "atom_len"):
+            value = as_size(getattr(self, name), f"swizzle: {name}")
+            if type(value) is not int or value < 0:
+                raise LayoutError(f"swizzle: {name} must be a number from 0 on; got {value}")
+            object.__setattr__(self, name, value)
+        if self.atom_len < self.swizzle_len:
+            raise LayoutError(
+                f"swizzle: atom_len must be at least swizzle_len, or the XOR is not a permutation; "
+                f"got swizzle_len {self.swizzle_len}, atom_len {self.atom_len}"
+            )
+
+    @property
+    def size(self) -> int:
+        """The period: addresses per block that is permuted in itself.
+
+        >>> SwizzleLayout(3, 3, 3).size
+        512
+        """
+        return 1 << (self.per_element + self.swizzle_len + self.atom_len)
+
+    def apply(self, address: Any) -> Any:
+        """Return the swizzled address of ints and integer arrays; it is its own inverse.
+
+        Raises:
+            LayoutError: the address is symbolic: an XOR has no form in the algebra.
+        """
+        if hasattr(address, "free_symbols"):
+            raise LayoutError(
+                f"swizzle: the address must be a number or an array; {address} is symbolic, and an "
+                "XOR has no form in the algebra: substitute its symbols"
+            )
+        x = address >> self.per_element
+        mask = (1 << self.swizzle_len) - 1
+        if self.swizzle_inner:
+            y = x ^ ((x >> self.atom_len) & mask)
+        else:
+            y = x ^ ((x & mask) << self.atom_len)
+        return (y << self.per_element) + address % (1 << self.per_element)
+
+
+@dataclass(frozen=True)
+class ComposeLayout:
+    """A tile in memory whose addresses are then swizzled: ``L(x) = swizzle(tile(x))``.
+
+    >>> from layoutalg import S
+    >>> L = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
+    >>> [L.apply(x)["m"] for x in (0, 64, 128)]
+    [0, 72, 144]
+    """
+
+    per_element: int
+    swizzle_len: int
+    atom_len: int
+    tile_layout: TileLayout
+    swizzle_inner: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the parameters and that the tile is well-formed."""
+        swizzle = self.swizzle
+        for name in ("per_element", "swizzle_len", "atom_len"):
+            object.__setattr__(self, name, getattr(swizzle, name))
+        if not isinstance(self.tile_layout, TileLayout):
+            raise LayoutError(f"ComposeLayout: needs a TileLayout; got {self.tile_layout!r}")
+        self.tile_layout.verify_well_formed()
+
+    @property
+    def swizzle(self) -> SwizzleLayout:
+        """The permutation of addresses."""
+        return SwizzleLayout(self.per_element, self.swizzle_len, self.atom_len, self.swizzle_inner)
+
+    def over(self, tile_layout: TileLayout) -> ComposeLayout:
+        """Return the same swizzle over another tile."""
+        return ComposeLayout(
+            self.per_element, self.swizzle_len, self.atom_len, tile_layout, self.swizzle_inner
+        )
+
+    def __str__(self) -> str:
+        """Return the constructor call in the notation."""
+        inner = "" if self.swizzle_inner else ", swizzle_inner=False"
+        return (
+            f"ComposeLayout({self.per_element}, {self.swizzle_len}, {self.atom_len}, "
+            f"{self.tile_layout}{inner})"
+        )
+
+    @property
+    def bare(self) -> bool:
+        """Whether the tile says nothing: at most one dense iter in memory, from 0."""
+        tile = self.tile_layout
+        return (
+            len(tile.shard) <= 1
+            and not tile.replica
+            and not any(value != 0 for value in tile.offset.values())
+            and all(it.axis.memory and it.stride == 1 for it in tile.shard)
+        )
+
+    def tile_over(self, shape: Sequence[Any]) -> TileLayout:
+        """Return the tile; a bare swizzle permutes whatever dense tile it is asked about."""
+        extents = as_shape(shape, "ComposeLayout")
+        if not self.bare:
+            return self.tile_layout
+        axis = self.tile_layout.shard[0].axis if self.tile_layout.shard else m
+        return TileLayout.from_iters([Iter(product(extents), 1, axis)])
+
+    # -- the map ----------------------------------------------------------------------------
+
+    def apply(self, *coord: Any, shape: Sequence[Any] | None = None) -> dict[str, Any]:
+        """Return ``{"m": swizzled address}`` of an element; arguments as ``TileLayout.apply``.
+
+        A bare swizzle, being a map of addresses, takes any flat index from 0 on.
+
+        Raises:
+            LayoutError: the tile is not in memory axis m alone, or as ``TileLayout.apply``.
+        """
+        tile = self.tile_layout
+        axes = {it.axis for it in tile.shard} | set(tile.offset)
+        if axes != {m}:
+            names = ", ".join(sorted(axis.name for axis in axes)) or "none"
+            raise LayoutError(
+                f"ComposeLayout: a swizzle permutes addresses, so its tile must lie on axis m "
+                f"alone; {tile} has {names}"
+            )
+        if self.bare and shape is None and len(coord) == 1 and _from_zero(coord[0]):
+            return {"m": self.swizzle.apply(coord[0])}
+        return {"m": self.swizzle.apply(tile.apply(*coord, shape=shape)["m"])}
+
+    def table(self, shape: Sequence[Any], replicas: bool = False) -> dict[str, Any]:
+        """Return the swizzled address of every element, as ``TileLayout.table``."""
+        addresses = self.tile_layout.table(shape, replicas)
+        if set(addresses) != {"m"}:
+            self.apply(0)
+        return {"m": self.swizzle.apply(addresses["m"])}
+
+    def size(self, axis: Axis | str | None = None) -> Size:
+        """Return how many elements the tile holds.
+
+        Raises:
+            LayoutError: an axis is named: a swizzled layout has one axis, m.
+        """
+        self._refuse_axis("size", axis)
+        return self.tile_layout.size()
+
+    def span(self, axis: Axis | str | None = None) -> Size:
+        """Return the span of the tile.
+
+        Raises:
+            LayoutError: an axis is named.
+        """
+        self._refuse_axis("span", axis)
+        return self.tile_layout.span()
+
+    def _refuse_axis(self, what: str, axis: Axis | str | None) -> None:
+        if axis is not None:
+            raise LayoutError(f"{what}: a swizzled layout has no axis to choose; got {axis}")
+
+    def subs(self, values: Mapping[Any, Any]) -> ComposeLayout:
+        """Return the layout with symbols of the tile replaced."""
+        return self.over(self.tile_layout.subs(values))
+
+    def is_swizzle(self) -> bool:
+        """Say whether the tile is trivial."""
+        return self.tile_layout.is_trivial()
+
+    def get_scope(self) -> tuple[str, str] | None:
+        """Return the tile's scope."""
+        return self.tile_layout.get_scope()
+
+    def verify_well_formed(self) -> bool:
+        """Return True: the constructor has checked it."""
+        return self.tile_layout.verify_well_formed()
+
+    # -- the algebra: on the tile, wrapped again ----------------------------------------------
+
+    def canonicalize(self, target: str | None = None) -> ComposeLayout:
+        """Canonicalize the tile."""
+        return self.over(self.tile_layout.canonicalize(target))
+
+    def tile(
+        self,
+        outer: TileLayout,
+        outer_shape: Sequence[Any],
+        inner_shape: Sequence[Any],
+        target: str | None = None,
+    ) -> ComposeLayout:
+        """Arrange copies of the tile, swizzled as before."""
+        return self.over(self.tile_over(inner_shape).tile(outer, outer_shape, inner_shape, target))
+
+    def tile_to(
+        self, to_shape: Sequence[Any], current_shape: Sequence[Any], target: str | None = None
+    ) -> ComposeLayout:
+        """Repeat the tile row-major, swizzled as before."""
+        return self.over(self.tile_over(current_shape).tile_to(to_shape, current_shape, target))
+
+    def slice(
+        self, shape: Sequence[Any], region: Sequence[tuple[Any, Any]], target: str | None = None
+    ) -> ComposeLayout | None:
+        """Slice the tile; the swizzle still sees whole addresses."""
+        piece = self.tile_over(shape).slice(shape, region, target)
+        return None if piece is None else self.over(piece)
+
+    def direct_sum(
+        self,
+        left: TileLayout,
+        left_shape: Sequence[Any],
+        right_shape: Sequence[Any],
+        target: str | None = None,
+    ) -> ComposeLayout:
+        """Add a layout on the left of the tile, swizzled as before."""
+        return self.over(
+            self.tile_over(right_shape).direct_sum(left, left_shape, right_shape, target)
+        )
+
+    def _same_swizzle(self, other: Any) -> bool:
+        return isinstance(other, ComposeLayout) and other.swizzle == self.swizzle
+
+    def is_tile_inner(
+        self,
+        tiled: Any,
+        tiled_shape: Sequence[Any],
+        inner_shape: Sequence[Any],
+        target: str | None = None,
+    ) -> TileLayout | None:
+        """Return the plain outer layout of ``tiled``; None unless both swizzle alike."""
+        if not self._same_swizzle(tiled):
+            return None
+        return self.tile_over(inner_shape).is_tile_inner(
+            tiled.tile_over(tiled_shape), tiled_shape, inner_shape, target
+        )
+
+    def is_tile_outer(self, *_: Any, **__: Any) -> None:
+        """Return None: a swizzled layout arranges nothing."""
+
+    def is_direct_sum_right(
+        self,
+        total: Any,
+        interleaved_shape: Sequence[Any],
+        right_shape: Sequence[Any],
+        target: str | None = None,
+    ) -> TileLayout | None:
+        """Return the plain left summand; None unless both swizzle alike."""
+        if not self._same_swizzle(total):
+            return None
+        return self.tile_over(right_shape).is_direct_sum_right(
+            total.tile_over(interleaved_shape), interleaved_shape, right_shape, target
+        )
+
+    def is_direct_sum_left(
+        self,
+        total: Any,
+        interleaved_shape: Sequence[Any],
+        left_shape: Sequence[Any],
+        target: str | None = None,
+    ) -> TileLayout | None:
+        """Return the plain right summand; None unless both swizzle alike."""
+        if not self._same_swizzle(total):
+            return None
+        return self.tile_over(left_shape).is_direct_sum_left(
+            total.tile_over(interleaved_shape), interleaved_shape, left_shape, target
+        )
+
+    # -- storage ------------------------------------------------------------------------------
+
+    def storage(self) -> ComposeLayout:
+        """Remove thread iters from the tile."""
+        return self.over(self.tile_layout.storage())
+
+    def broadcast(self, num: int, position: int = -1, axis: Axis | str = m) -> ComposeLayout:
+        """Insert an iter of stride 0 into the tile."""
+        return self.over(self.tile_layout.broadcast(num, position, axis))
+
+    def pack(self, num: int) -> ComposeLayout:
+        """Join ``num`` neighbours: the tile packs, and the unit of the swizzle shrinks.
+
+        Raises:
+            LayoutError: num is no power of two, or larger than the swizzle's unit.
+        """
+        bits = _log2(num, "pack")
+        if bits > self.per_element:
+            raise LayoutError(
+                f"pack: the swizzle moves units of {1 << self.per_element} elements; {num} do not fit"
+            )
+        return self._repacked(-bits, self.tile_layout.pack(num))
+
+    def unpack(self, num: int) -> ComposeLayout:
+        """Split each element into ``num``: the tile unpacks, and the unit of the swizzle grows.
+
+        Raises:
+            LayoutError: num is no power of two.
+        """
+        return self._repacked(_log2(num, "unpack"), self.tile_layout.unpack(num))
+
+    def _repacked(self, bits: int, tile_layout: TileLayout) -> ComposeLayout:
+        return ComposeLayout(
+            self.per_element + bits,
+            self.swizzle_len,
+            self.atom_len,
+            tile_layout,
+            self.swizzle_inner,
+        )
+
+
+def _from_zero(value: Any) -> bool:
+    if getattr(value, "ndim", 0):
+        return value.dtype.kind in "iu" and (not value.size or int(value.min()) >= 0)
+    return type(value) is int and value >= 0
+
+
+def _log2(num: Any, what: str) -> int:
+    value = as_size(num, f"{what}: num")
+    if type(value) is not int or value < 1 or value & (value - 1):
+        raise LayoutError(f"{what}: a swizzled layout needs a power of two; got {num}")
+    return value.bit_length() - 1

@@ -1,0 +1,80 @@
+"""Whole-tile evaluation: every element of a layout at once, in NumPy, without sympy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import iters as algebra
+from layoutalg.axis import Axis
+from layoutalg.errors import LayoutError, Undecided
+from layoutalg.iters import Iters
+from layoutalg.parts import HasParts, total_size
+from layoutalg.size import Size, is_int, product
+
+IntArray = npt.NDArray[np.int64]
+_INT64 = 1 << 63
+
+
+def check_concrete(parts: HasParts, what: str) -> None:
+    """Refuse a layout with symbols.
+
+    Raises:
+        Undecided: a size is symbolic; the symbols are named.
+        LayoutError: a coordinate would not fit in 64 bits.
+    """
+    sizes: list[Size] = [s for it in parts.shard + parts.replica for s in (it.extent, it.stride)]
+    sizes.extend(parts.offset.values())
+    if not is_int(*sizes):
+        free = sorted({str(s) for size in sizes for s in getattr(size, "free_symbols", ())})
+        raise Undecided(
+            f"{what}: the sizes must be numbers; {parts} has the symbols {', '.join(free)}: "
+            f"substitute them with .subs({{'{free[0]}': …}})"
+        )
+    for low, high in algebra.reach(parts.shard + parts.replica).values():
+        if not -_INT64 <= low <= high < _INT64:  # type: ignore[operator]
+            raise LayoutError(f"{what}: the coordinates of {parts} do not fit in 64 bits")
+
+
+def steps(iters: Iters, axis: Axis, offset: int = 0) -> IntArray:
+    """Return what the iters add on one axis, for every flat index.
+
+    >>> from layoutalg.iters import Iter
+    >>> steps((Iter(2, 8), Iter(2, 1)), Axis.get("m"))
+    array([0, 1, 8, 9])
+    """
+    values: Any = np.full((), offset, dtype=np.int64)
+    for it in iters:
+        stride = it.stride if it.axis is axis else 0
+        values = values[..., None] + np.arange(it.extent, dtype=np.int64) * stride
+    return values.reshape(-1)  # type: ignore[no-any-return]
+
+
+def table(parts: HasParts, shape: Sequence[Size], replicas: bool = False) -> dict[str, IntArray]:
+    """Return per axis an array of ``shape`` with the coordinate of every element.
+
+    With ``replicas`` each array has one more dimension, last: one entry per replica, the first is
+    the base; its length is 1 where the layout has none.
+
+    Raises:
+        LayoutError: the shape holds another number of elements.
+        Undecided: a size is symbolic.
+    """
+    check_concrete(parts, "table")
+    if product(shape) != total_size(parts):
+        raise LayoutError(
+            f"table: the shape must hold as many elements as the layout; shape "
+            f"{tuple(shape)} holds {product(shape)}, {parts} holds {total_size(parts)}"
+        )
+    axes = dict.fromkeys(it.axis for it in parts.shard)
+    axes.update(dict.fromkeys(parts.offset))
+    if replicas:
+        axes.update(dict.fromkeys(it.axis for it in parts.replica))
+    result = {}
+    for axis in axes:
+        base = steps(parts.shard, axis, int(parts.offset.get(axis, 0))).reshape(tuple(shape))
+        result[axis.name] = base[..., None] + steps(parts.replica, axis) if replicas else base
+    return result

@@ -1,0 +1,69 @@
+"""PTX to machine code for any target, through nvJitLink: no GPU needed."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+TARGETS = (
+    "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103",
+    "sm_103a", "sm_120", "sm_120a",
+)  # fmt: skip
+
+
+class AssembleError(RuntimeError):
+    """The assembler refuses: the text is its own message."""
+
+
+@cache
+def _linker() -> Any:
+    """Return the nvJitLink bindings of the installed wheels.
+
+    Raises:
+        AssembleError: they are not installed.
+    """
+    try:
+        from cuda.bindings import nvjitlink
+    except ImportError as error:
+        raise AssembleError(
+            f"nvJitLink is not installed ({error}): install numba-cuda[cu13], on Linux or Windows"
+        ) from None
+    return nvjitlink
+
+
+def assemble(ptx: str, arch: str, name: str = "kernel") -> bytes:
+    """Return the machine code (a cubin) of a PTX text.
+
+    Args:
+        ptx: a PTX module.
+        arch: a target, such as ``sm_90`` or ``sm_90a``.
+        name: what messages call the input.
+
+    Raises:
+        AssembleError: the assembler refuses; its message is passed on.
+    """
+    link = _linker()
+    try:
+        handle = link.create(1, [f"-arch={arch}"])
+    except link.nvJitLinkError as error:
+        raise AssembleError(f"assemble: nvJitLink does not take the target {arch!r}: {error}") from None
+    try:
+        data = ptx.encode() + b"\0"
+        link.add_data(handle, link.InputType.PTX, data, len(data), name)
+        link.complete(handle)
+        cubin = bytearray(link.get_linked_cubin_size(handle))
+        link.get_linked_cubin(handle, cubin)
+        return bytes(cubin)
+    except link.nvJitLinkError as error:
+        raise AssembleError(f"assemble for {arch}: {_log(link, handle) or error}") from None
+    finally:
+        link.destroy(handle)
+
+
+def _log(link: Any, handle: Any) -> str:
+    size = link.get_error_log_size(handle)
+    if size <= 1:
+        return ""
+    log = bytearray(size)
+    link.get_error_log(handle, log)
+    return log.rstrip(b"\0").decode(errors="replace").strip()

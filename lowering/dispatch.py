@@ -1,0 +1,237 @@
+"""Dispatch: variants registered per primitive and target, predicates, and the report of reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from layoutalg import LayoutError
+from layoutalg.fragments import WARP
+from lowering.tile import TilePrimitiveCall
+
+TARGETS = ("cuda",)
+
+
+
+class DispatchFail(Exception):
+    """A variant declines: its text is the reason."""
+
+
+class DispatchError(RuntimeError):
+    """No variant fits a call: the text is a table, ``reasons`` its rows.
+
+    ``reasons`` is a tuple of (variant, predicate name or "lowering", reason).
+    """
+
+    def __init__(self, title: str, reasons: Sequence[tuple[str, str, str]]) -> None:
+        """Lay out the table."""
+        self.reasons = tuple(reasons)
+        width = max((len(variant) for variant, _, _ in reasons), default=0)
+        step = max((len(name) for _, name, _ in reasons), default=0)
+        rows = (
+            f"\n  {variant:<{width}}  {name:<{step}}  {reason}" for variant, name, reason in reasons
+        )
+        super().__init__(title + "".join(rows))
+
+
+def fail(reason: str) -> NoReturn:
+    """Decline the call; the dispatcher records the reason and tries the next variant.
+
+    Raises:
+        DispatchFail: always.
+    """
+    raise DispatchFail(reason)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a variant sees of a call: the call, the target, and which threads are active.
+
+    ``active`` maps each axis that the call's scope spans to its ``(begin, end)``, narrowed by the
+    branches around the call.
+    """
+
+    call: TilePrimitiveCall
+    target: str
+    threads: int
+    active: Mapping[str, tuple[int, int]]
+
+    def whole(self) -> dict[str, tuple[int, int]]:
+        """Return the axes of the scope with their full ranges."""
+        return {axis: (0, extent) for axis, extent in scope_axes(self.call.scope, self.threads)}
+
+
+def scope_axes(scope: str, threads: int) -> tuple[tuple[str, int], ...]:
+    """Return the axes that a scope spans, with their extents.
+
+    >>> scope_axes("cta", 256)
+    (('laneid', 32), ('warpid', 8))
+    """
+    if scope == "thread":
+        return ()
+    axes: list[tuple[str, int]] = [("laneid", WARP)]
+    if scope == "warpgroup":
+        axes.append(("wid_in_wg", 4))
+    elif scope in ("cta", "cluster"):
+        axes.append(("warpid", threads // WARP))
+    if scope == "cluster":
+        axes.append(("cta_id", 0))
+    return tuple(axes)
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A named question; it answers True, or (False, reason)."""
+
+    name: str
+    ask: Callable[[Context], bool | tuple[bool, str]]
+
+    def refusal(self, context: Context) -> str | None:
+        """Return why the predicate fails; None where it holds."""
+        answer = self.ask(context)
+        if isinstance(answer, tuple):
+            holds, reason = answer
+            return None if holds else reason
+        return None if answer else "does not hold"
+
+
+def predicate(name: str, ask: Callable[[Context], bool | tuple[bool, str]]) -> Predicate:
+    """Name a question for :func:`register_dispatch`."""
+    return Predicate(name, ask)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to lower a primitive on a target."""
+
+    op: str
+    target: str
+    name: str
+    priority: int
+    when: tuple[Predicate, ...]
+    lower: Callable[[Context], Any]
+
+
+_VARIANTS: dict[tuple[str, str], list[Variant]] = {}
+
+
+def register_dispatch(
+    op: str, target: str, *, variant: str, priority: int = 0, when: Sequence[Predicate] = ()
+) -> Callable[[Callable[[Context], Any]], Callable[[Context], Any]]:
+    """Register the decorated function as a variant of ``op`` on ``target``.
+
+    It takes a :class:`Context` and returns a program, or declines by :func:`fail`.
+
+    Raises:
+        LayoutError: the name is taken, or the target unknown.
+    """
+    if target not in TARGETS:
+        raise LayoutError(f"register_dispatch: the target must be one of {TARGETS}; got {target!r}")
+
+    def register(lower: Callable[[Context], Any]) -> Callable[[Context], Any]:
+        rows = _VARIANTS.setdefault((op, target), [])
+        if any(row.name == variant for row in rows):
+            raise LayoutError(f"register_dispatch: {op} on {target} has a variant {variant!r}")
+        rows.append(Variant(op, target, variant, priority, tuple(when), lower))
+        rows.sort(key=lambda row: (-row.priority, row.name))
+        return lower
+
+    return register
+
+
+def list_variants(op: str, target: str = "cuda") -> list[str]:
+    """Return the names of the variants in the order in which they are tried.
+
+    >>> import lowering
+    >>> list_variants("gemm", "cuda")
+    ['mma.m16n8k*']
+    """
+    return [row.name for row in _VARIANTS.get((op, target), [])]
+
+
+def _check_threads(call: TilePrimitiveCall, threads: int) -> None:
+    if type(threads) is not int or threads < 1 or threads > 1024:
+        raise LayoutError(f"lower: threads must lie in 1..1024; got {threads!r}")
+    unit = {"thread": 1, "warpgroup": 4 * WARP}.get(call.scope, WARP)
+    if threads % unit:
+        raise LayoutError(
+            f"lower: a call at {call.scope} scope needs whole {call.scope if unit > 32 else 'warp'}s "
+            f"of {unit} threads; got threads={threads}"
+        )
+
+
+def _narrowed(
+    call: TilePrimitiveCall, threads: int, active: Mapping[str, Any] | None
+) -> dict[str, tuple[int, int]]:
+    """Return the active range of each axis of the scope, narrowed as the caller says."""
+    ranges: dict[str, tuple[int, int]] = {
+        axis: (0, extent) for axis, extent in scope_axes(call.scope, threads)
+    }
+    for axis, span in (active or {}).items():
+        try:
+            begin, end = (int(bound) for bound in span)
+        except (TypeError, ValueError):
+            raise LayoutError(
+                f"lower: active[{axis!r}] must be (begin, end); got {span!r}"
+            ) from None
+        ranges[str(axis)] = (begin, end)
+    return ranges
+
+
+def lower(
+    call: TilePrimitiveCall,
+    target: str = "cuda",
+    threads: int | None = None,
+    active: Mapping[str, Any] | None = None,
+) -> Any:
+    """Pick the first variant that accepts a call and return its program.
+
+    Args:
+        call: an unresolved tile primitive.
+        target: "cuda".
+        threads: threads of the CTA; by default those of the call's scope (a warp, a warpgroup).
+        active: ranges that narrow the call's threads, such as ``{"laneid": (0, 16)}`` inside
+            ``if lane < 16``.
+
+    Raises:
+        DispatchError: every variant declines; the error lists each reason.
+        LayoutError: the threads do not make whole units of the scope.
+    """
+    if not isinstance(call, TilePrimitiveCall):
+        raise LayoutError(f"lower: needs a tile primitive call, such as gemm(…); got {call!r}")
+    if threads is None:
+        threads = 4 * WARP if call.scope == "warpgroup" else WARP
+    _check_threads(call, threads)
+    context = Context(call, target, threads, _narrowed(call, threads, active))
+    rows = _VARIANTS.get((call.op, target), [])
+    if not rows:
+        known = ", ".join(f"{op} on {name}" for op, name in sorted(_VARIANTS))
+        raise DispatchError(
+            f"{call.op}: no variant is registered for target {target!r}; registered: {known}",
+            [("(none)", "lookup", f"{call.op} on {target!r} is not registered")],
+        )
+    if call.dispatch is not None:
+        named = [row for row in rows if row.name == call.dispatch]
+        if not named:
+            names = ", ".join(row.name for row in rows)
+            raise DispatchError(
+                f"{call.op}: no variant fits {call}",
+                [(call.dispatch, "lookup", f"unknown variant; {call.op} on {target} has {names}")],
+            )
+        rows = named
+    reasons: list[tuple[str, str, str]] = []
+    for row in rows:
+        refusals = [
+            (row.name, each.name, reason)
+            for each in row.when
+            if (reason := each.refusal(context)) is not None
+        ]
+        if refusals:
+            reasons.extend(refusals)
+            continue
+        try:
+            return row.lower(context)
+        except DispatchFail as declined:
+            reasons.append((row.name, "lowering", str(declined)))
+    raise DispatchError(f"{call.op}: no variant fits {call}", reasons)

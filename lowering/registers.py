@@ -1,0 +1,93 @@
+"""Which element of a buffer each thread's register holds, for every thread and register at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import Axis, LayoutError, TileLayout
+from layoutalg.fragments import WARP
+
+WARPGROUP = 4 * WARP
+
+
+def thread_coordinate(axis: Axis, thread: Any) -> Any:
+    """Return the coordinate of a thread of the CTA on a thread axis.
+
+    Args:
+        axis: an axis that counts threads, warps or warpgroups inside a CTA.
+        thread: the thread number: an int, an array, or anything that takes ``//`` and ``%``.
+
+    Raises:
+        LayoutError: the axis reaches beyond the CTA.
+
+    >>> thread_coordinate(Axis.get("wid_in_wg"), 165)
+    1
+    """
+    if axis.name == "laneid":
+        return thread % WARP
+    if axis.name == "wid_in_wg":
+        return thread // WARP % 4
+    if axis.name == "warpid":
+        return thread // WARP
+    if axis.name == "tid_in_wg":
+        return thread % WARPGROUP
+    if axis.name == "wgid":
+        return thread // WARPGROUP
+    if axis.name == "tx":
+        return thread
+    raise LayoutError(f"registers: axis {axis} does not count threads inside a CTA")
+
+
+def element_map(
+    layout: TileLayout, shape: tuple[int, ...], threads: int, registers: int
+) -> npt.NDArray[np.int64]:
+    """Return the flat element that each register of each thread holds; -1 where it holds none.
+
+    Threads that the layout does not tell apart hold copies.
+
+    Args:
+        layout: the layout of the whole buffer, over thread axes and axis m.
+        shape: the buffer's shape.
+        threads: threads of the CTA.
+        registers: elements that each thread allocates.
+
+    Raises:
+        LayoutError: the layout uses an axis that is neither m nor inside a CTA, or a register below
+            zero.
+
+    >>> from layoutalg import fragments
+    >>> D = fragments.get("mma.m16n8k8.f16", "D")
+    >>> element_map(D.layout, (16, 8), 32, 4)[5].tolist()
+    [10, 11, 74, 75]
+    """
+    table = layout.table(shape, replicas=True)
+    memory = [name for name in table if Axis.get(name).memory]
+    if set(memory) - {"m"}:
+        raise LayoutError(f"registers: registers lie on axis m; {layout} has {', '.join(memory)}")
+    flat = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)[..., None]
+    register = table.get("m", np.zeros_like(flat))
+    if register.min() < 0 or register.max() >= registers:
+        raise LayoutError(
+            f"registers: {layout} reaches from register {register.min()} to {register.max()}; "
+            f"a thread has {registers}"
+        )
+    element_key: Any = np.zeros_like(register)
+    thread_key: Any = np.zeros(threads, dtype=np.int64)
+    radix = 1
+    for name, values in table.items():
+        axis = Axis.get(name)
+        if axis.memory:
+            continue
+        where = thread_coordinate(axis, np.arange(threads))
+        if values.min() < 0:
+            raise LayoutError(f"registers: {layout} has a negative coordinate on axis {axis}")
+        size = int(max(values.max(), where.max())) + 1
+        element_key = element_key * size + values
+        thread_key = thread_key * size + where
+        radix *= size
+    dense = np.full((radix, registers), -1, dtype=np.int64)
+    dense[element_key, register] = np.broadcast_to(flat, np.broadcast(element_key, register).shape)
+    return dense[thread_key]

@@ -1,0 +1,255 @@
+"""Tile primitives as a kernel author writes them: buffers, regions, and unresolved calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from layoutalg import ComposeLayout, LayoutError, TileLayout
+from layoutalg.iters import row_major
+from layoutalg.size import as_extent, as_size
+from lowering import dtypes
+from lowering.dtypes import DType
+
+SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
+_SCOPE_NAMES = {"wg": "warpgroup"} | {scope: scope for scope in SCOPES}
+MEMORY_SCOPES = ("local", "shared", "global", "tmem")
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A named tile of elements: in registers (``local``), shared, global or tensor memory.
+
+    ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says which
+    lane and which register holds each element. Elsewhere the default is dense and row-major.
+
+    Raises:
+        LayoutError: unknown dtype or scope, a shape that is none, or a register buffer without a
+            layout.
+
+    >>> Buffer("A", (16, 8), "float16", scope="global")[0:16, 0:8].shape
+    (16, 8)
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    scope: str = "local"
+    layout: Any = None
+
+    def __init__(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str | DType,
+        scope: str = "local",
+        layout: TileLayout | ComposeLayout | None = None,
+    ) -> None:
+        """Convert, then check."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise LayoutError(f"Buffer: the name must be an identifier; got {name!r}")
+        if isinstance(shape, (str, int)) or not shape:
+            raise LayoutError(f"Buffer {name}: the shape must be a tuple of extents; got {shape!r}")
+        extents = tuple(as_extent(e, f"Buffer {name}: extent") for e in shape)
+        if scope not in MEMORY_SCOPES:
+            raise LayoutError(
+                f"Buffer {name}: the scope must be one of {', '.join(MEMORY_SCOPES)}; got {scope!r}"
+            )
+        if layout is None:
+            if scope == "local":
+                raise LayoutError(
+                    f"Buffer {name}: a buffer in registers (scope 'local') needs a layout: which "
+                    "lane and register holds each element"
+                )
+            layout = TileLayout.from_iters(row_major(extents))
+        elif not isinstance(layout, (TileLayout, ComposeLayout)):
+            raise LayoutError(
+                f"Buffer {name}: the layout must be a TileLayout or a ComposeLayout; got {layout!r}"
+            )
+        for key, value in (
+            ("name", name),
+            ("shape", extents),
+            ("dtype", dtypes.get(dtype)),
+            ("scope", scope),
+            ("layout", layout),
+        ):
+            object.__setattr__(self, key, value)
+
+    def region(self) -> BufferRegion:
+        """Return the whole buffer as a region."""
+        return BufferRegion(self, tuple((0, extent) for extent in self.shape))
+
+    def __getitem__(self, key: Any) -> BufferRegion:
+        """Return a region; an int keeps its dimension, with extent 1.
+
+        Raises:
+            LayoutError: too many indices, a step, or a range outside the shape.
+        """
+        keys = key if isinstance(key, tuple) else (key,)
+        if len(keys) > len(self.shape):
+            raise LayoutError(
+                f"{self.name}[…]: has {len(self.shape)} dimensions; got {len(keys)} indices"
+            )
+        ranges = []
+        for dim, extent in enumerate(self.shape):
+            part = keys[dim] if dim < len(keys) else slice(None)
+            if isinstance(part, slice):
+                if part.step not in (None, 1):
+                    raise LayoutError(
+                        f"{self.name}[…]: a region has no steps; got step {part.step} in "
+                        f"dimension {dim}"
+                    )
+                begin = 0 if part.start is None else as_size(part.start, f"{self.name}[…]: begin")
+                end = extent if part.stop is None else as_size(part.stop, f"{self.name}[…]: end")
+            else:
+                begin = as_size(part, f"{self.name}[…]: index")
+                end = begin + 1
+            ranges.append((begin, end))
+        return BufferRegion(self, tuple(ranges))
+
+    def __str__(self) -> str:
+        """Return ``A[16,8] float16``."""
+        return f"{self.name}[{','.join(map(str, self.shape))}] {self.dtype}"
+
+
+@dataclass(frozen=True)
+class BufferRegion:
+    """A box of a buffer: ``(begin, end)`` per dimension.
+
+    Raises:
+        LayoutError: a range is empty or leaves the buffer.
+    """
+
+    buffer: Buffer
+    ranges: tuple[tuple[Any, Any], ...]
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        from layoutalg.slicing import check_region
+
+        for dim, ((begin, end), extent) in enumerate(
+            zip(self.ranges, self.buffer.shape, strict=True)
+        ):
+            try:
+                check_region(begin, end, extent, dim)
+            except LayoutError as error:
+                detail = str(error).removeprefix("slice: ")
+                raise LayoutError(f"{self.buffer.name}[…]: {detail}") from None
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The extents of the box."""
+        return tuple(end - begin for begin, end in self.ranges)
+
+    def __str__(self) -> str:
+        """Return ``A[0:16,8:16]``."""
+        inside = ",".join(f"{begin}:{end}" for begin, end in self.ranges)
+        return f"{self.buffer.name}[{inside}]"
+
+
+@dataclass(frozen=True)
+class TilePrimitiveCall:
+    """A tile primitive before dispatch: what to compute, at which scope, on which operands.
+
+    ``operands`` maps a role ("D", "A", "B", "C") to a region; ``config`` holds the rest.
+    """
+
+    op: str
+    operands: dict[str, BufferRegion]
+    scope: str = "warp"
+    dispatch: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the scope and that one name means one buffer.
+
+        Raises:
+            LayoutError: the scope is unknown, or two buffers share a name.
+        """
+        if self.scope not in _SCOPE_NAMES:
+            raise LayoutError(
+                f"{self.op}: the scope must be one of {', '.join(SCOPES)}; got {self.scope!r}"
+            )
+        object.__setattr__(self, "scope", _SCOPE_NAMES[self.scope])
+        named: dict[str, Buffer] = {}
+        for region in self.operands.values():
+            other = named.setdefault(region.buffer.name, region.buffer)
+            if other != region.buffer:
+                raise LayoutError(
+                    f"{self.op}: two different buffers are named {other.name!r}; give each its "
+                    "own name"
+                )
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The buffers, each once, in the order of the roles."""
+        return tuple(dict.fromkeys(region.buffer for region in self.operands.values()))
+
+    def __str__(self) -> str:
+        """Return the call as it is written."""
+        inside = ", ".join(f"{role}={region}" for role, region in self.operands.items())
+        rest = "".join(f", {key}={value}" for key, value in self.config.items())
+        return f"{self.op}({inside}{rest}, scope={self.scope})"
+
+
+def as_region(value: Any, role: str, op: str) -> BufferRegion:
+    """Return a buffer or a region as a region.
+
+    Raises:
+        LayoutError: neither.
+    """
+    if isinstance(value, Buffer):
+        return value.region()
+    if isinstance(value, BufferRegion):
+        return value
+    raise LayoutError(f"{op}: operand {role} must be a Buffer or a region of one; got {value!r}")
+
+
+def gemm(
+    D: Buffer | BufferRegion,
+    A: Buffer | BufferRegion,
+    B: Buffer | BufferRegion,
+    C: Buffer | BufferRegion | None = None,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    scope: str = "warp",
+    dispatch: str | None = None,
+) -> TilePrimitiveCall:
+    """Call ``D = alpha·A·B + beta·C``, synchronous, on register tiles.
+
+    Args:
+        D: the (M, N) destination.
+        A: (M, K), or (K, M) where ``transpose_A``.
+        B: (K, N), or (N, K) where ``transpose_B``.
+        C: (M, N); D itself where left out.
+        transpose_A: whether A is given as (K, M).
+        transpose_B: whether B is given as (N, K).
+        alpha: a number or a size symbol.
+        beta: likewise.
+        scope: which threads take part: thread, warp, warpgroup (wg), cta or cluster.
+        dispatch: keep only the variant of this name.
+
+    Raises:
+        LayoutError: an operand is no buffer, or the scope is unknown.
+
+    Source: the ``gemm`` tile primitive of Apache TVM's TIRx.
+    """
+    operands = {"D": as_region(D, "D", "gemm")}
+    operands["A"] = as_region(A, "A", "gemm")
+    operands["B"] = as_region(B, "B", "gemm")
+    operands["C"] = operands["D"] if C is None else as_region(C, "C", "gemm")
+    return TilePrimitiveCall(
+        "gemm",
+        operands,
+        scope,
+        dispatch,
+        {
+            "transpose_A": bool(transpose_A),
+            "transpose_B": bool(transpose_B),
+            "alpha": alpha,
+            "beta": beta,
+        },
+    )

@@ -1,0 +1,484 @@
+"""``gemm`` in registers through warp-wide ``mma.sync``.
+
+Every operand is sliced to its region and seen as two logical dimensions. Each dimension has an
+anchor (D for M and N, A for K) whose digits cut all operands alike. An instruction fits when each
+dimension groups into ``[warps | lane digits | tiles | register digits]`` with the digits of the
+instruction's own fragments; nothing about m16n8 is written here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from layoutalg import LayoutError, TileLayout
+from layoutalg import iters as algebra
+from layoutalg.axis import Axis
+from layoutalg.iters import Iter, Iters
+from layoutalg.size import is_int, product
+from lowering.dispatch import Context, fail, predicate, register_dispatch
+from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
+from lowering.nest import Step
+from lowering.program import Program
+from lowering.tile import BufferRegion
+
+ROLES = ("A", "B", "C", "D")  # the order in which operands are looked at
+DIMS = {"D": "MN", "C": "MN", "A": "MK", "B": "KN"}
+ANCHORS = {"M": "D", "N": "D", "K": "A"}
+FOLLOWERS = (("A", "M"), ("C", "M"), ("B", "N"), ("C", "N"), ("B", "K"))
+
+
+def full_active_lanes(context: Context) -> bool | tuple[bool, str]:
+    """Hold where every axis of the call's scope is complete: an mma needs all lanes of each warp."""
+    whole = context.whole()
+    for axis, (begin, end) in context.active.items():
+        if axis == "cta_id":
+            return False, "scope cluster is not supported: an mma lives inside a CTA (axis cta_id)"
+        full = whole.get(axis, (0, 32) if axis == "laneid" else None)
+        if full is None:
+            return False, f"axis {axis} is active but is no axis of scope {context.call.scope}"
+        if (begin, end) != full:
+            return False, (
+                f"active lanes are narrowed: {axis} runs over {begin}..{end - 1}, all of "
+                f"{full[0]}..{full[1] - 1} must take part in an mma"
+            )
+    return True
+
+
+def no_replica(context: Context) -> bool | tuple[bool, str]:
+    """Hold where no operand is replicated or swizzled."""
+    for role in ("D", "A", "B", "C"):
+        region = context.call.operands[role]
+        layout = region.buffer.layout
+        if not isinstance(layout, TileLayout):
+            return False, (
+                f"{role} is swizzled ({layout}); registers have no addresses to permute: use a "
+                "TileLayout"
+            )
+        if layout.replica:
+            return False, (
+                f"{role} is replicated: {layout}; drop R[...]: warps that a layout does not name "
+                "hold copies anyway"
+            )
+    return True
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One logical dimension of one operand, in the anchor's digits and canonical order."""
+
+    iters: Iters
+
+    def extents(self) -> tuple[int, ...]:
+        """Return the extents."""
+        return tuple(int(it.extent) for it in self.iters)
+
+    def threads(self) -> int:
+        """Return how many threads the dimension is spread over."""
+        return int(product(it.extent for it in self.iters if it.axis.thread))
+
+    def memory(self) -> int:
+        """Return how many registers of a thread the dimension takes."""
+        return int(product(it.extent for it in self.iters if it.axis.memory))
+
+
+@dataclass(frozen=True)
+class View:
+    """An operand sliced to its region: two dimensions of iters, and a register offset."""
+
+    role: str
+    dims: dict[str, Iters]
+    base: int
+    layout: TileLayout
+
+
+@register_dispatch(
+    "gemm",
+    "cuda",
+    variant="mma.m16n8k*",
+    priority=10,
+    when=[
+        predicate("full_active_lanes", full_active_lanes),
+        predicate("no_replica", no_replica),
+    ],
+)
+def lower_gemm(context: Context) -> Program:
+    """Lower ``gemm`` to the first instruction of the table that cuts every operand exactly."""
+    call = context.call
+    for role in ("D", "A", "B", "C"):
+        buffer = call.operands[role].buffer
+        if buffer.scope != "local":
+            stage = "copy it into registers first" if role in "DC" else "stage it with ldmatrix"
+            fail(f"{role} must be in registers (scope local); {buffer} is in {buffer.scope}: {stage}")
+    if not _is_number(call.config["alpha"], 1):
+        fail(f"alpha must be 1; got {call.config['alpha']}: scale A, B or D instead")
+    beta = call.config["beta"]
+    accumulate = _is_number(beta, 1)
+    if not accumulate and not _is_number(beta, 0):
+        fail(f"beta must be 0 (D = A·B) or 1 (D = A·B + C); got {beta}")
+    shapes = {role: _matrix_shape(call.operands[role], role) for role in ("A", "B", "D", "C")}
+    for role, flag in (("A", "transpose_A"), ("B", "transpose_B")):
+        if call.config[flag]:
+            shapes[role] = shapes[role][::-1]
+    sizes = _problem(shapes)
+    views = {role: _view(context, role) for role in ROLES}
+    dims = _aligned(views)
+    refusals = []
+    for instruction in MMA_INSTRUCTIONS:
+        found = _match(instruction, context, sizes, dims, accumulate)
+        if isinstance(found, str):
+            refusals.append(f"{instruction}: {found}")
+            continue
+        steps = _emit(instruction, views, found, accumulate)
+        placements = {role: _placement(views[role], found) for role in ROLES}
+        return Program(call, instruction, steps, context.threads, context.target, placements)
+    fail("no instruction fits; " + "; ".join(refusals))
+
+
+def _is_number(value: object, number: int) -> bool:
+    """Say whether a coefficient is known to be this number: by value, or as a settled symbol."""
+    if isinstance(value, bool):
+        return False
+    difference = value - number if hasattr(value, "free_symbols") else None
+    if difference is not None:
+        return bool(difference == 0)
+    return isinstance(value, (int, float, np.number)) and value == number
+
+
+def _matrix_shape(region: BufferRegion, role: str) -> tuple[int, int]:
+    """Return the two extents of a region that are not 1."""
+    shape = region.shape
+    if not is_int(*shape):
+        fail(f"{role} must have static extents; {region} has {shape}")
+    matrix = tuple(int(extent) for extent in shape if extent != 1)
+    if len(matrix) != 2:
+        fail(f"{role} must have exactly two dimensions that are not 1; {region} has shape {shape}")
+    return matrix
+
+
+def _problem(shapes: dict[str, tuple[int, int]]) -> dict[str, int]:
+    """Return M, N and K; refuse shapes that disagree."""
+    (m, k), (k_b, n) = shapes["A"], shapes["B"]
+    if k != k_b:
+        fail(f"K of A and B must agree; A is {m}x{k} (M,K), B is {k_b}x{n} (K,N) after transposes")
+    for role in ("D", "C"):
+        if shapes[role] != (m, n):
+            have = "x".join(map(str, shapes[role]))
+            fail(f"{role} must be {m}x{n} (M,N), the shape of A·B; got {have}")
+    return {"M": m, "N": n, "K": k}
+
+
+def _view(context: Context, role: str) -> View:
+    """Slice an operand to its region and group it by its two dimensions, in logical order."""
+    region = context.call.operands[role]
+    buffer = region.buffer
+    try:
+        piece = buffer.layout.slice(buffer.shape, region.ranges, target="cuda")
+        if piece is None:
+            fail(
+                f"{role}: no layout says the region {region}: two digits of {buffer.layout} would "
+                "have to move at once"
+            )
+        piece = piece.canonicalize("cuda")
+        shape = tuple(extent for extent in region.shape if extent != 1)
+        grouped, seps = piece.group(shape)
+    except LayoutError as error:
+        fail(f"{role}: the layout does not hold the tile {region}: {error}")
+    thread_axes = {it.axis.name for it in piece.shard if it.axis.thread}
+    if len(thread_axes) > 1:
+        fail(
+            f"{role}: needs one thread axis, such as laneid, tid_in_wg or tx; {piece} has "
+            f"{', '.join(sorted(thread_axes))}"
+        )
+    names = DIMS[role]
+    if context.call.config.get(f"transpose_{role}", False):
+        names = names[::-1]
+    dims = {name: grouped.shard[seps[d] : seps[d + 1]] for d, name in enumerate(names)}
+    for axis, start in piece.offset.items():
+        if axis.thread and start != 0:
+            fail(
+                f"{role}: {region} starts at {axis} {start}; the other threads would compute on "
+                f"registers that hold something else: start at {axis} 0"
+            )
+    whole = buffer.layout.canonicalize("cuda")
+    spread = product(it.extent for it in whole.shard if it.axis.thread)
+    if role == "D" and spread != product(it.extent for it in piece.shard if it.axis.thread):
+        fail(
+            f"D: the region {region} lies in some of the threads that hold {buffer.name}; all "
+            "threads would run and overwrite their own part of it"
+        )
+    memory = [axis for axis in piece.offset if axis.memory and axis.name != "m"]
+    memory += [it.axis for it in piece.shard if it.axis.memory and it.axis.name != "m"]
+    if memory:
+        fail(f"{role}: registers lie on axis m; {piece} has {memory[0]}")
+    base = piece.offset.get(Axis.get("m"), 0)
+    if not is_int(base):
+        fail(f"{role}: the register offset must be static; got {base}")
+    return View(role, dims, int(base), buffer.layout)  # type: ignore[arg-type]
+
+
+def _aligned(views: dict[str, View]) -> dict[tuple[str, str], Dim]:
+    """Cut every dimension of every operand by its anchor's digits, in the anchor's order."""
+    dims = {}
+    for dim, role in ANCHORS.items():
+        anchor = views[role].dims[dim]
+        order = algebra.canonical_order(anchor)
+        dims[role, dim] = Dim(tuple(anchor[index] for index in order))
+    for role, dim in FOLLOWERS:
+        anchor, follower = views[ANCHORS[dim]].dims[dim], views[role].dims[dim]
+        try:
+            dims[role, dim] = Dim(algebra.align(anchor, follower, views[role].layout))
+        except LayoutError as error:
+            fail(
+                f"{role}.{dim} cannot be cut like its anchor {ANCHORS[dim]}.{dim}, extents "
+                f"{Dim(anchor).extents()}: {error}"
+            )
+    return dims
+
+
+@cache
+def frame(instruction: MmaInst) -> dict[tuple[str, str], Dim]:
+    """Return the digits of an instruction's fragments, aligned as the operands are."""
+    views = {}
+    for role in ROLES:
+        fragment = instruction.fragment(role)
+        grouped, seps = fragment.layout.group(fragment.shape)
+        dims = {name: grouped.shard[seps[d] : seps[d + 1]] for d, name in enumerate(DIMS[role])}
+        views[role] = View(role, dims, 0, fragment.layout)
+    return _aligned(views)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One dimension of one operand, cut for an instruction: warps, tiles and register digits."""
+
+    warps: Iters
+    tiles: Iters
+    digits: Iters
+
+
+def _match(
+    instruction: MmaInst,
+    context: Context,
+    sizes: dict[str, int],
+    dims: dict[tuple[str, str], Dim],
+    accumulate: bool,
+) -> dict[tuple[str, str], Cut] | str:
+    """Cut every operand for an instruction, or say why it does not fit."""
+    call = context.call
+    types = tuple(call.operands[role].buffer.dtype for role in ROLES)
+    if types != instruction.dtypes:
+        have = ", ".join(f"{role} {dtype}" for role, dtype in zip(ROLES, types, strict=True))
+        want = ", ".join(f"{r} {d}" for r, d in zip(ROLES, instruction.dtypes, strict=True))
+        return f"needs {want}; got {have}"
+    for dim, unit in (("M", instruction.m), ("N", instruction.n), ("K", instruction.k)):
+        if sizes[dim] % unit:
+            return f"{dim} = {sizes[dim]} is no multiple of {unit}"
+    cuts: dict[tuple[str, str], Cut] = {}
+    for (role, dim), own in frame(instruction).items():
+        anchor = dims[ANCHORS[dim], dim]
+        anchor_frame = frame(instruction)[ANCHORS[dim], dim]
+        cut = _cut(dims[role, dim], own, anchor, anchor_frame)
+        if isinstance(cut, str):
+            return f"{role}.{dim} {cut}"
+        cuts[role, dim] = cut
+    for dim in "MNK":
+        owner = ANCHORS[dim]
+        for role in ROLES:
+            if (role, dim) in cuts and cuts[role, dim].warps != cuts[owner, dim].warps:
+                return (
+                    f"{dim} must be split over warps alike: {owner} has "
+                    f"{_show(cuts[owner, dim].warps)}, {role} has {_show(cuts[role, dim].warps)}"
+                )
+    return _checked(instruction, context, cuts, accumulate)
+
+
+def _show(iters: Iters) -> str:
+    return ", ".join(f"{it.extent}:{it.stride}@{it.axis}" for it in iters) or "none"
+
+
+def _cut(mine: Dim, own: Dim, anchor: Dim, anchor_frame: Dim) -> Cut | str:
+    """Group a dimension as ``[warps | lane digits | tiles | register digits]``."""
+    lanes = [it for it in anchor_frame.iters if it.axis.thread]
+    held = [it for it in anchor_frame.iters if it.axis.memory]
+    threads, lane_total = anchor.threads(), anchor_frame.threads()
+    memory, held_total = anchor.memory(), anchor_frame.memory()
+    if threads % lane_total or memory % held_total:
+        return (
+            f"is spread over {threads} threads x {memory} registers; the instruction takes "
+            f"{lane_total} x {held_total}"
+        )
+    shape = (
+        threads // lane_total,
+        *(int(it.extent) for it in lanes),
+        memory // held_total,
+        *(int(it.extent) for it in held),
+    )
+    try:
+        pieces, seps = algebra.group(mine.iters, shape, _show(mine.iters))
+    except LayoutError:
+        return f"does not cut into {shape}: its digits are {_show(mine.iters)}"
+    groups = [
+        tuple(it for it in pieces[a:b] if it.extent != 1)
+        for a, b in itertools.pairwise(seps)
+    ]
+    warps, tiles = groups[0], groups[1 + len(lanes)]
+    digits = groups[1 : 1 + len(lanes)] + groups[2 + len(lanes) :]
+    for digit, want in zip(digits, own.iters, strict=True):
+        if len(digit) != 1 or not _same_digit(digit[0], want):
+            kind = "lane" if want.axis.thread else "register"
+            stride = f":{want.stride}" if want.axis.thread or want.stride == 1 else ""
+            return f"needs the {kind} digit {want.extent}{stride}, has {_show(digit)}"
+    registers = tuple(
+        digit[0] for digit, want in zip(digits, own.iters, strict=True) if want.axis.memory
+    )
+    return Cut(warps, tiles, registers)
+
+
+def _same_digit(digit: Iter, want: Iter) -> bool:
+    """Lane digits must have the stride of the fragment; so must register digits of stride 1.
+
+    Other register digits may have any stride: operand order is computed from them.
+    """
+    if want.axis.thread:
+        return digit.stride == want.stride and digit.axis.subscope == "thread"
+    return digit.axis.memory and (want.stride != 1 or digit.stride == 1)
+
+
+def _checked(
+    instruction: MmaInst,
+    context: Context,
+    cuts: dict[tuple[str, str], Cut],
+    accumulate: bool,
+) -> dict[tuple[str, str], Cut]:
+    """Refuse what would be emitted but compute something else."""
+    split = cuts["A", "K"].warps
+    if split:
+        fail(
+            f"K is split over warps ({_show(split)}): each warp would keep a partial sum, and "
+            "nothing reduces them"
+        )
+    for (role, dim), cut in cuts.items():
+        if role == "C" and not accumulate:
+            continue
+        thread = [it for it in cut.tiles if it.axis.thread]
+        if thread:
+            fail(
+                f"{role}.{dim}: a tile digit lies on a thread axis ({_show(thread)}); register "
+                "numbers must be the same in every thread"
+            )
+    for role in ROLES:
+        if role == "C" and not accumulate:
+            continue
+        buffer = context.call.operands[role].buffer
+        _check_injective(role, buffer.layout, buffer.shape)
+        _check_words(instruction, context, role, cuts)
+    return cuts
+
+
+def _check_injective(role: str, layout: TileLayout, shape: Sequence[int]) -> None:
+    """Refuse a layout that puts two elements into one register of one thread."""
+    for it in layout.shard:
+        if it.stride == 0 and it.extent != 1:
+            fail(
+                f"{role}: {layout} is not injective: stride 0 puts {it.extent} elements into one "
+                "register"
+            )
+    table = layout.table(shape)
+    places = np.stack([values.reshape(-1) for values in table.values()], axis=-1)
+    unique, first, counts = np.unique(places, axis=0, return_index=True, return_counts=True)
+    if len(unique) != len(places):
+        at = unique[counts > 1][0]
+        both = np.flatnonzero((places == at).all(axis=1))[:2]
+        one, two = (tuple(map(int, np.unravel_index(index, shape))) for index in both)
+        where = ", ".join(f"{name} {int(v)}" for name, v in zip(table, at, strict=True))
+        fail(f"{role}: {layout} is not injective: elements {one} and {two} share {where}")
+
+
+def _check_words(
+    instruction: MmaInst, context: Context, role: str, cuts: dict[tuple[str, str], Cut]
+) -> None:
+    """Refuse packed elements that lie astride two 32-bit words."""
+    pack = instruction.fragment(role).pack
+    if pack == 1:
+        return
+    layout = context.call.operands[role].buffer.layout
+    for dim in DIMS[role]:
+        cut = cuts[role, dim]
+        for it in (*cut.tiles, *cut.digits):
+            if it.stride != 1 and int(it.stride) % pack:
+                fail(
+                    f"{role}: register stride {it.stride} of {layout} puts packed pairs astride "
+                    f"32-bit words; strides must be multiples of {pack}"
+                )
+
+
+def _placement(view: View, cuts: dict[tuple[str, str], Cut]) -> TileLayout:
+    """Return the buffer's layout with a replica per warp digit that splits another operand only."""
+    layout = view.layout.canonicalize("cuda")
+    axes = {it.axis for it in layout.shard}
+    foreign = [it for dim in "MN" if dim not in DIMS[view.role] for it in cuts["D", dim].warps]
+    copies = tuple(it for it in foreign if it.axis in axes)
+    return TileLayout.from_iters(layout.shard, copies, dict(layout.offset))
+
+
+def _offsets(iters: Iters) -> list[int]:
+    """Return the register offset of each index of a run of iters, row-major."""
+    ranges = (range(0, int(it.extent) * int(it.stride), int(it.stride)) for it in iters)
+    return [sum(parts) for parts in itertools.product(*ranges)]
+
+
+def _operand_order(instruction: MmaInst, role: str, cuts: dict[tuple[str, str], Cut]) -> list[int]:
+    """Return the operand's register of each slot of the fragment, in PTX operand order."""
+    wanted: list[tuple[int, int, int]] = []
+    for dim in DIMS[role]:
+        own = [it for it in frame(instruction)[role, dim].iters if it.axis.memory]
+        for want, have in zip(own, cuts[role, dim].digits, strict=True):
+            wanted.append((int(want.stride), int(want.extent), int(have.stride)))
+    order = []
+    for slot in range(instruction.fragment(role).slots):
+        order.append(sum(slot // unit % extent * stride for unit, extent, stride in wanted))
+    return order
+
+
+def _emit(
+    instruction: MmaInst,
+    views: dict[str, View],
+    cuts: dict[tuple[str, str], Cut],
+    accumulate: bool,
+) -> tuple[Step, ...]:
+    """Unroll: initialise each (m, n) tile of D, then accumulate over k in place."""
+
+    def registers(role: str, first: int, second: int) -> tuple[int, ...]:
+        """Return the registers of one tile, packed elements as words."""
+        start = views[role].base + first + second
+        pack = instruction.fragment(role).pack
+        slots = [start + each for each in _operand_order(instruction, role, cuts)]
+        if pack > 1 and start % pack:
+            fail(
+                f"{role}: the region starts at register {start}, inside a 32-bit word of {pack} "
+                "elements"
+            )
+        return tuple(slot // pack for slot in slots[::pack])
+
+    tiles = {key: _offsets(cut.tiles) for key, cut in cuts.items()}
+    counts = {dim: len(tiles[ANCHORS[dim], dim]) for dim in "MNK"}
+    steps: list[Step] = []
+    for m, n in itertools.product(range(counts["M"]), range(counts["N"])):
+        d = registers("D", tiles["D", "M"][m], tiles["D", "N"][n])
+        if accumulate:
+            c = registers("C", tiles["C", "M"][m], tiles["C", "N"][n])
+            steps.extend(("copy", into, source) for into, source in zip(d, c, strict=True))
+        else:
+            steps.extend(("zero", into) for into in d)
+        for k in range(counts["K"]):
+            a = registers("A", tiles["A", "M"][m], tiles["A", "K"][k])
+            b = registers("B", tiles["B", "K"][k], tiles["B", "N"][n])
+            steps.append(("mma", d, a, b))
+    return tuple(steps)
+
+

@@ -14,9 +14,10 @@ from lowering.dispatch import (
 from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
 from lowering.program import Program
 from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, gemm
+from lowering.verification import verify
 
 __all__ = [
     "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context", "DispatchError", "DispatchFail",
     "MmaInst", "Program", "TilePrimitiveCall", "fail", "gemm", "list_variants", "lower",
-    "predicate", "register_dispatch", "variants",
+    "predicate", "register_dispatch", "variants", "verify",
 ]  # fmt: skip

@@ -46,7 +46,9 @@ def assemble(ptx: str, arch: str, name: str = "kernel") -> bytes:
     try:
         handle = link.create(1, [f"-arch={arch}"])
     except link.nvJitLinkError as error:
-        raise AssembleError(f"assemble: nvJitLink does not take the target {arch!r}: {error}") from None
+        raise AssembleError(
+            f"assemble: nvJitLink does not take the target {arch!r}: {error}"
+        ) from None
     try:
         data = ptx.encode() + b"\0"
         link.add_data(handle, link.InputType.PTX, data, len(data), name)

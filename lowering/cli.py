@@ -21,7 +21,7 @@ class Commands(click.Group):
         """Run the command; exit with 2 on wrong input, 1 on a failed check."""
         try:
             return super().invoke(ctx)
-        except (LayoutError, DispatchError) as error:
+        except (LayoutError, DispatchError, OSError) as error:
             click.echo(f"layoutalg: {error}", err=True)
             ctx.exit(2)
 
@@ -37,7 +37,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     parts = text.replace("x", ",").split(",")
-    if not all(part.strip().isdigit() for part in parts):
+    if not all(part.strip().isdecimal() for part in parts):
         raise LayoutError(f"--shape: must look like 16,8; got {text!r}")
     return tuple(int(part) for part in parts)
 
@@ -79,7 +79,7 @@ def demo(output: Path) -> None:
         ("instruction", program.instruction.ptx),
         ("mma issued", len(program.mma)),
         ("ran on", where),
-        ("‖out − ref‖/‖ref‖", f"{result.error:.2e}  (bound {result.tolerance:.0e}, float64 product)"),
+        ("‖out − ref‖/‖ref‖", f"{result.error:.2e}  (bound {result.tolerance:.0e}, float64)"),
     ]
     from layoutalg import draw
 
@@ -126,7 +126,7 @@ def show(layout: str, shape: str | None, target: str | None) -> None:
 def draw(
     subject: str | None, shape: str | None, lane: int, output: Path | None, everything: bool
 ) -> None:
-    """Draw an instruction's operands or a layout.
+    r"""Draw an instruction's operands or a layout.
 
     \b
     layoutalg draw mma.m16n8k16.f16 -o triple.svg
@@ -134,9 +134,10 @@ def draw(
     layoutalg draw --all -o figures
     """
     from layoutalg import draw as drawing
+    from layoutalg.draw import gallery
 
     if everything:
-        for path in drawing.gallery.render(output or Path("figures")):
+        for path in gallery.render(output or Path("figures")):
             click.echo(path)
         return
     if subject is None:
@@ -170,7 +171,7 @@ def fragment(instruction: str | None, operand: str | None, lane: int | None) -> 
             [
                 ("layout", row.layout),
                 ("rule", row.formula),
-                ("registers", f"{row.registers} x {row.register_bits} bits, {row.pack} per register"),
+                ("registers", f"{row.registers} of {row.register_bits} bits, {row.pack} elements each"),
                 ("source", f"{row.source}; {row.min_arch} and newer"),
             ]
         )
@@ -215,7 +216,8 @@ def lower(instruction: str, tiles: str, beta: int, form: str, arch: str) -> None
 @click.option("--seed", type=int, default=0, show_default=True)
 def verify(machine: str | None, seed: int) -> None:
     """Run the seed's 44 gemm programs against a float64 product and print a table."""
-    from lowering.verification import Case, verify as run_verify
+    from lowering.verification import Case
+    from lowering.verification import verify as run_verify
 
     def progress(cases: Sequence[Case]) -> Iterator[Case]:
         with click.progressbar(cases, label="verify", file=sys.stderr) as bar:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+import re
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 from llvmlite import ir
 from numba import cuda, types
 from numba.core import cgutils
+from numba.cuda.core.errors import NumbaPerformanceWarning
 from numba.cuda.extending import intrinsic
 
 from layoutalg import LayoutError
@@ -57,7 +60,9 @@ def mma_intrinsic(inst: MmaInst) -> Any:
             )
             call = builder.call(asm, values)
             call.attributes.add("convergent")
-            parts = [builder.extract_value(call, i) for i in range(d_count)] if d_count > 1 else [call]
+            parts = [call]
+            if d_count > 1:
+                parts = [builder.extract_value(call, i) for i in range(d_count)]
             return context.make_tuple(builder, signature.return_type, parts)
 
         return tuples["D"](tuples["D"], tuples["A"], tuples["B"]), generate
@@ -110,14 +115,14 @@ def _word(nest: Nest, role: str, word: int) -> str:
     return " | ".join(parts)
 
 
-def _function(nest: Nest) -> Any:
-    """Compile the kernel text to a Python function, with its lines kept for tracebacks."""
-    source = kernel_source(nest)
-    name = f"<layoutalg {nest.instruction} {abs(hash(source)):x}>"
+@cache
+def _function(source: str, instruction: MmaInst) -> Any:
+    """Compile a kernel text to a Python function, with its lines kept for tracebacks."""
+    name = f"<layoutalg {instruction} {abs(hash(source)):x}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     namespace: dict[str, Any] = {
         "cuda": cuda,
-        "mma": mma_intrinsic(nest.instruction),
+        "mma": mma_intrinsic(instruction),
         "float32": np.float32,
         "uint16": np.uint16,
         "uint32": np.uint32,
@@ -126,9 +131,17 @@ def _function(nest: Nest) -> Any:
     return namespace["gemm"]
 
 
+@cache
+def _dispatcher(source: str, instruction: MmaInst) -> Any:
+    return cuda.jit(_function(source, instruction))
+
+
 def kernel(nest: Nest) -> Any:
-    """Return the ``numba.cuda`` dispatcher; launch it as ``kernel[1, threads](*arrays)``."""
-    return cuda.jit(_function(nest))
+    """Return the ``numba.cuda`` dispatcher; launch it as ``kernel[1, threads](*arrays)``.
+
+    Programs with one text share a dispatcher, so each is compiled once.
+    """
+    return _dispatcher(kernel_source(nest), nest.instruction)
 
 
 def _signature(nest: Nest) -> tuple[Any, ...]:
@@ -148,13 +161,11 @@ def compute_capability(arch: str) -> tuple[int, ...] | tuple[int, int, str]:
     >>> compute_capability("sm_120"), compute_capability("sm_90a")
     ((12, 0), (9, 0, 'a'))
     """
-    text = arch.removeprefix("sm_")
-    suffix = text[-1:] if text[-1:] in ("a", "f") else ""
-    digits = text.removesuffix(suffix) if suffix else text
-    if not arch.startswith("sm_") or not digits.isdigit() or len(digits) < 2:
+    found = re.fullmatch(r"sm_([0-9]+)([0-9])([af]?)", arch) if isinstance(arch, str) else None
+    if found is None:
         raise LayoutError(f"target: must look like sm_90 or sm_90a; got {arch!r}")
-    version = int(digits[:-1]), int(digits[-1])
-    return (*version, suffix) if suffix else version
+    version = int(found[1]), int(found[2])
+    return (*version, found[3]) if found[3] else version
 
 
 def compile_ptx(nest: Nest, arch: str) -> str:
@@ -164,7 +175,12 @@ def compile_ptx(nest: Nest, arch: str) -> str:
         LayoutError: the target lacks the instruction, or is none that the compiler knows.
     """
     check_target(nest.instruction, arch)
-    text, _ = cuda.compile_ptx(_function(nest), _signature(nest), cc=compute_capability(arch))
+    function = _function(kernel_source(nest), nest.instruction)
+    text, _ = cuda.compile_ptx(function, _signature(nest), cc=compute_capability(arch))
+    made = re.search(r"^\.target (\w+)", str(text), re.MULTILINE)
+    if made is None or made[1] != arch:
+        nearest = "no target" if made is None else made[1]
+        raise LayoutError(f"target: the compiler does not know {arch}; it would take {nearest}")
     return str(text)
 
 
@@ -176,9 +192,12 @@ def check_target(inst: MmaInst, arch: str) -> None:
     """
     have, need = compute_capability(arch)[:2], compute_capability(inst.min_arch)[:2]
     if have < need:
-        raise LayoutError(
-            f"target: {arch} lacks {inst.ptx}; it needs {inst.min_arch} or newer"
-        )
+        raise LayoutError(f"target: {arch} lacks {inst.ptx}; it needs {inst.min_arch} or newer")
+
+
+def device_available() -> bool:
+    """Say whether there is a CUDA device to run on."""
+    return bool(cuda.is_available())
 
 
 def run(nest: Nest, inputs: dict[str, Any]) -> Matrix:
@@ -188,7 +207,7 @@ def run(nest: Nest, inputs: dict[str, Any]) -> Matrix:
         LayoutError: wrong matrices, or there is no CUDA device.
     """
     matrices = check_inputs(nest, inputs)
-    if not cuda.is_available():
+    if not device_available():
         raise LayoutError("run: no CUDA device is available; simulate() runs on the NumPy warp")
     arrays = []
     for role in parameters(nest):
@@ -197,7 +216,11 @@ def run(nest: Nest, inputs: dict[str, Any]) -> Matrix:
         if matrix is None:
             matrix = poison(buffer.dtype.numpy, buffer.shape)
         flat = np.ascontiguousarray(matrix).reshape(-1)
-        arrays.append(cuda.to_device(flat if buffer.dtype.token == "f32" else flat.view(buffer.dtype.word)))
-    kernel(nest)[1, nest.threads](*arrays)
+        bits = flat if buffer.dtype.token == "f32" else flat.view(buffer.dtype.word)
+        arrays.append(cuda.to_device(bits))
+    with warnings.catch_warnings():
+        # One CTA is what a tile program is: its occupancy is no oversight.
+        warnings.simplefilter("ignore", NumbaPerformanceWarning)
+        kernel(nest)[1, nest.threads](*arrays)
     buffer = nest.buffer("D")
     return np.asarray(arrays[-1].copy_to_host()).view(buffer.dtype.numpy).reshape(buffer.shape)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
+
+import numpy as np
 
 from layoutalg import LayoutError
 from layoutalg.fragments import WARP
@@ -13,8 +16,7 @@ from lowering.tile import TilePrimitiveCall
 TARGETS = ("cuda",)
 
 
-
-class DispatchFail(Exception):
+class DispatchFail(Exception):  # noqa: N818
     """A variant declines: its text is the reason."""
 
 
@@ -26,6 +28,7 @@ class DispatchError(RuntimeError):
 
     def __init__(self, title: str, reasons: Sequence[tuple[str, str, str]]) -> None:
         """Lay out the table."""
+        self.title = title
         self.reasons = tuple(reasons)
         width = max((len(variant) for variant, _, _ in reasons), default=0)
         step = max((len(name) for _, name, _ in reasons), default=0)
@@ -33,6 +36,10 @@ class DispatchError(RuntimeError):
             f"\n  {variant:<{width}}  {name:<{step}}  {reason}" for variant, name, reason in reasons
         )
         super().__init__(title + "".join(rows))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle through the parts, so that the error crosses processes."""
+        return type(self), (self.title, self.reasons)
 
 
 def fail(reason: str) -> NoReturn:
@@ -151,13 +158,14 @@ def list_variants(op: str, target: str = "cuda") -> list[str]:
 
 
 def _check_threads(call: TilePrimitiveCall, threads: int) -> None:
-    if type(threads) is not int or threads < 1 or threads > 1024:
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
         raise LayoutError(f"lower: threads must lie in 1..1024; got {threads!r}")
     unit = {"thread": 1, "warpgroup": 4 * WARP}.get(call.scope, WARP)
     if threads % unit:
+        whole = "warpgroups" if call.scope == "warpgroup" else "warps"
         raise LayoutError(
-            f"lower: a call at {call.scope} scope needs whole {call.scope if unit > 32 else 'warp'}s "
-            f"of {unit} threads; got threads={threads}"
+            f"lower: a call at {call.scope} scope needs whole {whole} of {unit} threads; "
+            f"got threads={threads}"
         )
 
 
@@ -168,9 +176,11 @@ def _narrowed(
     ranges: dict[str, tuple[int, int]] = {
         axis: (0, extent) for axis, extent in scope_axes(call.scope, threads)
     }
+    if active is not None and not isinstance(active, Mapping):
+        raise LayoutError(f"lower: active must map axes to (begin, end); got {active!r}")
     for axis, span in (active or {}).items():
         try:
-            begin, end = (int(bound) for bound in span)
+            begin, end = (operator.index(bound) for bound in span)
         except (TypeError, ValueError):
             raise LayoutError(
                 f"lower: active[{axis!r}] must be (begin, end); got {span!r}"
@@ -202,6 +212,8 @@ def lower(
         raise LayoutError(f"lower: needs a tile primitive call, such as gemm(…); got {call!r}")
     if threads is None:
         threads = 4 * WARP if call.scope == "warpgroup" else WARP
+    elif isinstance(threads, np.integer):
+        threads = int(threads)
     _check_threads(call, threads)
     context = Context(call, target, threads, _narrowed(call, threads, active))
     rows = _VARIANTS.get((call.op, target), [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,20 +11,11 @@ import numpy as np
 from layoutalg import LayoutError
 
 
-def _extended(name: str) -> Callable[[], np.dtype[Any]]:
-    """Return a loader of an ml_dtypes type; the package is imported on first use."""
-
-    def load() -> np.dtype[Any]:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
-
-    return load
-
-
 @dataclass(frozen=True)
 class DType:
     """An element type: ``name`` as NumPy and TVM spell it, ``token`` as PTX does, width in bits.
+
+    ``module`` and ``holder`` say which type holds one element: ml_dtypes is imported on first use.
 
     >>> get("bfloat16").token, get("f16").name
     ('bf16', 'float16')
@@ -33,12 +24,14 @@ class DType:
     name: str
     token: str
     bits: int
-    load: Callable[[], np.dtype[Any]]
+    holder: str
+    module: str = "numpy"
 
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy (or ml_dtypes) type that holds one element."""
-        return self.load()
+        found: np.dtype[Any] = np.dtype(getattr(importlib.import_module(self.module), self.holder))
+        return found
 
     @property
     def word(self) -> str:
@@ -51,16 +44,16 @@ class DType:
 
 
 DTYPES: tuple[DType, ...] = (
-    DType("float16", "f16", 16, lambda: np.dtype(np.float16)),
-    DType("bfloat16", "bf16", 16, _extended("bfloat16")),
-    DType("float32", "f32", 32, lambda: np.dtype(np.float32)),
-    DType("tfloat32", "tf32", 32, lambda: np.dtype(np.float32)),
-    DType("float64", "f64", 64, lambda: np.dtype(np.float64)),
-    DType("int8", "s8", 8, lambda: np.dtype(np.int8)),
-    DType("uint8", "u8", 8, lambda: np.dtype(np.uint8)),
-    DType("int32", "s32", 32, lambda: np.dtype(np.int32)),
-    DType("float8_e4m3fn", "e4m3", 8, _extended("float8_e4m3fn")),
-    DType("float8_e5m2", "e5m2", 8, _extended("float8_e5m2")),
+    DType("float16", "f16", 16, "float16"),
+    DType("bfloat16", "bf16", 16, "bfloat16", "ml_dtypes"),
+    DType("float32", "f32", 32, "float32"),
+    DType("tfloat32", "tf32", 32, "float32"),
+    DType("float64", "f64", 64, "float64"),
+    DType("int8", "s8", 8, "int8"),
+    DType("uint8", "u8", 8, "uint8"),
+    DType("int32", "s32", 32, "int32"),
+    DType("float8_e4m3fn", "e4m3", 8, "float8_e4m3fn", "ml_dtypes"),
+    DType("float8_e5m2", "e5m2", 8, "float8_e5m2", "ml_dtypes"),
 )
 
 _BY_NAME = {key: row for row in DTYPES for key in (row.name, row.token)}
@@ -80,9 +73,9 @@ float32, tfloat32, float64, int8, uint8, int32, float8_e4m3fn, float8_e5m2
     if isinstance(name, DType):
         return name
     row = _BY_NAME.get(name) if isinstance(name, str) else None
-    if row is None and not isinstance(name, str):
+    if isinstance(name, (type, np.dtype)):
         try:
-            row = _BY_NAME.get(np.dtype(name).name)  # type: ignore[call-overload]
+            row = _BY_NAME.get(np.dtype(name).name)
         except TypeError:
             row = None
     if row is None:

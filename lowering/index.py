@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layoutalg import TileLayout
-from layoutalg.size import product
+from layoutalg import Axis, Iter, LayoutError, TileLayout, m
+from layoutalg.size import Size
 from lowering.registers import thread_coordinate
 
 _ADD, _MUL, _ATOM = range(3)
@@ -111,31 +111,61 @@ class Place:
     guards: tuple[Guard, ...]
 
 
+def _registers_apart(layout: TileLayout) -> tuple[TileLayout, dict[int, int]]:
+    """Split a layout: threads alone, and what each register adds to the flat element index.
+
+    Register numbers may be any that differ: they are listed, not inverted. In the layout that is
+    returned the registers are dense, so that its inverse asks for nothing but the threads.
+
+    Raises:
+        LayoutError: two elements share a register.
+    """
+    shard: list[Iter] = []
+    weight = count = 1
+    held = {sum(int(value) for axis, value in layout.offset.items() if axis.memory): 0}
+    for it in reversed(layout.shard):
+        if it.axis.memory:
+            shard.append(Iter(it.extent, count, m))
+            count *= int(it.extent)
+            held = {
+                register + step * int(it.stride): element + step * weight
+                for register, element in held.items()
+                for step in range(int(it.extent))
+            }
+        else:
+            shard.append(it)
+        weight *= int(it.extent)
+    if len(held) != count:
+        raise LayoutError(f"registers: {layout} puts two elements into one register of a thread")
+    offset: dict[Axis | str, Size] = {a: v for a, v in layout.offset.items() if a.thread}
+    return TileLayout.from_iters(shard[::-1], layout.replica, offset), held
+
+
 def register_places(
-    layout: TileLayout, shape: tuple[int, ...], threads: int, registers: tuple[int, ...]
+    layout: TileLayout, threads: int, registers: tuple[int, ...]
 ) -> dict[int, Place]:
     """Return, per register, the flat element index as an expression of ``thread``.
 
     Derived from the layout's inverse map. Registers that hold no element are left out.
 
     Args:
-        layout: thread axes and m, replicas for copies.
-        shape: the buffer's shape.
+        layout: thread axes and registers, replicas for copies.
         threads: threads of the CTA.
         registers: register numbers wanted.
 
     Raises:
-        LayoutError: the inverse has no digit form (strides that interleave).
+        LayoutError: two elements share a register of a thread, or the threads' strides interleave.
 
     >>> from layoutalg import fragments
     >>> B = fragments.get("mma.m16n8k8.f16", "B")
-    >>> register_places(B.layout, (8, 8), 32, (1,))[1].index.text
+    >>> register_places(B.layout, 32, (1,))[1].index.text
     'thread // 4 + thread % 4 * 16 + 8'
     """
-    inverse = layout.inverse(shape)
+    spread, held = _registers_apart(layout)
+    inverse = spread.inverse((spread.size(),))
     thread = Index("thread", below=threads)
     numbers = np.arange(threads)
-    digits: list[tuple[int, int, Index]] = []  # dimension, weight, digit
+    varying = ZERO
     guards: list[Guard] = []
     for axis in dict.fromkeys((*inverse.axes, *inverse.offset)):
         if axis.memory:
@@ -147,27 +177,10 @@ def register_places(
             if value.min() < 0 or value.max() >= limit:
                 guards.append(Guard(text, limit))
             if place is not None and place.dim is not None:
-                digits.append((place.dim, int(place.weight), text))
-    weights = [int(product(shape[dim + 1 :])) for dim in range(len(shape))]
-    result: dict[int, Place] = {}
-    memory = next((axis for axis in inverse.axes if axis.memory), None)
-    for register in registers:
-        coordinate = [int(value) for value in inverse.base]
-        held = True
-        if memory is not None:
-            for place, digit in inverse.digits(memory, register):
-                limit = 1 if place is None else int(place.extent)
-                held &= 0 <= digit < limit
-                if place is not None and place.dim is not None:
-                    coordinate[place.dim] += int(digit * place.weight)
-        else:
-            start = sum(int(v) for axis, v in inverse.offset.items() if axis.memory)
-            held = register == start
-        if held:
-            constant = sum(c * w for c, w in zip(coordinate, weights, strict=True))
-            index = ZERO
-            for dim, weight, text in digits:
-                index = index + text * (weight * weights[dim])
-            result[register] = Place(index + constant, tuple(guards))
-    return result
-
+                varying = varying + text * int(place.weight)
+    start = int(inverse.base[0])
+    return {
+        register: Place(varying + (start + held[register]), tuple(guards))
+        for register in registers
+        if register in held
+    }

@@ -18,7 +18,7 @@ class Transfer:
     places: dict[int, Place]
 
 
-def _used(nest: Nest, role: str) -> tuple[int, ...]:
+def used_registers(nest: Nest, role: str) -> tuple[int, ...]:
     """Return the element registers of a role that the steps touch, ascending."""
     pack = nest.instruction.fragment(role).pack
     found: set[int] = set()
@@ -36,7 +36,8 @@ def _used(nest: Nest, role: str) -> tuple[int, ...]:
 def transfer(nest: Nest, role: str) -> Transfer:
     """Return where the registers of a role come from, or go to."""
     buffer = nest.buffer(role)
-    places = register_places(nest.placements[role], buffer.shape, nest.threads, _used(nest, role))
+    registers = used_registers(nest, role)
+    places = register_places(nest.placements[role], nest.threads, registers)
     return Transfer(role, buffer, places)
 
 

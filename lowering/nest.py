@@ -12,6 +12,7 @@ from typing import Any
 
 from layoutalg import TileLayout
 from lowering.instructions import MmaInst
+from lowering.registers import register_count
 from lowering.tile import Buffer, TilePrimitiveCall
 
 Step = tuple[Any, ...]
@@ -21,9 +22,9 @@ Step = tuple[Any, ...]
 class Nest:
     """What a variant makes of a gemm call.
 
-    ``threads`` is the size of the CTA; every warp of it runs all steps. ``placements`` says for each
-    role which threads hold an element of its buffer: the buffer's layout, with replicas for the
-    warps that must hold copies (A in the warps that split N, B in those that split M).
+    ``threads`` is the size of the CTA; every warp of it runs all steps. ``placements`` says for
+    each role which threads hold an element of its buffer: the buffer's layout, with replicas for
+    the warps that must hold copies (A in the warps that split N, B in those that split M).
     """
 
     call: TilePrimitiveCall
@@ -47,7 +48,7 @@ class Nest:
     def registers(self) -> dict[str, int]:
         """Elements that each thread allocates, per role; C where it is a buffer of its own."""
         roles = ["D", "C", "A", "B"] if self.buffer("C") != self.buffer("D") else ["D", "A", "B"]
-        return {role: int(self.buffer(role).layout.storage().span()) for role in roles}
+        return {role: register_count(self.buffer(role).layout) for role in roles}
 
     def buffer(self, role: str) -> Buffer:
         """Return the buffer of a role."""

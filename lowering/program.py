@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
+from layoutalg import LayoutError
 from lowering import assemble, cuda_text
 from lowering.nest import Nest
+from lowering.registers import register_count
 from lowering.warp import Matrix, simulate
+
+
+def _numba_machine() -> ModuleType:
+    """Return :mod:`lowering.cuda`, which alone imports numba.
+
+    Raises:
+        LayoutError: numba-cuda is not installed.
+    """
+    try:
+        from lowering import cuda
+    except ImportError as error:
+        raise LayoutError(
+            f"kernel: needs numba-cuda, which pip installs on Linux and Windows ({error}); "
+            "simulate() and cuda_source() need no GPU software"
+        ) from None
+    return cuda
 
 
 class Program(Nest):
@@ -27,7 +46,7 @@ class Program(Nest):
         d, a, b, c = (self.buffer(role) for role in "DABC")
         lines = [f"# {self.call}", f"# {self.instruction.ptx}, {self.threads} threads"]
         for buffer in self.call.buffers:
-            count = buffer.layout.storage().span()
+            count = register_count(buffer.layout)
             lines.append(f"{buffer.name} = registers({count}, {buffer.dtype})  # {buffer.layout}")
         for step in self.steps:
             if step[0] == "zero":
@@ -60,15 +79,12 @@ class Program(Nest):
 
     def kernel(self) -> Any:
         """Return the ``numba.cuda`` kernel; parameters as in :meth:`kernel_source`."""
-        from lowering import cuda
-
-        return cuda.kernel(self)
+        return _numba_machine().kernel(self)
 
     def kernel_source(self) -> str:
         """Return the Python text of the ``numba.cuda`` kernel."""
-        from lowering import cuda
-
-        return cuda.kernel_source(self)
+        text: str = _numba_machine().kernel_source(self)
+        return text
 
     def ptx(self, arch: str = "sm_90") -> str:
         """Return the kernel as PTX for a target; no GPU is needed.
@@ -76,9 +92,8 @@ class Program(Nest):
         Raises:
             LayoutError: the target lacks the instruction.
         """
-        from lowering import cuda
-
-        return cuda.compile_ptx(self, arch)
+        text: str = _numba_machine().compile_ptx(self, arch)
+        return text
 
     def cubin(self, arch: str = "sm_90") -> bytes:
         """Return the kernel as machine code for a target, assembled by nvJitLink.
@@ -94,6 +109,5 @@ class Program(Nest):
         Raises:
             LayoutError: no CUDA device, or as :meth:`simulate`.
         """
-        from lowering import cuda
-
-        return cuda.run(self, matrices)
+        out: Matrix = _numba_machine().run(self, matrices)
+        return out

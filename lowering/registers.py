@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg import Axis, LayoutError, TileLayout
+from layoutalg import Axis, LayoutError, TileLayout, m
+from layoutalg import iters as algebra
 from layoutalg.fragments import WARP
 
 WARPGROUP = 4 * WARP
@@ -39,6 +40,28 @@ def thread_coordinate(axis: Axis, thread: Any) -> Any:
     if axis.name == "tx":
         return thread
     raise LayoutError(f"registers: axis {axis} does not count threads inside a CTA")
+
+
+def register_range(layout: TileLayout) -> tuple[int, int]:
+    """Return the lowest and the highest register that a layout without symbols names.
+
+    >>> from layoutalg import S
+    >>> register_range(TileLayout(S[(2, 2) : (-2, 1)] + 2))
+    (0, 3)
+    """
+    low, high = algebra.reach(layout.shard).get(m, (0, 0))
+    start = layout.offset.get(m, 0)
+    return int(low + start), int(high + start)
+
+
+def register_count(layout: TileLayout) -> int:
+    """Return how many elements each thread allocates for a buffer of this layout.
+
+    >>> from layoutalg import fragments
+    >>> register_count(fragments.get("mma.m16n8k16.f16", "A").layout)
+    8
+    """
+    return register_range(layout)[1] + 1
 
 
 def element_map(
@@ -90,4 +113,5 @@ def element_map(
         radix *= size
     dense = np.full((radix, registers), -1, dtype=np.int64)
     dense[element_key, register] = np.broadcast_to(flat, np.broadcast(element_key, register).shape)
-    return dense[thread_key]
+    held: npt.NDArray[np.int64] = dense[thread_key]
+    return held

@@ -49,7 +49,7 @@ class Buffer:
         """Convert, then check."""
         if not isinstance(name, str) or not name.isidentifier():
             raise LayoutError(f"Buffer: the name must be an identifier; got {name!r}")
-        if isinstance(shape, (str, int)) or not shape:
+        if not isinstance(shape, (tuple, list)) or not shape:
             raise LayoutError(f"Buffer {name}: the shape must be a tuple of extents; got {shape!r}")
         extents = tuple(as_extent(e, f"Buffer {name}: extent") for e in shape)
         if scope not in MEMORY_SCOPES:
@@ -128,9 +128,18 @@ class BufferRegion:
         """Check the ranges."""
         from layoutalg.slicing import check_region
 
-        for dim, ((begin, end), extent) in enumerate(
-            zip(self.ranges, self.buffer.shape, strict=True)
-        ):
+        shape = self.buffer.shape
+        try:
+            ranges = tuple((begin, end) for begin, end in self.ranges)
+        except (TypeError, ValueError):
+            ranges = ()
+        if len(ranges) != len(shape):
+            raise LayoutError(
+                f"{self.buffer.name}[…]: a region has one (begin, end) per dimension of {shape}; "
+                f"got {self.ranges!r}"
+            )
+        object.__setattr__(self, "ranges", ranges)
+        for dim, ((begin, end), extent) in enumerate(zip(ranges, shape, strict=True)):
             try:
                 check_region(begin, end, extent, dim)
             except LayoutError as error:
@@ -167,7 +176,7 @@ class TilePrimitiveCall:
         Raises:
             LayoutError: the scope is unknown, or two buffers share a name.
         """
-        if self.scope not in _SCOPE_NAMES:
+        if not isinstance(self.scope, str) or self.scope not in _SCOPE_NAMES:
             raise LayoutError(
                 f"{self.op}: the scope must be one of {', '.join(SCOPES)}; got {self.scope!r}"
             )
@@ -233,10 +242,13 @@ def gemm(
         dispatch: keep only the variant of this name.
 
     Raises:
-        LayoutError: an operand is no buffer, or the scope is unknown.
+        LayoutError: an operand is no buffer, a flag is no bool, or the scope is unknown.
 
     Source: the ``gemm`` tile primitive of Apache TVM's TIRx.
     """
+    for name, flag in (("transpose_A", transpose_A), ("transpose_B", transpose_B)):
+        if not isinstance(flag, bool):
+            raise LayoutError(f"gemm: {name} must be True or False; got {flag!r}")
     operands = {"D": as_region(D, "D", "gemm")}
     operands["A"] = as_region(A, "A", "gemm")
     operands["B"] = as_region(B, "B", "gemm")
@@ -247,8 +259,8 @@ def gemm(
         scope,
         dispatch,
         {
-            "transpose_A": bool(transpose_A),
-            "transpose_B": bool(transpose_B),
+            "transpose_A": transpose_A,
+            "transpose_B": transpose_B,
             "alpha": alpha,
             "beta": beta,
         },

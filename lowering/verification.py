@@ -39,8 +39,8 @@ class Case:
     instruction: str
     tiles: tuple[int, int, int]
     beta: int = 0
-    transpose_A: bool = False
-    transpose_B: bool = False
+    transpose_A: bool = False  # noqa: N815
+    transpose_B: bool = False  # noqa: N815
 
     @property
     def row(self) -> MmaInst:
@@ -123,24 +123,38 @@ class Result:
 
 
 def random_inputs(program: Program, seed: int) -> dict[str, npt.NDArray[Any]]:
-    """Return random matrices, one per input role, rounded to the buffers' dtypes."""
+    """Return random matrices of the whole buffers, per input role, rounded to their dtypes.
+
+    Roles that share a buffer share a matrix.
+    """
     generator = np.random.default_rng(seed)
-    return {
-        role: generator.standard_normal(program.buffer(role).shape).astype(
-            program.buffer(role).dtype.numpy
-        )
-        for role in program.inputs
-    }
+    matrices: dict[Buffer, npt.NDArray[Any]] = {}
+    for role in program.inputs:
+        buffer = program.buffer(role)
+        if buffer not in matrices:
+            values = generator.standard_normal(buffer.shape)
+            matrices[buffer] = values.astype(buffer.dtype.numpy)
+    return {role: matrices[program.buffer(role)] for role in program.inputs}
+
+
+def operand(program: Program, role: str, matrix: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return what a role's region of a buffer holds, as an M x K, K x N or M x N matrix.
+
+    >>> program = Case("mma.m16n8k8.f16", (1, 1, 1), transpose_A=True).program()
+    >>> operand(program, "A", np.zeros((8, 16))).shape
+    (16, 8)
+    """
+    region = program.call.operands[role]
+    box = matrix[tuple(slice(begin, end) for begin, end in region.ranges)].astype(np.float64)
+    plain = box.reshape([extent for extent in box.shape if extent != 1])
+    return plain.T if program.call.config.get(f"transpose_{role}", False) else plain
 
 
 def reference(program: Program, inputs: dict[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-    """Return the float64 product of the inputs as the call orients them."""
-    config = program.call.config
-    a, b = (inputs[role].astype(np.float64) for role in "AB")
-    product = (a.T if config["transpose_A"] else a) @ (b.T if config["transpose_B"] else b)
-    if program.accumulates:
-        product = product + inputs["C"].astype(np.float64)
-    return product
+    """Return the float64 product of the inputs' regions, as the call orients them."""
+    parts = {role: operand(program, role, inputs[role]) for role in program.inputs}
+    product = parts["A"] @ parts["B"]
+    return product + parts["C"] if program.accumulates else product
 
 
 def relative_error(out: npt.NDArray[Any], ref: npt.NDArray[np.float64]) -> float:
@@ -155,19 +169,20 @@ def relative_error(out: npt.NDArray[Any], ref: npt.NDArray[np.float64]) -> float
 def machine_name() -> str:
     """Return the machine that ``verify`` takes by default: "device" where there is a GPU."""
     try:
-        from lowering import cuda
+        from lowering.cuda import device_available
     except ImportError:
         return "simulator"
-    return "device" if cuda.cuda.is_available() else "simulator"
+    return "device" if device_available() else "simulator"
 
 
 def check(
     program: Program, name: str, machine: str, seed: int = 0, tolerance: float = TOLERANCE
 ) -> Result:
-    """Run one program on random inputs and compare with the float64 product."""
+    """Run one program on random inputs and compare D's region with the float64 product."""
     inputs = random_inputs(program, seed)
     execute: Callable[..., Any] = program.run if machine == "device" else program.simulate
-    error = relative_error(execute(**inputs), reference(program, inputs))
+    out = operand(program, "D", execute(**inputs))
+    error = relative_error(out, reference(program, inputs))
     return Result(name, program.instruction.ptx, len(program.mma), error, tolerance, machine)
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from layoutalg import LayoutError
 from layoutalg.fragments import WARP, Fragment
 from lowering.nest import Nest
-from lowering.registers import element_map
+from lowering.registers import element_map, register_count
 from lowering.tile import Buffer
 
 Matrix = npt.NDArray[Any]
@@ -27,12 +27,16 @@ def as_matrix(value: Any, buffer: Buffer, role: str) -> Matrix:
     Raises:
         LayoutError: another shape, or not numeric.
     """
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise LayoutError(f"operand {role}: {buffer.name} needs a matrix: {error}") from None
     if array.shape != buffer.shape:
         raise LayoutError(
-            f"operand {role}: {buffer.name} needs a matrix of shape {buffer.shape}; got {array.shape}"
+            f"operand {role}: {buffer.name} needs a matrix of shape {buffer.shape}; "
+            f"got {array.shape}"
         )
-    if array.dtype.kind not in "fiuVb" or array.dtype.kind == "b":
+    if array.dtype.kind not in "fiuV" or array.dtype.names is not None:
         raise LayoutError(f"operand {role}: needs numbers; got dtype {array.dtype}")
     return array.astype(buffer.dtype.numpy)
 
@@ -43,20 +47,19 @@ def check_inputs(nest: Nest, inputs: dict[str, Any]) -> dict[str, Matrix]:
     Raises:
         LayoutError: a role is missing or unknown, a shape is wrong, or one buffer is given twice.
     """
-    roles = set(nest.call.operands)
-    unknown = sorted(set(inputs) - roles)
-    missing = [role for role in nest.inputs if role not in inputs]
-    if unknown or missing:
-        given = ", ".join(sorted(inputs)) or "none"
+    given = {nest.buffer(role).name for role in inputs if role in nest.call.operands}
+    missing = [role for role in nest.inputs if nest.buffer(role).name not in given]
+    if missing or not set(inputs) <= set(nest.call.operands):
+        got = ", ".join(sorted(inputs)) or "none"
         raise LayoutError(
-            f"run: the program reads the matrices {', '.join(nest.inputs)}; got {given}"
+            f"run: the program reads the matrices {', '.join(nest.inputs)}; got {got}"
         )
     matrices: dict[str, Matrix] = {}
     for role, value in inputs.items():
         buffer = nest.buffer(role)
         matrix = as_matrix(value, buffer, role)
         known = matrices.setdefault(buffer.name, matrix)
-        if known is not matrix and not np.array_equal(known, matrix):
+        if known.tobytes() != matrix.tobytes():
             raise LayoutError(f"run: {role} is the buffer {buffer.name}, given two matrices")
     return matrices
 
@@ -85,7 +88,7 @@ def simulate(nest: Nest, inputs: dict[str, Any]) -> Matrix:
         buffer = nest.buffer(role)
         if buffer.name in state:
             continue
-        count = int(buffer.layout.storage().span())
+        count = register_count(buffer.layout)
         placement = nest.placements[role]
         holders[buffer.name] = element_map(placement, buffer.shape, nest.threads, count)
         state[buffer.name] = poison(buffer.dtype.numpy, (nest.threads, count))

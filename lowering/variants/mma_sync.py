@@ -9,21 +9,27 @@ instruction's own fragments; nothing about m16n8 is written here.
 from __future__ import annotations
 
 import itertools
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis
+from layoutalg.fragments import WARP
 from layoutalg.iters import Iter, Iters
-from layoutalg.size import is_int, product
+from layoutalg.size import Size, is_int, product
 from lowering.dispatch import Context, fail, predicate, register_dispatch
 from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
+from lowering.listing import used_registers
 from lowering.nest import Step
 from lowering.program import Program
+from lowering.registers import element_map, register_count, register_range
 from lowering.tile import BufferRegion
 
 ROLES = ("A", "B", "C", "D")  # the order in which operands are looked at
@@ -33,12 +39,14 @@ FOLLOWERS = (("A", "M"), ("C", "M"), ("B", "N"), ("C", "N"), ("B", "K"))
 
 
 def full_active_lanes(context: Context) -> bool | tuple[bool, str]:
-    """Hold where every axis of the call's scope is complete: an mma needs all lanes of each warp."""
+    """Hold where every axis of the call's scope is complete: an mma needs all lanes of a warp."""
+    if context.threads % WARP:
+        return False, f"an mma needs whole warps of {WARP} threads; the CTA has {context.threads}"
     whole = context.whole()
     for axis, (begin, end) in context.active.items():
         if axis == "cta_id":
             return False, "scope cluster is not supported: an mma lives inside a CTA (axis cta_id)"
-        full = whole.get(axis, (0, 32) if axis == "laneid" else None)
+        full = whole.get(axis, (0, WARP) if axis == "laneid" else None)
         if full is None:
             return False, f"axis {axis} is active but is no axis of scope {context.call.scope}"
         if (begin, end) != full:
@@ -113,7 +121,9 @@ def lower_gemm(context: Context) -> Program:
         buffer = call.operands[role].buffer
         if buffer.scope != "local":
             stage = "copy it into registers first" if role in "DC" else "stage it with ldmatrix"
-            fail(f"{role} must be in registers (scope local); {buffer} is in {buffer.scope}: {stage}")
+            fail(
+                f"{role} must be in registers (scope local); {buffer} is in {buffer.scope}: {stage}"
+            )
     if not _is_number(call.config["alpha"], 1):
         fail(f"alpha must be 1; got {call.config['alpha']}: scale A, B or D instead")
     beta = call.config["beta"]
@@ -133,20 +143,21 @@ def lower_gemm(context: Context) -> Program:
         if isinstance(found, str):
             refusals.append(f"{instruction}: {found}")
             continue
-        steps = _emit(instruction, views, found, accumulate)
+        steps = _emit(instruction, context, views, found, accumulate)
         placements = {role: _placement(views[role], found) for role in ROLES}
-        return Program(call, instruction, steps, context.threads, context.target, placements)
+        program = Program(call, instruction, steps, context.threads, context.target, placements)
+        _check_held(program)
+        return program
     fail("no instruction fits; " + "; ".join(refusals))
 
 
-def _is_number(value: object, number: int) -> bool:
+def _is_number(value: Any, number: int) -> bool:
     """Say whether a coefficient is known to be this number: by value, or as a settled symbol."""
     if isinstance(value, bool):
         return False
-    difference = value - number if hasattr(value, "free_symbols") else None
-    if difference is not None:
-        return bool(difference == 0)
-    return isinstance(value, (int, float, np.number)) and value == number
+    if hasattr(value, "free_symbols"):
+        return bool(value - number == 0)
+    return isinstance(value, (numbers.Real, np.number)) and bool(value == number)
 
 
 def _matrix_shape(region: BufferRegion, role: str) -> tuple[int, int]:
@@ -176,6 +187,12 @@ def _view(context: Context, role: str) -> View:
     """Slice an operand to its region and group it by its two dimensions, in logical order."""
     region = context.call.operands[role]
     buffer = region.buffer
+    sizes = [size for it in buffer.layout.shard for size in (it.extent, it.stride)]
+    if not is_int(*sizes, *buffer.layout.offset.values()):
+        fail(
+            f"{role}: register and lane numbers must be static; {buffer.layout} has symbols: "
+            "substitute them with .subs"
+        )
     try:
         piece = buffer.layout.slice(buffer.shape, region.ranges, target="cuda")
         if piece is None:
@@ -204,21 +221,19 @@ def _view(context: Context, role: str) -> View:
                 f"{role}: {region} starts at {axis} {start}; the other threads would compute on "
                 f"registers that hold something else: start at {axis} 0"
             )
-    whole = buffer.layout.canonicalize("cuda")
-    spread = product(it.extent for it in whole.shard if it.axis.thread)
-    if role == "D" and spread != product(it.extent for it in piece.shard if it.axis.thread):
-        fail(
-            f"D: the region {region} lies in some of the threads that hold {buffer.name}; all "
-            "threads would run and overwrite their own part of it"
-        )
     memory = [axis for axis in piece.offset if axis.memory and axis.name != "m"]
     memory += [it.axis for it in piece.shard if it.axis.memory and it.axis.name != "m"]
     if memory:
         fail(f"{role}: registers lie on axis m; {piece} has {memory[0]}")
+    lowest = register_range(buffer.layout)[0]
+    if lowest < 0:
+        fail(
+            f"{role}: registers count from 0; {buffer.layout} reaches {lowest}: add {-lowest} to it"
+        )
     base = piece.offset.get(Axis.get("m"), 0)
     if not is_int(base):
         fail(f"{role}: the register offset must be static; got {base}")
-    return View(role, dims, int(base), buffer.layout)  # type: ignore[arg-type]
+    return View(role, dims, int(base), buffer.layout)
 
 
 def _aligned(views: dict[str, View]) -> dict[tuple[str, str], Dim]:
@@ -323,8 +338,7 @@ def _cut(mine: Dim, own: Dim, anchor: Dim, anchor_frame: Dim) -> Cut | str:
     except LayoutError:
         return f"does not cut into {shape}: its digits are {_show(mine.iters)}"
     groups = [
-        tuple(it for it in pieces[a:b] if it.extent != 1)
-        for a, b in itertools.pairwise(seps)
+        tuple(it for it in pieces[a:b] if it.extent != 1) for a, b in itertools.pairwise(seps)
     ]
     warps, tiles = groups[0], groups[1 + len(lanes)]
     digits = groups[1 : 1 + len(lanes)] + groups[2 + len(lanes) :]
@@ -365,7 +379,7 @@ def _checked(
     for (role, dim), cut in cuts.items():
         if role == "C" and not accumulate:
             continue
-        thread = [it for it in cut.tiles if it.axis.thread]
+        thread = tuple(it for it in cut.tiles if it.axis.thread)
         if thread:
             fail(
                 f"{role}.{dim}: a tile digit lies on a thread axis ({_show(thread)}); register "
@@ -390,7 +404,7 @@ def _check_injective(role: str, layout: TileLayout, shape: Sequence[int]) -> Non
             )
     table = layout.table(shape)
     places = np.stack([values.reshape(-1) for values in table.values()], axis=-1)
-    unique, first, counts = np.unique(places, axis=0, return_index=True, return_counts=True)
+    unique, counts = np.unique(places, axis=0, return_counts=True)
     if len(unique) != len(places):
         at = unique[counts > 1][0]
         both = np.flatnonzero((places == at).all(axis=1))[:2]
@@ -423,13 +437,14 @@ def _placement(view: View, cuts: dict[tuple[str, str], Cut]) -> TileLayout:
     axes = {it.axis for it in layout.shard}
     foreign = [it for dim in "MN" if dim not in DIMS[view.role] for it in cuts["D", dim].warps]
     copies = tuple(it for it in foreign if it.axis in axes)
-    return TileLayout.from_iters(layout.shard, copies, dict(layout.offset))
+    offset: dict[Axis | str, Size] = {axis: value for axis, value in layout.offset.items()}
+    return TileLayout.from_iters(layout.shard, copies, offset)
 
 
 def _offsets(iters: Iters) -> list[int]:
     """Return the register offset of each index of a run of iters, row-major."""
-    ranges = (range(0, int(it.extent) * int(it.stride), int(it.stride)) for it in iters)
-    return [sum(parts) for parts in itertools.product(*ranges)]
+    steps = ([step * int(it.stride) for step in range(int(it.extent))] for it in iters)
+    return [sum(parts) for parts in itertools.product(*steps)]
 
 
 def _operand_order(instruction: MmaInst, role: str, cuts: dict[tuple[str, str], Cut]) -> list[int]:
@@ -447,6 +462,7 @@ def _operand_order(instruction: MmaInst, role: str, cuts: dict[tuple[str, str], 
 
 def _emit(
     instruction: MmaInst,
+    context: Context,
     views: dict[str, View],
     cuts: dict[tuple[str, str], Cut],
     accumulate: bool,
@@ -465,14 +481,24 @@ def _emit(
             )
         return tuple(slot // pack for slot in slots[::pack])
 
+    d_buffer, c_buffer = (context.call.operands[role].buffer for role in "DC")
+    shared = d_buffer if d_buffer == c_buffer else None
     tiles = {key: _offsets(cut.tiles) for key, cut in cuts.items()}
     counts = {dim: len(tiles[ANCHORS[dim], dim]) for dim in "MNK"}
     steps: list[Step] = []
+    written: set[int] = set()
     for m, n in itertools.product(range(counts["M"]), range(counts["N"])):
         d = registers("D", tiles["D", "M"][m], tiles["D", "N"][n])
         if accumulate:
             c = registers("C", tiles["C", "M"][m], tiles["C", "N"][n])
-            steps.extend(("copy", into, source) for into, source in zip(d, c, strict=True))
+            for into, source in zip(d, c, strict=True):
+                if shared and source in written:
+                    fail(
+                        f"C overlaps D in {shared}: register {source} of C is overwritten before "
+                        "it is read; C must be D's own region or apart from it"
+                    )
+                steps.append(("copy", into, source))
+                written.add(into)
         else:
             steps.extend(("zero", into) for into in d)
         for k in range(counts["K"]):
@@ -482,3 +508,45 @@ def _emit(
     return tuple(steps)
 
 
+def _held(program: Program, role: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the element in each register that is touched, and whether it is in the region."""
+    region = program.call.operands[role]
+    shape, layout = region.buffer.shape, region.buffer.layout
+    box = np.zeros(shape, dtype=bool)
+    box[tuple(slice(begin, end) for begin, end in region.ranges)] = True
+    count = register_count(layout)
+    held = element_map(program.placements[role], shape, program.threads, count)
+    held = held[:, used_registers(program, role)]
+    return held, (held >= 0) & box.reshape(-1)[held]
+
+
+def _check_held(program: Program) -> None:
+    """Refuse threads that would compute on what they do not hold.
+
+    Every warp runs all steps. So each thread that writes to D's region must hold elements of the
+    operands' regions in all registers that it reads, and no thread may hold anything else of D in
+    the registers that it writes.
+    """
+    d = program.call.operands["D"]
+    held, inside = _held(program, "D")
+    if ((held >= 0) & ~inside).any():
+        fail(
+            f"D: the region {d} lies in some of the threads that hold {d.buffer.name}; all threads "
+            "would run and overwrite their own part of it"
+        )
+    found, wanted = np.unique(held[inside]).size, int(product(d.shape))
+    if found != wanted:
+        fail(
+            f"D: the CTA's {program.threads} threads hold {found} of the {wanted} elements of {d}; "
+            f"{d.buffer.layout} reaches more threads"
+        )
+    active = inside.any(axis=1)
+    for role in program.inputs:
+        missing = np.flatnonzero(active & ~_held(program, role)[1].all(axis=1))
+        if missing.size:
+            region = program.call.operands[role]
+            fail(
+                f"{role}: thread {missing[0]} computes a part of {d} but does not hold its part of "
+                f"{region}; {region.buffer.layout} must reach all threads that {d.buffer.layout} "
+                "reaches"
+            )

@@ -5,19 +5,19 @@ from lowering.dispatch import (
     Context,
     DispatchError,
     DispatchFail,
+    Lowered,
     fail,
     list_variants,
-    lower,
     predicate,
     register_dispatch,
 )
 from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
-from lowering.program import Program
-from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, gemm
+from lowering.program import Program, lower
+from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
 from lowering.verification import verify
 
 __all__ = [
     "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context", "DispatchError", "DispatchFail",
-    "MmaInst", "Program", "TilePrimitiveCall", "fail", "gemm", "list_variants", "lower",
+    "Lowered", "MmaInst", "Program", "TilePrimitiveCall", "copy", "fail", "gemm", "list_variants", "lower",
     "predicate", "register_dispatch", "variants", "verify",
 ]  # fmt: skip

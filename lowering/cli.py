@@ -21,6 +21,8 @@ class Commands(click.Group):
         """Run the command; exit with 2 on wrong input, 1 on a failed check."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
         except (LayoutError, DispatchError, OSError) as error:
             click.echo(f"layoutalg: {error}", err=True)
             ctx.exit(2)
@@ -166,12 +168,13 @@ def fragment(instruction: str | None, operand: str | None, lane: int | None) -> 
         return
     for each in fragments.operands(instruction) if operand is None else (operand,):
         row = fragments.get(instruction, each)
+        registers = f"{row.registers} x {row.register_bits} bits, {row.pack} per register"
         click.echo(f"{row.instruction} {row.operand}")
         _rows(
             [
                 ("layout", row.layout),
                 ("rule", row.formula),
-                ("registers", f"{row.registers} of {row.register_bits} bits, {row.pack} elements each"),
+                ("registers", registers),
                 ("source", f"{row.source}; {row.min_arch} and newer"),
             ]
         )

@@ -1,158 +1,204 @@
-"""A nest as a ``numba.cuda`` kernel whose mma is inline PTX. The only importer of numba."""
+"""A body as a ``numba.cuda`` kernel whose instructions are inline PTX. The only importer of numba."""
 
 from __future__ import annotations
 
 import linecache
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import cuda, types
-from numba.core import cgutils
 from numba.cuda.core.errors import NumbaPerformanceWarning
 from numba.cuda.extending import intrinsic
 
 from layoutalg import LayoutError
 from lowering import ptx
+from lowering.address import Style
+from lowering.body import Body, cells
+from lowering.emit import variables
 from lowering.instructions import MmaInst
-from lowering.listing import parameter_of, parameters, transfer
-from lowering.nest import Nest
-from lowering.warp import Matrix, check_inputs, poison
+from lowering.kernel_text import Writer
+from lowering.ops import Mma
+from lowering.ptx import Asm
+from lowering.warp import Matrix, logical, physical, poison
 
-_NUMBA = {"f": types.float32, "d": types.float64, "r": types.uint32}
+STATIC_SHARED = 48 * 1024  # bytes; more must be dynamic
+
+_NUMBA = {"f": types.float32, "d": types.float64, "r": types.uint32, "l": types.uint64}
 _LLVM: dict[str, Callable[[], ir.Type]] = {
     "f": ir.FloatType,
     "d": ir.DoubleType,
     "r": lambda: ir.IntType(32),
+    "l": lambda: ir.IntType(64),
 }
 
 
 @cache
-def mma_intrinsic(inst: MmaInst) -> Any:
-    """Return a device function ``mma(c, a, b) -> d`` on tuples of registers, one inline asm.
+def device_function(asm: Asm) -> Any:
+    """Return a device function of an asm statement: scalars in, a scalar, a tuple or nothing out.
 
-    The asm has side effects and is convergent: it must not be moved under a branch.
+    The asm has side effects and is convergent: it is neither removed nor moved under a branch.
     """
-    d_count, a_count, b_count = ptx.counts(inst)
-    d_letter = ptx.letter(inst, "D")
-    tuples = {
-        "D": types.UniTuple(_NUMBA[d_letter], d_count),
-        "A": types.UniTuple(_NUMBA[ptx.letter(inst, "A")], a_count),
-        "B": types.UniTuple(_NUMBA[ptx.letter(inst, "B")], b_count),
-    }
+    outputs = tuple(_NUMBA[kind] for kind in asm.outputs)
+    result: Any = types.void
+    if outputs:
+        result = outputs[0] if len(outputs) == 1 else types.Tuple(outputs)
+    signature = result(*(_NUMBA[kind] for kind in asm.inputs))
 
-    def typed(typingctx: Any, c: Any, a: Any, b: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            values = [
-                value
-                for tuple_ in (args[1], args[2], args[0])
-                for value in cgutils.unpack_tuple(builder, tuple_)
-            ]
-            out = _LLVM[d_letter]()
-            result = ir.LiteralStructType([out] * d_count) if d_count > 1 else out
-            function = ir.FunctionType(result, [value.type for value in values])
-            asm = ir.InlineAsm(
-                function, ptx.mma_text(inst, "$", False), ptx.mma_constraints(inst), True
-            )
-            call = builder.call(asm, values)
-            call.attributes.add("convergent")
-            parts = [call]
-            if d_count > 1:
-                parts = [builder.extract_value(call, i) for i in range(d_count)]
-            return context.make_tuple(builder, signature.return_type, parts)
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds = [_LLVM[kind]() for kind in asm.outputs]
+        out: ir.Type = ir.VoidType()
+        if kinds:
+            out = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
+        function = ir.FunctionType(out, [value.type for value in args])
+        call = builder.call(ir.InlineAsm(function, asm.text, asm.constraints, True), args)
+        call.attributes.add("convergent")
+        if not kinds:
+            return context.get_dummy_value()
+        if len(kinds) == 1:
+            return call
+        values = [builder.extract_value(call, i) for i in range(len(kinds))]
+        return context.make_tuple(builder, signature.return_type, values)
 
-        return tuples["D"](tuples["D"], tuples["A"], tuples["B"]), generate
-
-    return intrinsic(typed)
+    # numba reads the arity off the function's own parameters.
+    names = ", ".join(f"x{i}" for i in range(len(asm.inputs)))
+    namespace: dict[str, Any] = {"signature": signature, "generate": generate}
+    text = f"def {asm.name}(typingctx{', ' * bool(names)}{names}):\n    return signature, generate\n"
+    exec(compile(text, f"<layoutalg {asm.name}>", "exec"), namespace)
+    return intrinsic(namespace[asm.name])
 
 
-def kernel_source(nest: Nest) -> str:
-    """Return the Python text of the kernel, one statement per register operation.
+@intrinsic
+def cells_address(typingctx: Any, array: Any) -> Any:
+    """Return the generic address of an array's first cell."""
 
-    Parameters are flat arrays, one per buffer: element bits as unsigned integers for 16-bit types.
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        struct = context.make_array(signature.args[0])(context, builder, args[0])
+        return builder.ptrtoint(struct.data, ir.IntType(64))
+
+    return types.uint64(array), generate
+
+
+class Python:
+    """Python, as numba compiles it."""
+
+    style: Style = "python"
+
+    def call(self, asm: Asm, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> str:
+        """Call; several outputs come back as a tuple."""
+        into = f"{', '.join(outputs)} = " if outputs else ""
+        return f"{into}{asm.name}({', '.join(inputs)})"
+
+    def mma(self, op: Mma, d: tuple[str, ...], a: tuple[str, ...], b: tuple[str, ...]) -> str:
+        """Call with C = D."""
+        return self.call(ptx.mma(op.instruction), d, (*a, *b, *d))
+
+    def assign(self, variable: str, value: str) -> str:
+        """Assign."""
+        return f"{variable} = {value}"
+
+    def number(self, value: int, token: str) -> str:
+        """Write a constant."""
+        kind = {"f32": "float32", "f64": "float64"}.get(token, "uint32")
+        return f"{kind}({value})"
+
+    def address(self, space: str, base: str, offset: str) -> str:
+        """Add a byte offset in the width of the space's addresses."""
+        kind = "uint64" if space == "global" else "uint32"
+        return base if offset == "0" else f"{base} + {kind}({offset})"
+
+    def begin_if(self, condition: str) -> str:
+        """Open a branch."""
+        return f"if {condition}:"
+
+    def begin_else(self) -> str:
+        """Turn to the other branch."""
+        return "else:"
+
+    def begin_loop(self, variable: str, extent: int) -> str:
+        """Open a loop."""
+        return f"for {variable} in range({extent}):"
+
+    def end(self) -> None:
+        """Nothing: the indentation closes."""
+
+    def sync(self, scope: str) -> str:
+        """Write a barrier."""
+        return "cuda.syncthreads()" if scope == "cta" else "cuda.syncwarp()"
+
+    def all_of(self, conditions: list[str]) -> str:
+        """Join conditions."""
+        return " and ".join(conditions)
+
+
+def _write(body: Body, name: str) -> tuple[str, dict[str, Asm]]:
+    """Return the kernel's text and the functions that it calls."""
+    writer = Writer(body, Python())
+    writer.run(body.ops)
+    functions = dict(writer.functions)
+    for op in body.mma:
+        asm = ptx.mma(op.instruction)
+        functions[asm.name] = asm
+    lines = [f"def {name}({', '.join(f'{b.name}_' for b in body.params)}):"]
+    lines.append("  thread = cuda.threadIdx.x")
+    lines.extend(f"  {b.name}_base = cells_address({b.name}_)" for b in body.params)
+    if body.shared:
+        functions["shared_address"] = ptx.shared_address()
+        size = 0 if body.shared_bytes > STATIC_SHARED else body.shared_bytes
+        lines.append(f"  shared = cuda.shared.array({size}, uint8, alignment=1024)")
+        lines.append("  base = shared_address(cells_address(shared))")
+        lines.extend(f"  {n}_base = base + uint32({at})" for n, at in body.shared_offsets.items())
+    partial = body.partial_words()
+    for buffer in body.registers:
+        if buffer.name in partial:
+            lines.extend(f"  {variable} = uint32(0)" for variable in variables(buffer))
+    return "\n".join([*lines, *writer.lines]) + "\n", functions
+
+
+def kernel_source(body: Body, name: str) -> str:
+    """Return the Python text of the kernel, one statement per operation.
+
+    Parameters are flat arrays of the buffers' cells, element bits as unsigned integers for types
+    that numba lacks.
     """
-    lines = [f"def gemm({', '.join(parameters(nest))}):", "    thread = cuda.threadIdx.x"]
-    for role in nest.inputs:
-        move = transfer(nest, role)
-        array = parameter_of(nest, role)
-        zero = "float32(0)" if move.buffer.dtype.token == "f32" else f"{move.buffer.dtype.word}(0)"
-        for register, place in move.places.items():
-            value = f"{array}[{place.index}]"
-            if place.guards:
-                condition = " and ".join(guard.python() for guard in place.guards)
-                value = f"{value} if {condition} else {zero}"
-            lines.append(f"    {role.lower()}{register} = {value}")
-    for step in nest.steps:
-        if step[0] == "zero":
-            lines.append(f"    d{step[1]} = float32(0)")
-        elif step[0] == "copy":
-            lines.append(f"    d{step[1]} = c{step[2]}")
-        else:
-            into = "".join(f"d{r}, " for r in step[1])
-            left = "".join(f"{_word(nest, 'A', w)}, " for w in step[2])
-            right = "".join(f"{_word(nest, 'B', w)}, " for w in step[3])
-            lines.append(f"    ({into}) = mma(({into}), ({left}), ({right}))")
-    for register, place in transfer(nest, "D").places.items():
-        store = f"D[{place.index}] = d{register}"
-        if place.guards:
-            lines.append(f"    if {' and '.join(guard.python() for guard in place.guards)}:")
-            store = f"    {store}"
-        lines.append(f"    {store}")
-    return "\n".join(lines) + "\n"
-
-
-def _word(nest: Nest, role: str, word: int) -> str:
-    """Return the 32-bit word of packed elements, the lower register in the low bits."""
-    fragment = nest.instruction.fragment(role)
-    first = word * fragment.pack
-    parts = [f"uint32({role.lower()}{first})"]
-    for i in range(1, fragment.pack):
-        parts.append(f"(uint32({role.lower()}{first + i}) << uint32({i * fragment.bits}))")
-    return " | ".join(parts)
+    return _write(body, name)[0]
 
 
 @cache
-def _function(source: str, instruction: MmaInst) -> Any:
+def _function(source: str, name: str, functions: tuple[Asm, ...]) -> Any:
     """Compile a kernel text to a Python function, with its lines kept for tracebacks."""
-    name = f"<layoutalg {instruction} {abs(hash(source)):x}>"
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    namespace: dict[str, Any] = {
-        "cuda": cuda,
-        "mma": mma_intrinsic(instruction),
-        "float32": np.float32,
-        "uint16": np.uint16,
-        "uint32": np.uint32,
-    }
-    exec(compile(source, name, "exec"), namespace)
-    return namespace["gemm"]
+    file = f"<layoutalg {name} {abs(hash(source)):x}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    namespace: dict[str, Any] = {asm.name: device_function(asm) for asm in functions}
+    namespace |= {"cuda": cuda, "cells_address": cells_address}
+    namespace |= {kind: getattr(np, kind) for kind in ("float32", "float64", "uint8", "uint32", "uint64")}
+    exec(compile(source, file, "exec"), namespace)
+    return namespace[name]
+
+
+def _python(body: Body, name: str) -> Any:
+    source, functions = _write(body, name)
+    return _function(source, name, tuple(functions.values()))
 
 
 @cache
-def _dispatcher(source: str, instruction: MmaInst) -> Any:
-    return cuda.jit(_function(source, instruction))
+def _dispatcher(function: Any) -> Any:
+    return cuda.jit(function)
 
 
-def kernel(nest: Nest) -> Any:
-    """Return the ``numba.cuda`` dispatcher; launch it as ``kernel[1, threads](*arrays)``.
+def kernel(body: Body, name: str) -> Any:
+    """Return the ``numba.cuda`` dispatcher: ``kernel[1, threads, 0, shared_bytes](*cells)``.
 
-    Programs with one text share a dispatcher, so each is compiled once.
+    Bodies with one text share a dispatcher, so each is compiled once.
     """
-    return _dispatcher(kernel_source(nest), nest.instruction)
+    return _dispatcher(_python(body, name))
 
 
-def _signature(nest: Nest) -> tuple[Any, ...]:
-    kinds = []
-    for role in parameters(nest):
-        dtype = nest.buffer(role).dtype
-        kinds.append(types.float32[::1] if dtype.token == "f32" else types.uint16[::1])
-    return tuple(kinds)
-
-
-def compute_capability(arch: str) -> tuple[int, ...] | tuple[int, int, str]:
+def compute_capability(arch: str) -> tuple[Any, ...]:
     """Return (major, minor) of ``sm_90``, with the suffix of ``sm_90a``.
 
     Raises:
@@ -168,22 +214,6 @@ def compute_capability(arch: str) -> tuple[int, ...] | tuple[int, int, str]:
     return (*version, found[3]) if found[3] else version
 
 
-def compile_ptx(nest: Nest, arch: str) -> str:
-    """Return the kernel as PTX for a target; no GPU is needed.
-
-    Raises:
-        LayoutError: the target lacks the instruction, or is none that the compiler knows.
-    """
-    check_target(nest.instruction, arch)
-    function = _function(kernel_source(nest), nest.instruction)
-    text, _ = cuda.compile_ptx(function, _signature(nest), cc=compute_capability(arch))
-    made = re.search(r"^\.target (\w+)", str(text), re.MULTILINE)
-    if made is None or made[1] != arch:
-        nearest = "no target" if made is None else made[1]
-        raise LayoutError(f"target: the compiler does not know {arch}; it would take {nearest}")
-    return str(text)
-
-
 def check_target(inst: MmaInst, arch: str) -> None:
     """Refuse a target older than the instruction's first.
 
@@ -195,32 +225,65 @@ def check_target(inst: MmaInst, arch: str) -> None:
         raise LayoutError(f"target: {arch} lacks {inst.ptx}; it needs {inst.min_arch} or newer")
 
 
+def compile_ptx(body: Body, name: str, arch: str) -> str:
+    """Return the kernel as PTX for a target; no GPU is needed.
+
+    Raises:
+        LayoutError: the target lacks an instruction, or is none that the compiler knows.
+    """
+    capability = compute_capability(arch)
+    for op in body.mma:
+        check_target(op.instruction, arch)
+    kinds = []
+    for buffer in body.params:
+        kinds.append({"f32": types.float32, "f64": types.float64}.get(buffer.dtype.token))
+        if kinds[-1] is None:
+            kinds[-1] = getattr(types, buffer.dtype.word)
+    signature = tuple(kind[::1] for kind in kinds)
+    text, _ = cuda.compile_ptx(_python(body, name), signature, cc=capability)
+    made = re.search(r"^\.target (\w+)", str(text), re.MULTILINE)
+    if made is None or made[1] != arch:
+        nearest = "no target" if made is None else made[1]
+        raise LayoutError(f"target: the compiler does not know {arch}; it would take {nearest}")
+    return str(text)
+
+
 def device_available() -> bool:
     """Say whether there is a CUDA device to run on."""
     return bool(cuda.is_available())
 
 
-def run(nest: Nest, inputs: dict[str, Any]) -> Matrix:
-    """Run the kernel on the GPU: as :func:`lowering.warp.simulate`, on the device.
+def run(body: Body, name: str, matrices: Mapping[str, Matrix]) -> dict[str, Matrix]:
+    """Run a body on the GPU and return the parameters that it writes, as logical matrices.
+
+    Args:
+        body: what to run.
+        name: of the kernel.
+        matrices: parameter name -> matrix in the parameter's dtype; others are poisoned.
 
     Raises:
-        LayoutError: wrong matrices, or there is no CUDA device.
+        LayoutError: there is no CUDA device.
     """
-    matrices = check_inputs(nest, inputs)
     if not device_available():
         raise LayoutError("run: no CUDA device is available; simulate() runs on the NumPy warp")
-    arrays = []
-    for role in parameters(nest):
-        buffer = nest.buffer(role)
-        matrix = matrices.get(buffer.name)
-        if matrix is None:
-            matrix = poison(buffer.dtype.numpy, buffer.shape)
-        flat = np.ascontiguousarray(matrix).reshape(-1)
-        bits = flat if buffer.dtype.token == "f32" else flat.view(buffer.dtype.word)
-        arrays.append(cuda.to_device(bits))
+    arrays: dict[str, Any] = {}
+    for buffer in body.params:
+        if buffer.name in matrices:
+            flat = physical(buffer, matrices[buffer.name])
+        else:
+            flat = poison(buffer.dtype.numpy, (cells(buffer),))
+        native = buffer.dtype.token in ("f32", "f64")
+        arrays[buffer.name] = cuda.to_device(flat if native else flat.view(buffer.dtype.word))
+    compiled = kernel(body, name)
+    dynamic = body.shared_bytes if body.shared_bytes > STATIC_SHARED else 0
     with warnings.catch_warnings():
         # One CTA is what a tile program is: its occupancy is no oversight.
         warnings.simplefilter("ignore", NumbaPerformanceWarning)
-        kernel(nest)[1, nest.threads](*arrays)
-    buffer = nest.buffer("D")
-    return np.asarray(arrays[-1].copy_to_host()).view(buffer.dtype.numpy).reshape(buffer.shape)
+        compiled[1, body.threads, 0, dynamic](*arrays.values())
+    return {
+        buffer.name: logical(
+            buffer, np.asarray(arrays[buffer.name].copy_to_host()).view(buffer.dtype.numpy)
+        )
+        for buffer in body.written
+    }
+

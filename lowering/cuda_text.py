@@ -1,124 +1,150 @@
-"""A nest as CUDA C++ text: one kernel, one device function per instruction."""
+"""A body as CUDA C++ text: one ``extern "C"`` kernel, one device function per instruction."""
 
 from __future__ import annotations
 
 from lowering import ptx
-from lowering.index import Guard
-from lowering.listing import parameter_of, parameters, transfer
-from lowering.nest import Nest
+from lowering.address import Style
+from lowering.body import Body
+from lowering.instructions import MmaInst
+from lowering.kernel_text import Writer, register_variables
+from lowering.ops import Mma
+from lowering.ptx import Asm
 
-_TYPES = {"f32": "float", "f64": "double", "s32": "int32_t"}
-
-
-def element_type(token: str, bits: int) -> str:
-    """Return the C++ type that holds one element: its bits where C++ has no such number.
-
-    >>> element_type("f32", 32), element_type("bf16", 16)
-    ('float', 'uint16_t')
-    """
-    return _TYPES.get(token, f"uint{max(bits, 8)}_t")
+_TYPES = {"r": "uint32_t", "f": "float", "d": "double", "l": "uint64_t"}
 
 
-def _helper(nest: Nest) -> list[str]:
-    inst = nest.instruction
-    d, a, b = ptx.counts(inst)
-    kind = element_type(inst.d.token, inst.d.bits)
-    name = inst.name.replace(".", "_")
-    outputs = ", ".join(f'"+{ptx.letter(inst, "D")}"(d[{i}])' for i in range(d))
-    inputs = [f'"{ptx.letter(inst, "A")}"(a[{i}])' for i in range(a)]
-    inputs += [f'"{ptx.letter(inst, "B")}"(b[{i}])' for i in range(b)]
+class Cpp:
+    """CUDA C++."""
+
+    style: Style = "c"
+
+    def call(self, asm: Asm, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> str:
+        """Call with outputs as references; those that are new are declared on the way."""
+        new = [name for name in outputs if name.startswith("t") and name[1:].isdigit()]
+        declared = f"{_TYPES[asm.outputs[0]]} {', '.join(new)}; " if new else ""
+        return f"{declared}{asm.name}({', '.join((*outputs, *inputs))});"
+
+    def mma(self, op: Mma, d: tuple[str, ...], a: tuple[str, ...], b: tuple[str, ...]) -> str:
+        """Call in place."""
+        return f"{ptx.mma(op.instruction).name}({', '.join((*d, *a, *b))});"
+
+    def assign(self, variable: str, value: str) -> str:
+        """Assign."""
+        return f"{variable} = {value};"
+
+    def number(self, value: int, token: str) -> str:
+        """Write a constant."""
+        return {"f32": f"{value}.0f", "f64": f"{value}.0"}.get(token, f"{value}u")
+
+    def address(self, space: str, base: str, offset: str) -> str:
+        """Add a byte offset."""
+        return base if offset == "0" else f"{base} + {offset}"
+
+    def begin_if(self, condition: str) -> str:
+        """Open a branch."""
+        return f"if ({condition}) {{"
+
+    def begin_else(self) -> str:
+        """Turn to the other branch."""
+        return "} else {"
+
+    def begin_loop(self, variable: str, extent: int) -> str:
+        """Open a loop."""
+        return f"for (int {variable} = 0; {variable} < {extent}; ++{variable}) {{"
+
+    def end(self) -> str:
+        """Close."""
+        return "}"
+
+    def sync(self, scope: str) -> str:
+        """Write a barrier."""
+        return "__syncthreads();" if scope == "cta" else "__syncwarp();"
+
+    def all_of(self, conditions: list[str]) -> str:
+        """Join conditions."""
+        return " && ".join(conditions)
+
+
+def _function(asm: Asm) -> list[str]:
+    """Return the device function of an asm statement."""
+    outputs = [(_TYPES[kind], f"o{i}") for i, kind in enumerate(asm.outputs)]
+    inputs = [(_TYPES[kind], f"i{i}") for i, kind in enumerate(asm.inputs)]
+    arguments = [f"{kind}& {name}" for kind, name in outputs]
+    arguments += [f"{kind} {name}" for kind, name in inputs]
+    into = ", ".join(f'"={k}"({n})' for k, (_, n) in zip(asm.outputs, outputs, strict=True))
+    source = ", ".join(f'"{k}"({n})' for k, (_, n) in zip(asm.inputs, inputs, strict=True))
     return [
-        f"// {inst.fragment('A').source}",
-        f"__device__ __forceinline__ void {name}(",
-        f"    {kind} (&d)[{d}], const uint32_t (&a)[{a}], const uint32_t (&b)[{b}]) {{",
-        f'  asm volatile("{ptx.mma_text(inst, "%", True)}"',
-        f"               : {outputs}",
-        f"               : {', '.join(inputs)});",
+        f"__device__ __forceinline__ void {asm.name}({', '.join(arguments)}) {{",
+        f'  asm volatile("{asm.c_text()}" : {into} : {source} : "memory");',
         "}",
     ]
 
 
-def cuda_source(nest: Nest) -> str:
-    """Return the program as CUDA C++ with an ``extern "C"`` kernel named ``gemm``.
+def _mma_function(inst: MmaInst) -> list[str]:
+    """Return the device function of an mma, in place on D."""
+    d, a, b = ptx.counts(inst)
+    kinds = {role: ptx.letter(inst.fragment(role).dtype) for role in "DAB"}
+    arguments = [f"{_TYPES[kinds['D']]}& d{i}" for i in range(d)]
+    for role, count in (("A", a), ("B", b)):
+        arguments += [f"{_TYPES[kinds[role]]} {role.lower()}{i}" for i in range(count)]
+    into = ", ".join(f'"+{kinds["D"]}"(d{i})' for i in range(d))
+    source = ", ".join(
+        f'"{kinds[role]}"({role.lower()}{i})' for role, n in (("A", a), ("B", b)) for i in range(n)
+    )
+    return [
+        f"// {inst.fragment('A').source}",
+        f"__device__ __forceinline__ void {ptx.mma(inst).name}(",
+        f"    {', '.join(arguments)}) {{",
+        f'  asm volatile("{ptx.mma_in_place(inst)}"',
+        f"               : {into}",
+        f"               : {source});",
+        "}",
+    ]
 
-    Parameters are the buffers, row-major, element bits as unsigned integers where C++ has no type.
+
+def cuda_source(body: Body, name: str, title: str) -> str:
+    """Return a body as CUDA C++.
+
+    Parameters are pointers to the buffers' cells, element bits as unsigned integers where C++ has
+    no type. Shared memory over 48 KiB is dynamic: launch with ``shared_bytes``.
+
+    Args:
+        body: what to write.
+        name: of the kernel.
+        title: a comment for the first line.
     """
-    inst = nest.instruction
-    d_count, a_count, b_count = ptx.counts(inst)
-    kind = element_type(inst.d.token, inst.d.bits)
-    helper = inst.name.replace(".", "_")
+    writer = Writer(body, Cpp())
+    writer.run(body.ops)
+    lines = [f"// {title}", "#include <cstdint>", ""]
+    for inst in dict.fromkeys(op.instruction for op in body.mma):
+        lines += [*_mma_function(inst), ""]
+    for asm in writer.functions.values():
+        lines += [*_function(asm), ""]
+    written = {buffer.name for buffer in body.written}
     arguments = []
-    for role in parameters(nest):
-        dtype = nest.buffer(role).dtype
-        const = "" if role == "D" else "const "
-        arguments.append(f"{const}{element_type(dtype.token, dtype.bits)}* __restrict__ {role}")
-    lines = [
-        f"// {nest.call}",
-        "#include <cstdint>",
-        "",
-        *_helper(nest),
-        "",
-        f'extern "C" __global__ void __launch_bounds__({nest.threads})',
-        f"gemm({', '.join(arguments)}) {{",
-        "  const int thread = threadIdx.x;",
-    ]
-    for role in nest.inputs:
-        move = transfer(nest, role)
-        dtype = move.buffer.dtype
-        array = parameter_of(nest, role)
-        for register, place in move.places.items():
-            value = f"{array}[{place.index.c()}]"
-            if place.guards:
-                value = f"({_condition(place.guards)}) ? {value} : {_zero(dtype.token)}"
-            name = f"{role.lower()}{register}"
-            lines.append(f"  const {element_type(dtype.token, dtype.bits)} {name} = {value};")
-    tiles: dict[int, tuple[str, int]] = {}
-    for step in nest.steps:
-        if step[0] == "mma" and step[1][0] not in tiles:
-            name = f"D{len(tiles) // d_count}"
-            tiles.update({register: (name, i) for i, register in enumerate(step[1])})
-    for name in dict.fromkeys(name for name, _ in tiles.values()):
-        lines.append(f"  {kind} {name}[{d_count}];")
-    for step in nest.steps:
-        if step[0] == "zero":
-            name, i = tiles[step[1]]
-            lines.append(f"  {name}[{i}] = 0;")
-        elif step[0] == "copy":
-            name, i = tiles[step[1]]
-            lines.append(f"  {name}[{i}] = c{step[2]};")
-        else:
-            name, _ = tiles[step[1][0]]
-            lines.append("  {")
-            for letter, words, count in (("a", step[2], a_count), ("b", step[3], b_count)):
-                values = ", ".join(_word(letter, word, nest) for word in words)
-                lines.append(f"    const uint32_t {letter}[{count}] = {{{values}}};")
-            lines.append(f"    {helper}({name}, a, b);")
-            lines.append("  }")
-    move = transfer(nest, "D")
-    for register, place in move.places.items():
-        name, i = tiles[register]
-        store = f"D[{place.index.c()}] = {name}[{i}];"
-        lines.append(f"  if ({_condition(place.guards)}) {store}" if place.guards else f"  {store}")
-    lines.append("}")
-    return "\n".join(lines) + "\n"
-
-
-def _condition(guards: tuple[Guard, ...]) -> str:
-    return " && ".join(guard.c() for guard in guards)
-
-
-def _zero(token: str) -> str:
-    return "0.0f" if token == "f32" else "0"
-
-
-def _word(letter: str, word: int, nest: Nest) -> str:
-    """Return the 32-bit word of packed elements, the lower register in the low bits."""
-    fragment = nest.instruction.fragment(letter.upper())
-    first = word * fragment.pack
-    parts = [
-        f"uint32_t({letter}{first + i}) << {i * fragment.bits}"
-        if i
-        else f"uint32_t({letter}{first})"
-        for i in range(fragment.pack)
-    ]
-    return " | ".join(parts)
+    for buffer in body.params:
+        kind = {"f32": "float", "f64": "double"}.get(buffer.dtype.token, f"{buffer.dtype.word}_t")
+        const = "" if buffer.name in written else "const "
+        arguments.append(f"{const}{kind}* {buffer.name}_")
+    lines.append(f'extern "C" __global__ void __launch_bounds__({body.threads})')
+    lines.append(f"{name}({', '.join(arguments)}) {{")
+    lines.append("  const int thread = threadIdx.x;")
+    for buffer in body.params:
+        lines.append(
+            f"  const uint64_t {buffer.name}_base = reinterpret_cast<uint64_t>({buffer.name}_);"
+        )
+    if body.shared:
+        extent = "" if body.shared_bytes > 48 * 1024 else str(body.shared_bytes)
+        extern = "extern " if not extent else ""
+        lines.append(f"  {extern}__shared__ __align__(1024) unsigned char shared[{extent}];")
+        lines.append("  const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(shared));")
+        for shared_name, offset in body.shared_offsets.items():
+            lines.append(f"  const uint32_t {shared_name}_base = base + {offset};")
+    partial = body.partial_words()
+    for buffer in body.registers:
+        names = [
+            f"{variable} = 0" if buffer.name in partial else variable
+            for variable, _ in register_variables(Body((), (), (buffer,), (), body.threads))
+        ]
+        lines.append(f"  {_TYPES[ptx.letter(buffer.dtype.token)]} {', '.join(names)};")
+    return "\n".join([*lines, *writer.lines, "}"]) + "\n"

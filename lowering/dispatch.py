@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
 
-from layoutalg import LayoutError
+from layoutalg import LayoutError, TileLayout
 from layoutalg.fragments import WARP
+from lowering.ops import Op
 from lowering.tile import TilePrimitiveCall
 
 TARGETS = ("cuda",)
@@ -63,6 +64,7 @@ class Context:
     target: str
     threads: int
     active: Mapping[str, tuple[int, int]]
+    arch: str = "sm_90"
 
     def whole(self) -> dict[str, tuple[int, int]]:
         """Return the axes of the scope with their full ranges."""
@@ -85,6 +87,19 @@ def scope_axes(scope: str, threads: int) -> tuple[tuple[str, int], ...]:
     if scope == "cluster":
         axes.append(("cta_id", 0))
     return tuple(axes)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What a variant makes of a call: register-level operations.
+
+    ``placements`` says for each register operand which threads hold its elements, where that is
+    more than its layout says: the layout with a replica for each copy that must be there.
+    """
+
+    ops: tuple[Op, ...]
+    placements: Mapping[str, TileLayout] = field(default_factory=dict)
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +132,7 @@ class Variant:
     name: str
     priority: int
     when: tuple[Predicate, ...]
-    lower: Callable[[Context], Any]
+    lower: Callable[[Context], Lowered]
 
 
 _VARIANTS: dict[tuple[str, str], list[Variant]] = {}
@@ -125,10 +140,10 @@ _VARIANTS: dict[tuple[str, str], list[Variant]] = {}
 
 def register_dispatch(
     op: str, target: str, *, variant: str, priority: int = 0, when: Sequence[Predicate] = ()
-) -> Callable[[Callable[[Context], Any]], Callable[[Context], Any]]:
+) -> Callable[[Callable[[Context], Lowered]], Callable[[Context], Lowered]]:
     """Register the decorated function as a variant of ``op`` on ``target``.
 
-    It takes a :class:`Context` and returns a program, or declines by :func:`fail`.
+    It takes a :class:`Context` and returns :class:`Lowered`, or declines by :func:`fail`.
 
     Raises:
         LayoutError: the name is taken, or the target unknown.
@@ -136,7 +151,7 @@ def register_dispatch(
     if target not in TARGETS:
         raise LayoutError(f"register_dispatch: the target must be one of {TARGETS}; got {target!r}")
 
-    def register(lower: Callable[[Context], Any]) -> Callable[[Context], Any]:
+    def register(lower: Callable[[Context], Lowered]) -> Callable[[Context], Lowered]:
         rows = _VARIANTS.setdefault((op, target), [])
         if any(row.name == variant for row in rows):
             raise LayoutError(f"register_dispatch: {op} on {target} has a variant {variant!r}")
@@ -189,24 +204,17 @@ def _narrowed(
     return ranges
 
 
-def lower(
+def context_of(
     call: TilePrimitiveCall,
     target: str = "cuda",
     threads: int | None = None,
     active: Mapping[str, Any] | None = None,
-) -> Any:
-    """Pick the first variant that accepts a call and return its program.
-
-    Args:
-        call: an unresolved tile primitive.
-        target: "cuda".
-        threads: threads of the CTA; by default those of the call's scope (a warp, a warpgroup).
-        active: ranges that narrow the call's threads, such as ``{"laneid": (0, 16)}`` inside
-            ``if lane < 16``.
+    arch: str = "sm_90",
+) -> Context:
+    """Return the context of a call, its arguments checked.
 
     Raises:
-        DispatchError: every variant declines; the error lists each reason.
-        LayoutError: the threads do not make whole units of the scope.
+        LayoutError: no call, or threads that do not make whole units of the scope.
     """
     if not isinstance(call, TilePrimitiveCall):
         raise LayoutError(f"lower: needs a tile primitive call, such as gemm(…); got {call!r}")
@@ -215,7 +223,16 @@ def lower(
     elif isinstance(threads, np.integer):
         threads = int(threads)
     _check_threads(call, threads)
-    context = Context(call, target, threads, _narrowed(call, threads, active))
+    return Context(call, target, threads, _narrowed(call, threads, active), arch)
+
+
+def dispatch(context: Context) -> Lowered:
+    """Lower a call by the first variant that accepts it.
+
+    Raises:
+        DispatchError: every variant declines; the error lists each reason.
+    """
+    call, target = context.call, context.target
     rows = _VARIANTS.get((call.op, target), [])
     if not rows:
         known = ", ".join(f"{op} on {name}" for op, name in sorted(_VARIANTS))
@@ -243,7 +260,7 @@ def lower(
             reasons.extend(refusals)
             continue
         try:
-            return row.lower(context)
+            return replace(row.lower(context), variant=row.name)
         except DispatchFail as declined:
             reasons.append((row.name, "lowering", str(declined)))
     raise DispatchError(f"{call.op}: no variant fits {call}", reasons)

@@ -1,18 +1,27 @@
-"""``Program``: a lowered call with its readers: script, NumPy warp, CUDA text, kernel."""
+"""``Program``: a lowered tile primitive with its readers: script, NumPy warp, CUDA text, kernel."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
 from layoutalg import LayoutError
 from lowering import assemble, cuda_text
-from lowering.nest import Nest
-from lowering.registers import register_count
-from lowering.warp import Matrix, simulate
+from lowering.body import Body, cells
+from lowering.dispatch import Lowered, context_of, dispatch
+from lowering.instructions import MmaInst
+from lowering.ops import Mma, Move, Op, Zero, script
+from lowering.tile import Buffer, TilePrimitiveCall
+from lowering.variants.copy_vector import register_copy
+from lowering.warp import Matrix, as_matrix, execute, logical, poison
+
+Step = tuple[Any, ...]
 
 
-def _numba_machine() -> ModuleType:
+def numba_machine() -> ModuleType:
     """Return :mod:`lowering.cuda`, which alone imports numba.
 
     Raises:
@@ -28,8 +37,12 @@ def _numba_machine() -> ModuleType:
     return cuda
 
 
-class Program(Nest):
-    """The unrolled nest of one tile primitive, and the four ways to read it.
+@dataclass(frozen=True)
+class Program:
+    """The unrolled gemm of one call, and the ways to read it.
+
+    To run, it is framed by copies of whole matrices: each input from global memory into its
+    registers, D back.
 
     >>> import lowering as lw
     >>> from layoutalg import fragments
@@ -41,25 +54,143 @@ class Program(Nest):
     (('mma', (0, 1, 2, 3), (0, 1, 2, 3), (0, 1)),)
     """
 
+    call: TilePrimitiveCall
+    lowered: Lowered
+    threads: int
+    target: str = "cuda"
+    arch: str = "sm_90"
+
+    def buffer(self, role: str) -> Buffer:
+        """Return the buffer of a role."""
+        return self.call.operands[role].buffer
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The register-level operations of the call alone."""
+        return self.lowered.ops
+
+    @property
+    def instruction(self) -> MmaInst:
+        """The instruction that dispatch chose."""
+        return next(op.instruction for op in self.ops if isinstance(op, Mma))
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The operations in emission order, as plain tuples.
+
+        ``("zero", d)``, ``("copy", d, c)`` or ``("mma", (d, …), (a, …), (b, …))``: registers of D and
+        C, 32-bit words of A and B.
+        """
+        steps: list[Step] = []
+        for op in self.ops:
+            if isinstance(op, Zero):
+                steps.extend(("zero", number) for number in op.into.numbers)
+            elif isinstance(op, Move):
+                pairs = zip(op.into.numbers, op.source.numbers, strict=True)
+                steps.extend(("copy", into, source) for into, source in pairs)
+            elif isinstance(op, Mma):
+                a, b = (
+                    tuple(number // pack for number in elements.numbers[::pack])
+                    for elements, pack in (
+                        (op.a, op.instruction.fragment("A").pack),
+                        (op.b, op.instruction.fragment("B").pack),
+                    )
+                )
+                steps.append(("mma", op.d.numbers, a, b))
+        return tuple(steps)
+
+    @property
+    def mma(self) -> tuple[Step, ...]:
+        """The mma steps alone."""
+        return tuple(step for step in self.steps if step[0] == "mma")
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether D starts from C."""
+        return any(isinstance(op, Move) for op in self.ops)
+
+    @property
+    def registers(self) -> dict[str, int]:
+        """Elements that each thread allocates, per role; C where it is a buffer of its own."""
+        roles = ["D", "C", "A", "B"] if self.buffer("C") != self.buffer("D") else ["D", "A", "B"]
+        return {role: cells(self.buffer(role)) for role in roles}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The roles whose matrices the program reads."""
+        return ("A", "B", "C") if self.accumulates else ("A", "B")
+
+    @cached_property
+    def body(self) -> Body:
+        """The whole kernel: the call framed by copies of its matrices, parameters by role."""
+        params: dict[Buffer, Buffer] = {}  # register buffer -> parameter
+        for role in (*self.inputs, "D"):
+            buffer = self.buffer(role)
+            params.setdefault(buffer, Buffer(f"{role}g", buffer.shape, buffer.dtype, "global"))
+        roles = {self.buffer(role): role for role in reversed((*self.inputs, "D"))}
+        ops: list[Op] = []
+        for buffer, param in params.items():
+            if any(self.buffer(role) == buffer for role in self.inputs) or self._partial(buffer):
+                placement = self.lowered.placements[roles[buffer]]
+                ops.extend(
+                    register_copy(
+                        buffer.region(), param.region(), self.threads, True, placement
+                    )
+                )
+        ops.extend(self.ops)
+        d = self.buffer("D")
+        placement = self.lowered.placements["D"]
+        ops.extend(register_copy(d.region(), params[d].region(), self.threads, False, placement))
+        return Body(
+            tuple(params.values()), (), tuple(params), tuple(ops), self.threads, self.arch
+        )
+
+    def _partial(self, buffer: Buffer) -> bool:
+        """Whether a region of D is computed, so that the rest of D comes from outside."""
+        region = self.call.operands["D"]
+        return buffer == region.buffer and region != buffer.region()
+
     def script(self) -> str:
-        """Return the program as text, to read: one line per step."""
-        d, a, b, c = (self.buffer(role) for role in "DABC")
+        """Return the program as text, to read: the register buffers, then one line per operation."""
         lines = [f"# {self.call}", f"# {self.instruction.ptx}, {self.threads} threads"]
         for buffer in self.call.buffers:
-            count = register_count(buffer.layout)
-            lines.append(f"{buffer.name} = registers({count}, {buffer.dtype})  # {buffer.layout}")
-        for step in self.steps:
-            if step[0] == "zero":
-                lines.append(f"{d.name}[{step[1]}] = 0")
-            elif step[0] == "copy":
-                lines.append(f"{d.name}[{step[1]}] = {c.name}[{step[2]}]")
-            else:
-                into, left, right = (", ".join(map(str, part)) for part in step[1:])
-                lines.append(
-                    f"{self.instruction.shape}({d.name}[{into}], {a.name}.words[{left}], "
-                    f"{b.name}.words[{right}], {d.name}[{into}])"
-                )
-        return "\n".join(lines)
+            lines.append(
+                f"{buffer.name}: {cells(buffer)} registers of {buffer.dtype}  # {buffer.layout}"
+            )
+        return "\n".join([*lines, script(self.ops)])
+
+    def matrices(self, given: Mapping[str, Any]) -> dict[str, Matrix]:
+        """Return the caller's matrices by parameter, converted.
+
+        Raises:
+            LayoutError: a role is missing or unknown, a shape is wrong, or a buffer is given twice.
+        """
+        held = {self.buffer(role).name for role in given if role in self.call.operands}
+        missing = [role for role in self.inputs if self.buffer(role).name not in held]
+        if missing or not set(given) <= set(self.call.operands):
+            got = ", ".join(sorted(given)) or "none"
+            raise LayoutError(
+                f"run: the program reads the matrices {', '.join(self.inputs)}; got {got}"
+            )
+        names = {reg: p.name for reg, p in zip(self.body.registers, self.body.params, strict=True)}
+        found: dict[str, Matrix] = {}
+        for role, value in given.items():
+            buffer = self.buffer(role)
+            if buffer not in names:
+                continue
+            matrix = as_matrix(value, buffer, role)
+            known = found.setdefault(names[buffer], matrix)
+            if known.tobytes() != matrix.tobytes():
+                raise LayoutError(f"run: {role} is the buffer {buffer.name}, given two matrices")
+        return found
+
+    def _complete(self, given: Mapping[str, Any]) -> dict[str, Matrix]:
+        """Return the matrices, with a poisoned D where only a region of it is computed."""
+        found = self.matrices(given)
+        d = self.body.params[self.body.registers.index(self.buffer("D"))]
+        if self._partial(self.buffer("D")):
+            found.setdefault(d.name, poison(d.dtype.numpy, d.shape))
+        return found
 
     def simulate(self, **matrices: Any) -> Matrix:
         """Run on the NumPy warp: takes A, B (and C, D) as whole matrices, returns D.
@@ -71,37 +202,43 @@ class Program(Nest):
         Raises:
             LayoutError: a matrix is missing, unknown, or of another shape.
         """
-        return simulate(self, matrices)
+        machine = execute(self.body, self._complete(matrices))
+        d = self.body.written[0]
+        return logical(d, machine.memory[d.name].values)
+
+    @property
+    def _title(self) -> str:
+        return str(self.call)
 
     def cuda_source(self) -> str:
         """Return the program as CUDA C++ text: an ``extern "C"`` kernel ``gemm``."""
-        return cuda_text.cuda_source(self)
-
-    def kernel(self) -> Any:
-        """Return the ``numba.cuda`` kernel; parameters as in :meth:`kernel_source`."""
-        return _numba_machine().kernel(self)
+        return cuda_text.cuda_source(self.body, "gemm", self._title)
 
     def kernel_source(self) -> str:
         """Return the Python text of the ``numba.cuda`` kernel."""
-        text: str = _numba_machine().kernel_source(self)
+        text: str = numba_machine().kernel_source(self.body, "gemm")
         return text
 
-    def ptx(self, arch: str = "sm_90") -> str:
+    def kernel(self) -> Any:
+        """Return the ``numba.cuda`` kernel; its parameters are those of :attr:`body`."""
+        return numba_machine().kernel(self.body, "gemm")
+
+    def ptx(self, arch: str | None = None) -> str:
         """Return the kernel as PTX for a target; no GPU is needed.
 
         Raises:
             LayoutError: the target lacks the instruction.
         """
-        text: str = _numba_machine().compile_ptx(self, arch)
+        text: str = numba_machine().compile_ptx(self.body, "gemm", arch or self.arch)
         return text
 
-    def cubin(self, arch: str = "sm_90") -> bytes:
+    def cubin(self, arch: str | None = None) -> bytes:
         """Return the kernel as machine code for a target, assembled by nvJitLink.
 
         Raises:
             AssembleError: the assembler refuses; its message is passed on.
         """
-        return assemble.assemble(self.ptx(arch), arch)
+        return assemble.assemble(self.ptx(arch), arch or self.arch)
 
     def run(self, **matrices: Any) -> Matrix:
         """Run on the GPU: as :meth:`simulate`.
@@ -109,5 +246,31 @@ class Program(Nest):
         Raises:
             LayoutError: no CUDA device, or as :meth:`simulate`.
         """
-        out: Matrix = _numba_machine().run(self, matrices)
-        return out
+        given = self._complete(matrices)
+        written: dict[str, Matrix] = numba_machine().run(self.body, "gemm", given)
+        return written[self.body.written[0].name]
+
+
+def lower(
+    call: TilePrimitiveCall,
+    target: str = "cuda",
+    threads: int | None = None,
+    active: Mapping[str, Any] | None = None,
+    arch: str = "sm_90",
+) -> Program:
+    """Pick the first variant that accepts a gemm call and return its program.
+
+    Args:
+        call: an unresolved tile primitive.
+        target: "cuda".
+        threads: threads of the CTA; by default those of the call's scope (a warp, a warpgroup).
+        active: ranges that narrow the call's threads, such as ``{"laneid": (0, 16)}`` inside
+            ``if lane < 16``.
+        arch: the target of machine code; variants that it lacks decline.
+
+    Raises:
+        DispatchError: every variant declines; the error lists each reason.
+        LayoutError: the threads do not make whole units of the scope.
+    """
+    context = context_of(call, target, threads, active, arch)
+    return Program(call, dispatch(context), context.threads, target, arch)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from layoutalg import LayoutError
 from lowering.instructions import MmaInst
 
 _LETTERS = {"f32": "f", "f64": "d"}
 
 
-def letter(inst: MmaInst, role: str) -> str:
-    """Return the constraint letter of an operand's registers: f, d, or r for 32-bit words.
+def letter(token: str) -> str:
+    """Return the constraint letter of a register of this dtype: f, d, or r for 32-bit words.
 
-    >>> from lowering.instructions import MMA_INSTRUCTIONS
-    >>> [letter(MMA_INSTRUCTIONS[0], role) for role in "DA"]
-    ['f', 'r']
+    >>> letter("f32"), letter("bf16")
+    ('f', 'r')
     """
-    return _LETTERS.get(inst.fragment(role).dtype, "r")
+    return _LETTERS.get(token, "r")
 
 
 def counts(inst: MmaInst) -> tuple[int, int, int]:
@@ -28,34 +30,163 @@ def counts(inst: MmaInst) -> tuple[int, int, int]:
     return d, a, b
 
 
-def mma_text(inst: MmaInst, sigil: str, in_place: bool) -> str:
-    """Return the instruction with numbered operands, in PTX order D, A, B, C.
+@dataclass(frozen=True)
+class Asm:
+    """One asm statement: text with ``$n`` operands, constraint letters of outputs and inputs."""
 
-    Args:
-        inst: a row of the table.
-        sigil: ``$`` for LLVM, ``%`` for CUDA C++.
-        in_place: C is D (read and written), else C follows B as registers of its own.
+    name: str
+    text: str
+    outputs: str
+    inputs: str
+
+    @property
+    def constraints(self) -> str:
+        """The LLVM constraint string."""
+        return ",".join([*(f"={letter}" for letter in self.outputs), *self.inputs])
+
+    def c_text(self) -> str:
+        """Return the text with the ``%n`` operands of CUDA C++."""
+        return self.text.replace("$", "%")
+
+
+def _list(start: int, count: int) -> str:
+    return "{" + ",".join(f"${start + i}" for i in range(count)) + "}"
+
+
+def mma(inst: MmaInst) -> Asm:
+    """Return the mma with C in registers of its own, after A and B.
 
     >>> from lowering.instructions import MMA_INSTRUCTIONS
-    >>> print(mma_text(MMA_INSTRUCTIONS[2], "%", True))
+    >>> print(mma(MMA_INSTRUCTIONS[2]).constraints)
+    =f,=f,=f,=f,r,r,r,f,f,f,f
+    """
+    d, a, b = counts(inst)
+    lists = f"{_list(0, d)}, {_list(d, a)}, {_list(d + a, b)}, {_list(d + a + b, d)}"
+    accumulator = letter(inst.fragment("D").dtype)
+    return Asm(
+        inst.name.replace(".", "_"),
+        f"{inst.ptx} {lists};",
+        accumulator * d,
+        letter(inst.fragment("A").dtype) * a + letter(inst.fragment("B").dtype) * b + accumulator * d,
+    )
+
+
+def mma_in_place(inst: MmaInst) -> str:
+    """Return the mma with C = D, operands numbered for CUDA C++.
+
+    >>> from lowering.instructions import MMA_INSTRUCTIONS
+    >>> print(mma_in_place(MMA_INSTRUCTIONS[2]))
     mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};
     """
     d, a, b = counts(inst)
-    starts = (0, d, d + a, 0 if in_place else d + a + b)
-    groups = []
-    for start, count in zip(starts, (d, a, b, d), strict=True):
-        groups.append("{" + ",".join(f"{sigil}{start + i}" for i in range(count)) + "}")
-    return f"{inst.ptx} {', '.join(groups)};"
+    lists = f"{_list(0, d)}, {_list(d, a)}, {_list(d + a, b)}, {_list(0, d)}"
+    return f"{inst.ptx} {lists};".replace("$", "%")
 
 
-def mma_constraints(inst: MmaInst) -> str:
-    """Return the LLVM constraints of the form with separate C: outputs, then A, B, C.
+def _access(token: str, bits: int) -> tuple[str, int, str]:
+    """Return (type, vector length, letter) of an access of so many bits of a dtype."""
+    if bits < 32:
+        return f"u{bits}", 1, "r"
+    if token == "f64":
+        return "f64", bits // 64, "d"
+    return ("f32" if token == "f32" else "u32"), bits // 32, letter(token)
 
-    >>> from lowering.instructions import MMA_INSTRUCTIONS
-    >>> mma_constraints(MMA_INSTRUCTIONS[2])
-    '=f,=f,=f,=f,r,r,r,f,f,f,f'
+
+def _pointer(space: str) -> str:
+    return "l" if space == "global" else "r"
+
+
+def load(space: str, token: str, bits: int) -> Asm:
+    """Return the widest load of one access.
+
+    Args:
+        space: "global" or "shared"; shared addresses are 32-bit, global ones 64-bit.
+        token: PTX name of the element type.
+        bits: width of the access: 8, 16, 32, 64 or 128.
+
+    >>> load("shared", "f16", 128).text
+    'ld.shared.v4.u32 {$0,$1,$2,$3}, [$4];'
     """
-    d, a, b = counts(inst)
-    each = [f"={letter(inst, 'D')}"] * d + [letter(inst, "A")] * a
-    each += [letter(inst, "B")] * b + [letter(inst, "D")] * d
-    return ",".join(each)
+    kind, length, register = _access(token, bits)
+    vector = f".v{length}" if length > 1 else ""
+    into = _list(0, length) if length > 1 else "$0"
+    name = f"ld_{space}{vector.replace('.', '_')}_{kind}"
+    text = f"ld.{space}{vector}.{kind} {into}, [${length}];"
+    return Asm(name, text, register * length, _pointer(space))
+
+
+def store(space: str, token: str, bits: int) -> Asm:
+    """Return the widest store of one access; the address comes first.
+
+    >>> store("global", "f32", 64).text
+    'st.global.v2.f32 [$0], {$1,$2};'
+    """
+    kind, length, register = _access(token, bits)
+    vector = f".v{length}" if length > 1 else ""
+    source = _list(1, length) if length > 1 else "$1"
+    name = f"st_{space}{vector.replace('.', '_')}_{kind}"
+    return Asm(
+        name, f"st.{space}{vector}.{kind} [$0], {source};", "", _pointer(space) + register * length
+    )
+
+
+def ldmatrix(count: int, trans: bool) -> Asm:
+    """Return ``ldmatrix`` of 1, 2 or 4 matrices.
+
+    >>> ldmatrix(2, True).text
+    'ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {$0,$1}, [$2];'
+    """
+    form = f"x{count}{'.trans' * trans}"
+    text = f"ldmatrix.sync.aligned.m8n8.{form}.shared.b16 {_list(0, count)}, [${count}];"
+    return Asm(f"ldmatrix_{form.replace('.', '_')}", text, "r" * count, "r")
+
+
+def stmatrix(count: int, trans: bool) -> Asm:
+    """Return ``stmatrix`` of 1, 2 or 4 matrices (sm_90); the address comes first.
+
+    >>> stmatrix(4, False).text
+    'stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1,$2,$3,$4};'
+    """
+    form = f"x{count}{'.trans' * trans}"
+    text = f"stmatrix.sync.aligned.m8n8.{form}.shared.b16 [$0], {_list(1, count)};"
+    return Asm(f"stmatrix_{form.replace('.', '_')}", text, "", "r" + "r" * count)
+
+
+def cp_async(size: int) -> Asm:
+    """Return ``cp.async`` of 4, 8 or 16 bytes from global to shared memory (sm_80).
+
+    >>> cp_async(16).text
+    'cp.async.cg.shared.global [$0], [$1], 16;'
+    """
+    cache = "cg" if size == 16 else "ca"
+    return Asm(f"cp_async_{size}", f"cp.async.{cache}.shared.global [$0], [$1], {size};", "", "rl")
+
+
+def commit() -> Asm:
+    """Return ``cp.async.commit_group``."""
+    return Asm("cp_async_commit", "cp.async.commit_group;", "", "")
+
+
+def wait(pending: int) -> Asm:
+    """Return ``cp.async.wait_group``."""
+    return Asm(f"cp_async_wait_{pending}", f"cp.async.wait_group {pending};", "", "")
+
+
+def convert_pair(into: str, source: str) -> Asm:
+    """Return the conversion of two f32 to one word of two 16-bit floats; the high one comes first.
+
+    Raises:
+        LayoutError: other types.
+
+    >>> convert_pair("f16", "f32").text
+    'cvt.rn.f16x2.f32 $0, $1, $2;'
+    """
+    if source != "f32" or into not in ("f16", "bf16"):
+        raise LayoutError(f"move: converts f32 to f16 or bf16; got {source} to {into}")
+    return Asm(f"cvt_{into}x2_f32", f"cvt.rn.{into}x2.f32 $0, $1, $2;", "r", "ff")
+
+
+def shared_address() -> Asm:
+    """Return the conversion of a generic address to a 32-bit shared one."""
+    text = "{ .reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a; }"
+    return Asm("shared_address", text, "r", "l")

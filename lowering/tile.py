@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from layoutalg import ComposeLayout, LayoutError, TileLayout
+from layoutalg.coordinates import as_region as as_ranges
 from layoutalg.iters import row_major
 from layoutalg.size import as_extent, as_size
 from lowering import dtypes
@@ -126,25 +127,12 @@ class BufferRegion:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        from layoutalg.slicing import check_region
-
-        shape = self.buffer.shape
         try:
-            ranges = tuple((begin, end) for begin, end in self.ranges)
-        except (TypeError, ValueError):
-            ranges = ()
-        if len(ranges) != len(shape):
-            raise LayoutError(
-                f"{self.buffer.name}[…]: a region has one (begin, end) per dimension of {shape}; "
-                f"got {self.ranges!r}"
-            )
+            ranges = as_ranges(self.ranges, self.buffer.shape)
+        except LayoutError as error:
+            detail = str(error).removeprefix("slice: ")
+            raise LayoutError(f"{self.buffer.name}[…]: {detail}") from None
         object.__setattr__(self, "ranges", ranges)
-        for dim, ((begin, end), extent) in enumerate(zip(ranges, shape, strict=True)):
-            try:
-                check_region(begin, end, extent, dim)
-            except LayoutError as error:
-                detail = str(error).removeprefix("slice: ")
-                raise LayoutError(f"{self.buffer.name}[…]: {detail}") from None
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -265,3 +253,50 @@ def gemm(
             "beta": beta,
         },
     )
+
+
+def copy(
+    dst: Buffer | BufferRegion,
+    src: Buffer | BufferRegion,
+    scope: str = "warp",
+    dispatch: str | None = None,
+) -> TilePrimitiveCall:
+    """Call ``dst = src``, element by element, between global, shared and register tiles.
+
+    Args:
+        dst: destination region.
+        src: source region, of the same extents (dimensions of extent 1 do not count) and dtype.
+        scope: which threads take part: thread, warp, warpgroup (wg) or cta.
+        dispatch: keep only the variant of this name.
+
+    Raises:
+        LayoutError: an operand is no buffer, or extents or dtypes differ.
+
+    Source: the ``copy`` tile primitive of Apache TVM's TIRx.
+    """
+    operands = {"dst": as_region(dst, "dst", "copy"), "src": as_region(src, "src", "copy")}
+    copied_shape(operands["dst"], operands["src"])
+    return TilePrimitiveCall("copy", operands, scope, dispatch)
+
+
+def copied_shape(one: BufferRegion, other: BufferRegion) -> tuple[int, ...]:
+    """Return the extents that are not 1, which two regions must share.
+
+    Raises:
+        LayoutError: they differ, are not static, or the dtypes differ.
+    """
+    shapes = []
+    for region in (one, other):
+        if not all(type(extent) is int for extent in region.shape):
+            raise LayoutError(f"copy: {region} must have static extents; got {region.shape}")
+        shapes.append(tuple(extent for extent in region.shape if extent != 1))
+    if shapes[0] != shapes[1]:
+        raise LayoutError(
+            f"copy: both sides must have the same extents; {one} has {one.shape}, {other} has "
+            f"{other.shape}"
+        )
+    if one.buffer.dtype != other.buffer.dtype:
+        raise LayoutError(
+            f"copy: both sides must have one dtype; {one.buffer} and {other.buffer} differ"
+        )
+    return shapes[0]

@@ -16,9 +16,8 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError
 from layoutalg.fragments import transposed
-from lowering.dispatch import lower
 from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
-from lowering.program import Program
+from lowering.program import Program, lower
 from lowering.tile import Buffer, gemm
 
 TOLERANCE = 1e-5
@@ -74,7 +73,7 @@ class Case:
             self.transpose_B,
             beta=self.beta,
         )
-        return lower(call)  # type: ignore[no-any-return]
+        return lower(call)
 
     def __str__(self) -> str:
         """Return a short name."""

@@ -1,12 +1,17 @@
-"""The NumPy warp: runs a nest for all threads at once, where there is no GPU.
+"""The NumPy warp: runs a body for all threads of a CTA at once, where there is no GPU.
 
-Registers are arrays (threads, registers). An mma gathers each warp's operands into matrices through
-the instruction's fragments, multiplies, and scatters the result: products of the input type are
-exact, their sum with the accumulator is rounded once to its type.
+Registers are arrays (threads, elements), memory is arrays of cells. An mma gathers each warp's
+operands into matrices through the instruction's fragments, multiplies, and scatters the result:
+products of the input type are exact, their sum with the accumulator is rounded once to its type.
+
+It refuses what a GPU answers with garbage: reading a register or an address that nothing wrote, and
+reading or overwriting what another thread wrote or read without a barrier in between.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,11 +19,35 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError
 from layoutalg.fragments import WARP, Fragment
-from lowering.nest import Nest
-from lowering.registers import element_map, register_count
+from lowering.address import Index
+from lowering.body import Body, cells
+from lowering.ops import (
+    Commit,
+    Elements,
+    Guard,
+    Load,
+    LoadMatrix,
+    Loop,
+    Mma,
+    Move,
+    Op,
+    Store,
+    StoreMatrix,
+    Sync,
+    Transfer,
+    Wait,
+    Zero,
+    line,
+)
 from lowering.tile import Buffer
 
 Matrix = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+BANKS = 32
+
+
+class SimulationError(LayoutError):
+    """A program reads what nothing wrote, or races: the text names the operation and the place."""
 
 
 def as_matrix(value: Any, buffer: Buffer, role: str) -> Matrix:
@@ -41,92 +70,347 @@ def as_matrix(value: Any, buffer: Buffer, role: str) -> Matrix:
     return array.astype(buffer.dtype.numpy)
 
 
-def check_inputs(nest: Nest, inputs: dict[str, Any]) -> dict[str, Matrix]:
-    """Return the matrices by buffer name, converted.
-
-    Raises:
-        LayoutError: a role is missing or unknown, a shape is wrong, or one buffer is given twice.
-    """
-    given = {nest.buffer(role).name for role in inputs if role in nest.call.operands}
-    missing = [role for role in nest.inputs if nest.buffer(role).name not in given]
-    if missing or not set(inputs) <= set(nest.call.operands):
-        got = ", ".join(sorted(inputs)) or "none"
-        raise LayoutError(
-            f"run: the program reads the matrices {', '.join(nest.inputs)}; got {got}"
-        )
-    matrices: dict[str, Matrix] = {}
-    for role, value in inputs.items():
-        buffer = nest.buffer(role)
-        matrix = as_matrix(value, buffer, role)
-        known = matrices.setdefault(buffer.name, matrix)
-        if known.tobytes() != matrix.tobytes():
-            raise LayoutError(f"run: {role} is the buffer {buffer.name}, given two matrices")
-    return matrices
-
-
 def poison(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Matrix:
-    """Return an array that shows every element nobody writes: NaN, or the lowest integer."""
+    """Return an array that shows every element nobody writes: NaN, or an unlikely integer."""
     if dtype.kind in "iu":
         return np.full(shape, np.iinfo(dtype).min + 0x5A, dtype=dtype)
     return np.full(shape, np.nan).astype(dtype)
 
 
-def simulate(nest: Nest, inputs: dict[str, Any]) -> Matrix:
-    """Run a nest on matrices and return the whole matrix of D.
+def physical(buffer: Buffer, matrix: Matrix) -> Matrix:
+    """Return the cells of a buffer in memory that holds a matrix; padding is poisoned."""
+    flat = poison(buffer.dtype.numpy, (cells(buffer),))
+    flat[buffer.layout.table(buffer.shape)["m"]] = matrix
+    return flat
 
-    Args:
-        nest: the lowered call.
-        inputs: role -> matrix of the whole buffer; "D" gives what D holds before.
 
-    Returns:
-        D's buffer; elements outside the region keep what was given, or are NaN.
-    """
-    matrices = check_inputs(nest, inputs)
-    state: dict[str, Matrix] = {}
-    holders: dict[str, npt.NDArray[np.int64]] = {}
-    for role in ("D", *nest.inputs):
-        buffer = nest.buffer(role)
-        if buffer.name in state:
-            continue
-        count = register_count(buffer.layout)
-        placement = nest.placements[role]
-        holders[buffer.name] = element_map(placement, buffer.shape, nest.threads, count)
-        state[buffer.name] = poison(buffer.dtype.numpy, (nest.threads, count))
-        if buffer.name in matrices:
-            held = holders[buffer.name]
-            state[buffer.name][held >= 0] = matrices[buffer.name].reshape(-1)[held[held >= 0]]
-    d, a, b = (state[nest.buffer(role).name] for role in "DAB")
-    for step in nest.steps:
-        if step[0] == "zero":
-            d[:, step[1]] = 0
-        elif step[0] == "copy":
-            d[:, step[1]] = state[nest.buffer("C").name][:, step[2]]
+def logical(buffer: Buffer, flat: Matrix) -> Matrix:
+    """Return the matrix that a buffer's cells hold."""
+    return flat[buffer.layout.table(buffer.shape)["m"]]  # type: ignore[no-any-return]
+
+
+@dataclass
+class Memory:
+    """Cells of one buffer, and who touched each since when."""
+
+    values: Matrix
+    written: npt.NDArray[np.bool_]
+    pending: npt.NDArray[np.bool_]
+    writer: Ints
+    reader: Ints
+    stamps: dict[str, Ints] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BankCount:
+    """Shared-memory wavefronts of one operation: how many there were, and the fewest possible."""
+
+    op: str
+    wavefronts: int
+    fewest: int
+
+
+@dataclass
+class Machine:
+    """The state of one CTA while a body runs."""
+
+    body: Body
+    registers: dict[str, Matrix] = field(default_factory=dict)
+    known: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    memory: dict[str, Memory] = field(default_factory=dict)
+    groups: list[list[tuple[Transfer, Ints, Ints, Matrix]]] = field(default_factory=list)
+    banks: dict[str, list[int]] = field(default_factory=dict)
+    env: dict[str, Any] = field(default_factory=dict)
+    clock: int = 0
+
+    def __post_init__(self) -> None:
+        """Allocate registers and shared memory, poisoned."""
+        threads = self.body.threads
+        self.env["thread"] = np.arange(threads)
+        self.synced = np.zeros((threads, threads), dtype=np.int64)  # last barrier of each pair
+        for buffer in self.body.registers:
+            shape = (threads, cells(buffer))
+            self.registers[buffer.name] = poison(buffer.dtype.numpy, shape)
+            self.known[buffer.name] = np.zeros(shape, dtype=bool)
+        for buffer in self.body.shared:
+            self.allocate(buffer, poison(buffer.dtype.numpy, (cells(buffer),)), False)
+
+    def allocate(self, buffer: Buffer, values: Matrix, written: bool) -> None:
+        """Give a buffer its cells."""
+        full = np.full(values.shape, written)
+        never = np.full(values.shape, -1, dtype=np.int64)
+        self.memory[buffer.name] = Memory(
+            values, full, np.zeros_like(full), never, never.copy(), {"w": never.copy(), "r": never.copy()}
+        )
+
+    # -- registers ----------------------------------------------------------------------------
+
+    def read(self, source: Elements, op: Op) -> Matrix:
+        """Return registers of all threads; refuse any that nothing wrote."""
+        numbers = list(source.numbers)
+        known = self.known[source.buffer][:, numbers]
+        if not known.all():
+            thread, at = (int(i) for i in np.argwhere(~known)[0])
+            raise SimulationError(
+                f"simulate: {line(op)} reads {source.buffer}[{numbers[at]}] of thread {thread}, "
+                "which nothing wrote"
+            )
+        return self.registers[source.buffer][:, numbers]
+
+    def write(self, into: Elements, values: Any) -> None:
+        """Set registers of all threads."""
+        numbers = list(into.numbers)
+        self.registers[into.buffer][:, numbers] = values
+        self.known[into.buffer][:, numbers] = True
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def active(self, guards: Sequence[Guard]) -> npt.NDArray[np.bool_]:
+        """Return which threads take part."""
+        taking = np.ones(self.body.threads, dtype=bool)
+        for guard in guards:
+            value = np.broadcast_to(guard.index.value(self.env), taking.shape)
+            taking &= (value >= guard.low) & (value < guard.high)
+        return taking
+
+    def addresses(self, index: Index) -> Ints:
+        """Return the address of every thread."""
+        return np.broadcast_to(np.asarray(index.value(self.env), dtype=np.int64), (self.body.threads,))
+
+    def fetch(self, name: str, cell: Ints, thread: Ints, op: Op) -> Matrix:
+        """Read cells, each by a thread; refuse unwritten ones and races."""
+        store = self.memory[name]
+        self.check_bounds(name, cell, op)
+        if not store.written[cell].all():
+            at = int(cell[~store.written[cell]].flat[0])
+            state = "still being copied: wait for it" if store.pending[at] else "which nothing wrote"
+            raise SimulationError(f"simulate: {line(op)} reads {name} at {at}, {state}")
+        self.check_order(name, cell, thread, op, "w", store.writer)
+        store.reader[cell] = np.where(store.stamps["r"][cell] == self.clock, store.reader[cell], thread)
+        store.stamps["r"][cell] = self.clock
+        return store.values[cell]  # type: ignore[no-any-return]
+
+    def put(self, name: str, cell: Ints, thread: Ints, values: Any, op: Op) -> None:
+        """Write cells, each by a thread; refuse races."""
+        store = self.memory[name]
+        self.check_bounds(name, cell, op)
+        self.check_order(name, cell, thread, op, "r", store.reader)
+        store.values[cell] = values
+        store.written[cell] = True
+        store.pending[cell] = False
+        store.writer[cell] = thread
+        store.stamps["w"][cell] = self.clock
+
+    def check_bounds(self, name: str, cell: Ints, op: Op) -> None:
+        """Refuse an address outside the buffer."""
+        size = len(self.memory[name].values)
+        if cell.size and (cell.min() < 0 or cell.max() >= size):
+            at = int(cell.max() if cell.max() >= size else cell.min())
+            raise SimulationError(f"simulate: {line(op)} reaches {name} at {at}; it has {size} cells")
+
+    def check_order(
+        self, name: str, cell: Ints, thread: Ints, op: Op, kind: str, other: Ints
+    ) -> None:
+        """Refuse to touch what another thread touched since the last barrier that holds both."""
+        if all(buffer.name != name for buffer in self.body.shared):
+            return
+        stamp, who = self.memory[name].stamps[kind][cell], other[cell]
+        foreign = (who >= 0) & (who != thread)
+        since = self.synced[np.where(foreign, who, 0), np.broadcast_to(thread, who.shape)]
+        race = foreign & (stamp >= since)
+        if race.any():
+            at = tuple(np.argwhere(race)[0])
+            verb = ("reads", "wrote") if kind == "w" else ("overwrites", "read")
+            reader = int(np.broadcast_to(thread, who.shape)[at])
+            raise SimulationError(
+                f"simulate: {line(op)} races: thread {reader} {verb[0]} {name} at {int(cell[at])}, "
+                f"which thread {int(who[at])} {verb[1]} with no barrier in between: sync first"
+            )
+
+    def count_banks(self, name: str, start: Ints, size: int, op: Op) -> None:
+        """Count the wavefronts of a vector access of ``size`` bytes by every thread."""
+        per = max(1, min(WARP, 128 // max(size, 4)))  # threads that one wavefront can serve
+        self.count_groups(name, start.reshape(-1, per), size, op)
+
+    def count_groups(self, name: str, groups: Ints, size: int, op: Op) -> None:
+        """Count the wavefronts of groups of starts: one each, plus one per further bank conflict."""
+        if all(buffer.name != name for buffer in self.body.shared):
+            return
+        bits = self.body.buffer(name).dtype.bits
+        first = (self.body.shared_offsets[name] + groups * bits // 8) // 4
+        words = (first[:, :, None] + np.arange(max(1, size // 4))).reshape(len(groups), -1)
+        count = self.banks.setdefault(line(op), [0, 0])
+        for group in words:
+            distinct = np.unique(group)
+            count[0] += int(np.bincount(distinct % BANKS).max())
+            count[1] += -(-len(distinct) // BANKS)
+
+    # -- operations ---------------------------------------------------------------------------
+
+    def run(self, ops: Sequence[Op]) -> None:
+        """Run operations in order."""
+        for op in ops:
+            if isinstance(op, Loop):
+                for step in range(op.extent):
+                    self.env[op.var] = step
+                    self.run(op.body)
+                del self.env[op.var]
+            else:
+                self.step(op)
+
+    def step(self, op: Op) -> None:
+        """Run one operation in all threads."""
+        self.clock += 1
+        if isinstance(op, Zero):
+            self.write(op.into, 0)
+        elif isinstance(op, Move):
+            values = self.read(op.source, op)
+            self.write(op.into, values.astype(self.registers[op.into.buffer].dtype))
+        elif isinstance(op, Mma):
+            self.mma(op)
+        elif isinstance(op, Load):
+            self.load(op)
+        elif isinstance(op, Store):
+            self.store(op)
+        elif isinstance(op, (LoadMatrix, StoreMatrix)):
+            self.matrices(op)
+        elif isinstance(op, Transfer):
+            self.transfer(op)
+        elif isinstance(op, Commit):
+            self.groups.append([])
+        elif isinstance(op, Wait):
+            self.wait(op)
+        elif isinstance(op, Sync):
+            self.sync(op)
+
+    def sync(self, op: Sync) -> None:
+        """Order the memory of all threads, or of the threads of each warp."""
+        if op.scope == "cta":
+            self.synced[:] = self.clock
         else:
-            _mma(nest, d, a, b, step[1:])
-    buffer = nest.buffer("D")
-    out = poison(buffer.dtype.numpy, buffer.shape)
-    held = holders[buffer.name]
-    out.reshape(-1)[held[held >= 0]] = d[held >= 0]
-    return out
+            warp = np.arange(self.body.threads) // WARP
+            self.synced[warp[:, None] == warp[None, :]] = self.clock
+
+    def load(self, op: Load) -> None:
+        """Load a vector per thread; threads that are guarded away get zeros."""
+        taking = self.active(op.guards)
+        count = len(op.into.numbers)
+        start = self.addresses(op.address)
+        cell = start[taking, None] + np.arange(count)
+        thread = np.flatnonzero(taking)[:, None]
+        values = np.zeros((self.body.threads, count), dtype=self.registers[op.into.buffer].dtype)
+        values[taking] = self.fetch(op.memory, cell, thread, op)
+        self.write(op.into, values)
+        self.count_banks(op.memory, start, count * self.body.buffer(op.memory).dtype.bits // 8, op)
+
+    def store(self, op: Store) -> None:
+        """Store a vector per thread."""
+        taking = self.active(op.guards)
+        values = self.read(op.source, op)
+        count = len(op.source.numbers)
+        start = self.addresses(op.address)
+        cell = start[taking, None] + np.arange(count)
+        self.put(op.memory, cell, np.flatnonzero(taking)[:, None], values[taking], op)
+        self.count_banks(op.memory, start, count * self.body.buffer(op.memory).dtype.bits // 8, op)
+
+    def matrices(self, op: LoadMatrix | StoreMatrix) -> None:
+        """Move 8x8 matrices of 16-bit cells: lane 8j+i gives row i of matrix j."""
+        registers = op.into if isinstance(op, LoadMatrix) else op.source
+        bits = self.body.buffer(op.memory).dtype.bits
+        pack = 32 // bits
+        start = self.addresses(op.address)
+        if (start * bits % 128).any():
+            thread = int(np.flatnonzero(start * bits % 128)[0])
+            raise SimulationError(
+                f"simulate: {line(op)} needs 16-byte rows: thread {thread} gives {op.memory} at "
+                f"{int(start[thread])}"
+            )
+        rows = start.reshape(-1, WARP)
+        warps = len(rows)
+        lane = np.arange(WARP)
+        cell = np.empty((warps, WARP, op.count, pack), dtype=np.int64)
+        for j in range(op.count):
+            for p in range(pack):
+                if op.trans:
+                    cell[:, :, j, p] = rows[:, 8 * j + 2 * (lane % 4) + p] + lane // 4
+                else:
+                    cell[:, :, j, p] = rows[:, 8 * j + lane // 4] + lane % 4 * pack + p
+        cell = cell.reshape(self.body.threads, op.count * pack)
+        thread = np.arange(self.body.threads)[:, None]
+        if isinstance(op, LoadMatrix):
+            self.write(registers, self.fetch(op.memory, cell, thread, op))
+        else:
+            self.put(op.memory, cell, thread, self.read(registers, op), op)
+        for j in range(op.count):
+            self.count_groups(op.memory, rows[:, 8 * j : 8 * j + 8], 16, op)
+
+    def transfer(self, op: Transfer) -> None:
+        """Copy cells from memory to memory, at once or when its group is waited for."""
+        taking = self.active(op.guards)
+        thread = np.broadcast_to(np.flatnonzero(taking)[:, None], (int(taking.sum()), op.count))
+        source = self.addresses(op.address)[taking, None] + np.arange(op.count)
+        into = self.addresses(op.into_address)[taking, None] + np.arange(op.count)
+        values = self.fetch(op.memory, source, thread, op)
+        size = op.count * self.body.buffer(op.into).dtype.bits // 8
+        self.count_banks(op.into, self.addresses(op.into_address), size, op)
+        self.count_banks(op.memory, self.addresses(op.address), size, op)
+        if not op.asynchronous:
+            self.put(op.into, into, thread, values, op)
+            return
+        if not self.groups:
+            self.groups.append([])
+        store = self.memory[op.into]
+        self.check_bounds(op.into, into, op)
+        self.check_order(op.into, into, thread, op, "r", store.reader)
+        store.written[into] = False
+        store.pending[into] = True
+        self.groups[-1].append((op, into, thread, values))
+
+    def wait(self, op: Wait) -> None:
+        """Complete all but the newest groups; a group that is still open never completes."""
+        closed = self.groups[:-1]
+        done = closed[: max(0, len(closed) - op.pending)]
+        for group in done:
+            for transfer, into, thread, values in group:
+                self.put(transfer.into, into, thread, values, transfer)
+        self.groups = self.groups[len(done) :]
+
+    def gather(self, elements: Elements, fragment: Fragment, op: Op) -> Matrix:
+        """Return one matrix per warp, in float64, from the lanes' registers."""
+        values = self.read(elements, op).reshape(-1, WARP, fragment.slots).astype(np.float64)
+        rows, cols = np.moveaxis(fragment.coords, -1, 0)
+        matrix = np.empty((len(values), *fragment.shape))
+        matrix[:, rows, cols] = values
+        return matrix
+
+    def mma(self, op: Mma) -> None:
+        """Do ``D += A·B`` in every warp, in place."""
+        inst = op.instruction
+        accumulator = inst.fragment("D")
+        total = self.gather(op.d, accumulator, op)
+        total += self.gather(op.a, inst.fragment("A"), op) @ self.gather(op.b, inst.fragment("B"), op)
+        rows, cols = np.moveaxis(accumulator.coords, -1, 0)
+        self.write(op.d, total[:, rows, cols].reshape(self.body.threads, -1))
 
 
-def _gather(registers: Matrix, words: tuple[int, ...], fragment: Fragment) -> Matrix:
-    """Return one matrix per warp, in float64, from the lanes' registers."""
-    pack = fragment.pack
-    slots = [word * pack + part for word in words for part in range(pack)]
-    values = registers[:, slots].reshape(-1, WARP, fragment.slots).astype(np.float64)
-    rows, cols = np.moveaxis(fragment.coords, -1, 0)
-    matrix = np.empty((len(values), *fragment.shape))
-    matrix[:, rows, cols] = values
-    return matrix
+def execute(body: Body, matrices: Mapping[str, Matrix]) -> Machine:
+    """Run a body; ``matrices`` gives parameters by name, as logical matrices in their dtype.
+
+    Parameters that are left out are poisoned: reading them is refused.
+    """
+    machine = Machine(body)
+    for buffer in body.params:
+        if buffer.name in matrices:
+            machine.allocate(buffer, physical(buffer, matrices[buffer.name]), True)
+        else:
+            empty = poison(buffer.dtype.numpy, (cells(buffer),))
+            machine.allocate(buffer, empty, False)
+    machine.run(body.ops)
+    if any(machine.groups[:-1]) or (machine.groups and machine.groups[-1]):
+        raise SimulationError("simulate: asynchronous copies are under way at the end: wait for them")
+    return machine
 
 
-def _mma(nest: Nest, d: Matrix, a: Matrix, b: Matrix, operands: tuple[Any, ...]) -> None:
-    """Do ``D += A·B`` in every warp, in place."""
-    inst = nest.instruction
-    d_regs, a_words, b_words = operands
-    accumulator = inst.fragment("D")
-    total = _gather(d, d_regs, accumulator)
-    total += _gather(a, a_words, inst.fragment("A")) @ _gather(b, b_words, inst.fragment("B"))
-    rows, cols = np.moveaxis(accumulator.coords, -1, 0)
-    d[:, list(d_regs)] = total[:, rows, cols].reshape(nest.threads, -1).astype(d.dtype)
+def bank_counts(machine: Machine) -> tuple[BankCount, ...]:
+    """Return the shared-memory wavefronts of each operation, in program order."""
+    return tuple(BankCount(op, *counts) for op, counts in machine.banks.items())

@@ -24,11 +24,9 @@ from layoutalg.axis import Axis
 from layoutalg.fragments import WARP
 from layoutalg.iters import Iter, Iters
 from layoutalg.size import Size, is_int, product
-from lowering.dispatch import Context, fail, predicate, register_dispatch
+from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
-from lowering.listing import used_registers
-from lowering.nest import Step
-from lowering.program import Program
+from lowering.ops import Elements, Mma, Move, Op, Zero
 from lowering.registers import element_map, register_count, register_range
 from lowering.tile import BufferRegion
 
@@ -114,7 +112,7 @@ class View:
         predicate("no_replica", no_replica),
     ],
 )
-def lower_gemm(context: Context) -> Program:
+def lower_gemm(context: Context) -> Lowered:
     """Lower ``gemm`` to the first instruction of the table that cuts every operand exactly."""
     call = context.call
     for role in ("D", "A", "B", "C"):
@@ -143,11 +141,12 @@ def lower_gemm(context: Context) -> Program:
         if isinstance(found, str):
             refusals.append(f"{instruction}: {found}")
             continue
-        steps = _emit(instruction, context, views, found, accumulate)
-        placements = {role: _placement(views[role], found) for role in ROLES}
-        program = Program(call, instruction, steps, context.threads, context.target, placements)
-        _check_held(program)
-        return program
+        lowered = Lowered(
+            _emit(instruction, context, views, found, accumulate),
+            {role: _placement(views[role], found) for role in ROLES},
+        )
+        _check_held(context, lowered, accumulate)
+        return lowered
     fail("no instruction fits; " + "; ".join(refusals))
 
 
@@ -437,7 +436,7 @@ def _placement(view: View, cuts: dict[tuple[str, str], Cut]) -> TileLayout:
     axes = {it.axis for it in layout.shard}
     foreign = [it for dim in "MN" if dim not in DIMS[view.role] for it in cuts["D", dim].warps]
     copies = tuple(it for it in foreign if it.axis in axes)
-    offset: dict[Axis | str, Size] = {axis: value for axis, value in layout.offset.items()}
+    offset: dict[Axis | str, Size] = dict(layout.offset.items())
     return TileLayout.from_iters(layout.shard, copies, offset)
 
 
@@ -466,69 +465,78 @@ def _emit(
     views: dict[str, View],
     cuts: dict[tuple[str, str], Cut],
     accumulate: bool,
-) -> tuple[Step, ...]:
+) -> tuple[Op, ...]:
     """Unroll: initialise each (m, n) tile of D, then accumulate over k in place."""
+    orders = {role: _operand_order(instruction, role, cuts) for role in ROLES}
 
-    def registers(role: str, first: int, second: int) -> tuple[int, ...]:
-        """Return the registers of one tile, packed elements as words."""
+    def elements(role: str, first: int, second: int) -> Elements:
+        """Return the registers of one tile, in PTX operand order."""
         start = views[role].base + first + second
         pack = instruction.fragment(role).pack
-        slots = [start + each for each in _operand_order(instruction, role, cuts)]
         if pack > 1 and start % pack:
             fail(
                 f"{role}: the region starts at register {start}, inside a 32-bit word of {pack} "
                 "elements"
             )
-        return tuple(slot // pack for slot in slots[::pack])
+        name = context.call.operands[role].buffer.name
+        return Elements(name, tuple(start + each for each in orders[role]))
 
-    d_buffer, c_buffer = (context.call.operands[role].buffer for role in "DC")
-    shared = d_buffer if d_buffer == c_buffer else None
-    tiles = {key: _offsets(cut.tiles) for key, cut in cuts.items()}
+    tiles = {key: _offsets(cut.tiles) for key, cut in cuts.items() if key[0] != "C" or accumulate}
     counts = {dim: len(tiles[ANCHORS[dim], dim]) for dim in "MNK"}
-    steps: list[Step] = []
+    ops: list[Op] = []
     written: set[int] = set()
+    d_buffer, c_buffer = (context.call.operands[role].buffer for role in "DC")
     for m, n in itertools.product(range(counts["M"]), range(counts["N"])):
-        d = registers("D", tiles["D", "M"][m], tiles["D", "N"][n])
+        d = elements("D", tiles["D", "M"][m], tiles["D", "N"][n])
         if accumulate:
-            c = registers("C", tiles["C", "M"][m], tiles["C", "N"][n])
-            for into, source in zip(d, c, strict=True):
-                if shared and source in written:
-                    fail(
-                        f"C overlaps D in {shared}: register {source} of C is overwritten before "
-                        "it is read; C must be D's own region or apart from it"
-                    )
-                steps.append(("copy", into, source))
-                written.add(into)
+            c = elements("C", tiles["C", "M"][m], tiles["C", "N"][n])
+            lost = written & set(c.numbers) if c_buffer == d_buffer else set()
+            if c_buffer == d_buffer and c != d:
+                lost |= set(c.numbers) & set(d.numbers)
+            if lost:
+                fail(
+                    f"C overlaps D in {d_buffer}: register {min(lost)} of C is overwritten before "
+                    "it is read; C must be D's own region or apart from it"
+                )
+            ops.append(Move(d, c))
+            written.update(d.numbers)
         else:
-            steps.extend(("zero", into) for into in d)
+            ops.append(Zero(d))
         for k in range(counts["K"]):
-            a = registers("A", tiles["A", "M"][m], tiles["A", "K"][k])
-            b = registers("B", tiles["B", "K"][k], tiles["B", "N"][n])
-            steps.append(("mma", d, a, b))
-    return tuple(steps)
+            a = elements("A", tiles["A", "M"][m], tiles["A", "K"][k])
+            b = elements("B", tiles["B", "K"][k], tiles["B", "N"][n])
+            ops.append(Mma(instruction, d, a, b))
+    return tuple(ops)
 
 
-def _held(program: Program, role: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def _held(
+    context: Context, lowered: Lowered, role: str
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return the element in each register that is touched, and whether it is in the region."""
-    region = program.call.operands[role]
+    region = context.call.operands[role]
     shape, layout = region.buffer.shape, region.buffer.layout
     box = np.zeros(shape, dtype=bool)
     box[tuple(slice(begin, end) for begin, end in region.ranges)] = True
-    count = register_count(layout)
-    held = element_map(program.placements[role], shape, program.threads, count)
-    held = held[:, used_registers(program, role)]
+    held = element_map(lowered.placements[role], shape, context.threads, register_count(layout))
+    used: set[int] = set()
+    for op in lowered.ops:
+        if isinstance(op, Mma) and role != "C":
+            used.update({"D": op.d, "A": op.a, "B": op.b}[role].numbers)
+        elif isinstance(op, Move) and role == "C":
+            used.update(op.source.numbers)
+    held = held[:, sorted(used)]
     return held, (held >= 0) & box.reshape(-1)[held]
 
 
-def _check_held(program: Program) -> None:
+def _check_held(context: Context, lowered: Lowered, accumulate: bool) -> None:
     """Refuse threads that would compute on what they do not hold.
 
     Every warp runs all steps. So each thread that writes to D's region must hold elements of the
     operands' regions in all registers that it reads, and no thread may hold anything else of D in
     the registers that it writes.
     """
-    d = program.call.operands["D"]
-    held, inside = _held(program, "D")
+    d = context.call.operands["D"]
+    held, inside = _held(context, lowered, "D")
     if ((held >= 0) & ~inside).any():
         fail(
             f"D: the region {d} lies in some of the threads that hold {d.buffer.name}; all threads "
@@ -537,14 +545,14 @@ def _check_held(program: Program) -> None:
     found, wanted = np.unique(held[inside]).size, int(product(d.shape))
     if found != wanted:
         fail(
-            f"D: the CTA's {program.threads} threads hold {found} of the {wanted} elements of {d}; "
+            f"D: the CTA's {context.threads} threads hold {found} of the {wanted} elements of {d}; "
             f"{d.buffer.layout} reaches more threads"
         )
     active = inside.any(axis=1)
-    for role in program.inputs:
-        missing = np.flatnonzero(active & ~_held(program, role)[1].all(axis=1))
+    for role in ("A", "B", "C") if accumulate else ("A", "B"):
+        missing = np.flatnonzero(active & ~_held(context, lowered, role)[1].all(axis=1))
         if missing.size:
-            region = program.call.operands[role]
+            region = context.call.operands[role]
             fail(
                 f"{role}: thread {missing[0]} computes a part of {d} but does not hold its part of "
                 f"{region}; {region.buffer.layout} must reach all threads that {d.buffer.layout} "

@@ -1,0 +1,312 @@
+"""Index arithmetic: linear forms in bounded digits, printed for a kernel or evaluated in NumPy.
+
+``Index`` is ``const + sum of coefficient * atom``. An atom is a digit ``var // stride % extent`` of a
+thread number or a loop variable, or an opaque part (the XOR of a swizzle). Division and remainder by
+constants act on the digits, so what layouts produce stays as lean as hand-written index code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Union
+
+import numpy as np
+
+
+Style = Literal["script", "python", "c"]
+
+
+@dataclass(frozen=True)
+class Digit:
+    """``var // stride % extent``, of a variable that runs over ``0 .. limit - 1``."""
+
+    var: str
+    stride: int
+    extent: int
+    limit: int
+
+    @property
+    def high(self) -> int:
+        """The largest value."""
+        return min(self.extent, -(-self.limit // self.stride)) - 1
+
+    def text(self, style: Style) -> str:
+        """Return the text; in code, operators stand in parentheses and shift where they can."""
+        cut = self.stride * self.extent < self.limit
+        if style == "script":
+            text = self.var if self.stride == 1 else f"{self.var} // {self.stride}"
+            return f"{text} % {self.extent}" if cut else text
+        text = self.var if self.stride == 1 else _divided(self.var, self.stride, style)
+        if cut:
+            text = _remainder(text, self.extent)
+        return text if text == self.var else f"({text})"
+
+    def value(self, env: Mapping[str, Any]) -> Any:
+        """Evaluate with integers or arrays."""
+        return env[self.var] // self.stride % self.extent
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """``left op right`` for an operator that has no linear form: ``^ & << >> // %``."""
+
+    op: str
+    left: Index
+    right: Index
+
+    @property
+    def high(self) -> int:
+        """An upper bound of the value."""
+        if self.op == "//":
+            return self.left.high // self.right.constant
+        if self.op == "%":
+            return self.right.constant - 1
+        if self.op == "^":
+            return (1 << max(self.left.high, self.right.high).bit_length()) - 1
+        if self.op == "&":
+            return min(self.left.high, self.right.high)
+        return self.left.high >> self.right.constant
+
+    def text(self, style: Style) -> str:
+        """Return the text in parentheses."""
+        left, right = self.left.operand(style), self.right
+        if self.op in ("//", "%") and style != "script":
+            if self.op == "//":
+                return f"({_divided(left, right.constant, style)})"
+            return f"({_remainder(left, right.constant)})"
+        return f"({left} {self.op} {right.operand(style)})"
+
+    def value(self, env: Mapping[str, Any]) -> Any:
+        """Evaluate with integers or arrays."""
+        left, right = self.left.value(env), self.right.value(env)
+        operations = {
+            "^": np.bitwise_xor,
+            "&": np.bitwise_and,
+            ">>": np.right_shift,
+            "//": np.floor_divide,
+            "%": np.mod,
+        }
+        return operations[self.op](left, right)
+
+
+Atom = Union[Digit, Opaque]
+
+
+@dataclass(frozen=True)
+class Index:
+    """A nonnegative integer expression; take ``Index.of`` for a variable, then compute with it.
+
+    >>> thread = Index.of("thread", 128)
+    >>> str(thread % 32 // 4 * 8 + 3), str(thread % 32 % 4), str(thread % 128), str(thread // 128)
+    ('thread // 4 % 8 * 8 + 3', 'thread % 4', 'thread', '0')
+    >>> str((thread // 4 * 8 + thread % 4 * 2) // 2)
+    'thread'
+    >>> (thread % 32 // 4 * 8 + 3).render("c")
+    '(thread >> 2 & 7) * 8 + 3'
+    """
+
+    terms: tuple[tuple[int, Atom], ...] = ()
+    constant: int = 0
+
+    @classmethod
+    def of(cls, var: str, limit: int) -> Index:
+        """Return a variable that runs over ``0 .. limit - 1``."""
+        return cls(((1, Digit(var, 1, limit, limit)),)) if limit > 1 else cls()
+
+    @property
+    def high(self) -> int:
+        """The largest value that the expression can take, by its digits' bounds."""
+        return self.constant + sum(max(c * atom.high, 0) for c, atom in self.terms)
+
+    @property
+    def low(self) -> int:
+        """A lower bound."""
+        return self.constant + sum(min(c * atom.high, 0) for c, atom in self.terms)
+
+    @property
+    def unit(self) -> int:
+        """The largest number that divides every value: the greatest common divisor of the parts."""
+        return math.gcd(self.constant, *(c for c, _ in self.terms))
+
+    def __add__(self, other: int | Index) -> Index:
+        """Add, gathering equal atoms."""
+        right = other if isinstance(other, Index) else Index((), int(other))
+        terms = dict[Atom, int]()
+        for c, atom in (*self.terms, *right.terms):
+            terms[atom] = terms.get(atom, 0) + c
+        kept = tuple((c, atom) for atom, c in terms.items() if c)
+        return Index(_joined(kept), self.constant + right.constant)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: int | Index) -> Index:
+        """Subtract."""
+        return self + other * -1
+
+    def __mul__(self, other: int) -> Index:
+        """Multiply by a constant."""
+        factor = int(other)
+        if factor == 0:
+            return Index()
+        return Index(tuple((c * factor, a) for c, a in self.terms), self.constant * factor)
+
+    __rmul__ = __mul__
+
+    def _split(self, divisor: int) -> tuple[Index, Index] | None:
+        """Write ``self = divisor * whole + rest`` with ``0 <= rest < divisor``; None if unknown."""
+        whole, rest = Index(), Index()
+        for c, atom in self.terms:
+            if c % divisor == 0:
+                whole += Index(((c // divisor, atom),))
+            elif (
+                isinstance(atom, Digit)
+                and c > 0
+                and divisor % c == 0
+                and atom.extent * c > divisor
+                and atom.extent % (divisor // c) == 0
+            ):
+                step = divisor // c
+                upper = Digit(atom.var, atom.stride * step, atom.extent // step, atom.limit)
+                lower = Digit(atom.var, atom.stride, step, atom.limit)
+                whole += Index(((1, upper),)) if upper.high else Index()
+                rest += Index(((c, lower),))
+            else:
+                rest += Index(((c, atom),))
+        whole += self.constant // divisor
+        rest += self.constant % divisor
+        if rest.low >= 0 and rest.high < divisor:
+            return whole, rest
+        return None
+
+    def __floordiv__(self, divisor: int) -> Index:
+        """Divide by a positive constant, rounding down."""
+        if divisor == 1:
+            return self
+        split = self._split(divisor)
+        if split is not None:
+            return split[0]
+        return Index(((1, Opaque("//", self, Index((), divisor))),))
+
+    def __mod__(self, divisor: int) -> Index:
+        """Take the remainder by a positive constant."""
+        if divisor == 1:
+            return Index()
+        split = self._split(divisor)
+        if split is not None:
+            return split[1]
+        return Index(((1, Opaque("%", self, Index((), divisor))),))
+
+    def _opaque(self, op: str, other: int | Index) -> Index:
+        right = other if isinstance(other, Index) else Index((), int(other))
+        return Index(((1, Opaque(op, self, right)),))
+
+    def __rshift__(self, bits: int) -> Index:
+        """Shift right by a constant: divide by a power of two."""
+        return self // (1 << bits)
+
+    def __and__(self, mask: int) -> Index:
+        """Keep low bits where the mask is ``2**n - 1``."""
+        if mask & (mask + 1) == 0:
+            return self % (mask + 1)
+        return self._opaque("&", mask)
+
+    def __lshift__(self, bits: int) -> Index:
+        """Shift left by a constant: multiply by a power of two."""
+        return self * (1 << bits)
+
+    def __xor__(self, other: Index) -> Index:
+        """Exclusive or; nothing where one side is zero."""
+        if not other.terms and not other.constant:
+            return self
+        if not self.terms and not self.constant:
+            return other
+        return self._opaque("^", other)
+
+    def value(self, env: Mapping[str, Any]) -> Any:
+        """Evaluate with integers or integer arrays, one per variable.
+
+        >>> Index.of("t", 32).value({"t": np.arange(3)})
+        array([0, 1, 2])
+        """
+        total: Any = self.constant
+        for c, atom in self.terms:
+            total = total + c * atom.value(env)
+        return total
+
+    def limits(self) -> dict[str, int]:
+        """Return the variables, each with the number of its values."""
+        found: dict[str, int] = {}
+        for _, atom in self.terms:
+            if isinstance(atom, Digit):
+                found[atom.var] = atom.limit
+            else:
+                found |= atom.left.limits() | atom.right.limits()
+        return found
+
+    def operand(self, style: Style) -> str:
+        """Return the text, in parentheses where it is a sum or a product."""
+        text = self.render(style)
+        return f"({text})" if " " in text and not _wrapped(text) else text
+
+    def render(self, style: Style) -> str:
+        """Return the text: ``script`` to read, ``python`` or ``c`` to compile."""
+        parts: list[str] = []
+        for c, atom in self.terms:
+            text = atom.text(style)
+            parts.append(text if c == 1 else f"{text} * {c}")
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts)
+
+    def __str__(self) -> str:
+        """Return the expression to read."""
+        return self.render("script")
+
+
+def _wrapped(text: str) -> bool:
+    """Say whether one pair of parentheses encloses the whole text."""
+    depth = 0
+    for at, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if depth == 0:
+            return at == len(text) - 1 and text[0] == "("
+    return False
+
+
+def _divided(text: str, by: int, style: Style) -> str:
+    if by & (by - 1) == 0:
+        return f"{text} >> {by.bit_length() - 1}"
+    return f"{text} {'/' if style == 'c' else '//'} {by}"
+
+
+def _remainder(text: str, by: int) -> str:
+    if by & (by - 1) == 0:
+        return f"{text} & {by - 1}"
+    return f"({text}) % {by}" if " " in text else f"{text} % {by}"
+
+
+def _joined(terms: tuple[tuple[int, Atom], ...]) -> tuple[tuple[int, Atom], ...]:
+    """Join neighbouring digits of one variable: ``4*(t//4%8) + t%4 = t%32``."""
+    found = list(terms)
+    again = True
+    while again:
+        again = False
+        for i, (c, high) in enumerate(found):
+            for j, (d, low) in enumerate(found):
+                if (
+                    isinstance(high, Digit)
+                    and isinstance(low, Digit)
+                    and high.var == low.var
+                    and high.stride == low.stride * low.extent
+                    and c == d * low.extent
+                ):
+                    joined = Digit(low.var, low.stride, low.extent * high.extent, low.limit)
+                    found[min(i, j)] = (d, joined)
+                    del found[max(i, j)]
+                    again = True
+                    break
+            if again:
+                break
+    return tuple(found)

@@ -1,0 +1,183 @@
+"""From layouts to index arithmetic: where a thread's registers sit in a tile, and a tile in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import ComposeLayout, LayoutError, TileLayout
+from layoutalg import iters as algebra
+from layoutalg.size import is_int
+from lowering.address import Index
+from lowering.ops import Guard
+from lowering.registers import thread_coordinate
+from lowering.tile import Buffer, BufferRegion
+
+Coordinate = tuple[Index, ...]
+
+
+def as_index(value: Any) -> Index:
+    """Return an int, or a linear expression in loop variables, as an index.
+
+    Raises:
+        LayoutError: the expression is not linear in loop variables with integer coefficients.
+
+    >>> from layoutalg.symbolic import Digit
+    >>> str(as_index(16 * Digit("k", 4) + 8))
+    'k * 16 + 8'
+    """
+    if is_int(value):
+        return Index((), value)
+    from layoutalg.symbolic import Digit
+
+    total = Index()
+    for term, coefficient in value.as_coefficients_dict().items():
+        if term == 1:
+            total += int(coefficient)
+        elif isinstance(term, Digit) and coefficient == int(coefficient):
+            total += Index.of(term.name, int(term.extent)) * int(coefficient)
+        else:
+            raise LayoutError(
+                f"index: {value} must be a sum of integers times loop variables; got the term {term}"
+            )
+    return total
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """A region of a register buffer: which element of the region each register holds.
+
+    ``places`` maps a register to its coordinate in the region, an index per dimension; a thread
+    holds it only where all ``guards`` hold.
+    """
+
+    places: Mapping[int, Coordinate]
+    guards: tuple[Guard, ...]
+
+
+def register_tile(
+    layout: TileLayout, shape: Sequence[int], threads: int, thread: Index | None = None
+) -> RegisterTile:
+    """Return the places of all registers of a layout, from its inverse map.
+
+    Args:
+        layout: over thread axes inside the CTA and axis m; replicas are copies.
+        shape: the tile's shape.
+        threads: threads of the CTA.
+        thread: the thread whose registers are meant, as an index; by default the running thread.
+
+    Raises:
+        LayoutError: the layout has no digit form, or an axis beyond the CTA.
+
+    >>> from layoutalg import fragments
+    >>> tile = register_tile(fragments.get("mma.m16n8k8.f16", "B").layout, (8, 8), 32)
+    >>> [str(index) for index in tile.places[1]]
+    ['thread % 4 * 2 + 1', 'thread // 4']
+    """
+    inverse = layout.inverse(shape)
+    if thread is None:
+        thread = Index.of("thread", threads)
+    base: list[Index] = [Index((), int(value)) for value in inverse.base]  # type: ignore[arg-type]
+    guards: list[Guard] = []
+    memory = None
+    for axis in dict.fromkeys((*inverse.axes, *inverse.offset)):
+        if axis.memory:
+            if axis.name != "m":
+                raise LayoutError(f"registers: registers lie on axis m; {layout} has {axis}")
+            memory = axis
+            continue
+        for place, digit in inverse.digits(axis, thread_coordinate(axis, thread)):
+            limit = 1 if place is None else int(place.extent)
+            if digit.low < 0 or digit.high >= limit:
+                guards.append(Guard(digit, 0, limit))
+            if place is not None and place.dim is not None:
+                base[place.dim] += digit * int(place.weight)
+    held = {0: [0] * len(base)}
+    if memory is not None:
+        start = int(inverse.offset.get(memory, 0))
+        held = {start: [0] * len(base)}
+        for place in inverse.places:
+            if place.axis is memory:
+                held = {
+                    register + step * int(place.stride): [
+                        value + (step * int(place.weight) if dim == place.dim else 0)
+                        for dim, value in enumerate(coordinate)
+                    ]
+                    for register, coordinate in held.items()
+                    for step in range(int(place.extent))
+                }
+    places = {
+        register: tuple(b + c for b, c in zip(base, coordinate, strict=True))
+        for register, coordinate in sorted(held.items())
+    }
+    return RegisterTile(places, tuple(guards))
+
+
+def region_tile(
+    region: BufferRegion, threads: int, placement: TileLayout | None = None
+) -> TileLayout:
+    """Return the layout of a region of a register buffer, over the region's shape.
+
+    Raises:
+        LayoutError: no layout says the region.
+    """
+    layout = region.buffer.layout if placement is None else placement
+    if region == region.buffer.region():
+        return layout  # type: ignore[no-any-return]
+    piece = layout.slice(region.buffer.shape, region.ranges)
+    if piece is None:
+        raise LayoutError(
+            f"copy: no layout says the region {region}: two digits of {layout} would have to move "
+            "at once"
+        )
+    return piece  # type: ignore[no-any-return]
+
+
+def memory_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
+    """Return the address, in elements, of a coordinate of a buffer in memory.
+
+    Raises:
+        LayoutError: the layout does not group by the buffer's shape, or leaves axis m.
+
+    >>> from layoutalg import parse
+    >>> A = Buffer("A", (16, 16), "float16", scope="shared", layout=ComposeLayout(3, 1, 3,
+    ...            parse("S[256:1]")))
+    >>> lane = Index.of("lane", 32)
+    >>> str(memory_address(A, (lane % 16, lane // 16 * 8)))
+    '((lane % 16 * 2 + lane // 16) ^ (lane // 4 % 2)) * 8'
+    """
+    layout = buffer.layout
+    tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
+    grouped, seps = tile.group(buffer.shape)
+    address = Index((), int(sum(int(value) for value in tile.offset.values())))
+    for it in (*tile.shard, *tile.replica):
+        if it.axis.name != "m":
+            raise LayoutError(f"address: memory lies on axis m; {layout} has {it.axis}")
+    if tile.replica:
+        raise LayoutError(f"address: an element of {buffer} must have one address; got {layout}")
+    for dim, value in enumerate(coordinate):
+        own = grouped.shard[seps[dim] : seps[dim + 1]]
+        for it, digit in zip(own, algebra.split(value, algebra.extents(own)), strict=True):
+            address += digit * int(it.stride)
+    if isinstance(layout, ComposeLayout):
+        swizzled: Index = layout.swizzle.apply(address)
+        return swizzled
+    return address
+
+
+def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray[np.int64]]:
+    """Return arrays over every thread and every value of the loop variables, to evaluate with.
+
+    >>> environment([Index.of("k", 2) * 16], 2)["k"].tolist()
+    [0, 0, 1, 1]
+    """
+    limits: dict[str, int] = {}
+    for index in indices:
+        limits |= index.limits()
+    limits.pop("thread", None)
+    grid = np.indices((*limits.values(), threads), dtype=np.int64).reshape(len(limits) + 1, -1)
+    return dict(zip((*limits, "thread"), grid, strict=True))

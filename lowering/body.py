@@ -1,0 +1,112 @@
+"""``Body``: what the machines run. Buffers, register-level operations, threads, target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from layoutalg import ComposeLayout
+from lowering.ops import (
+    LoadMatrix,
+    Mma,
+    Move,
+    Op,
+    Store,
+    StoreMatrix,
+    Transfer,
+    Zero,
+    script,
+    walk,
+)
+from lowering.registers import register_count
+from lowering.tile import Buffer
+
+
+def cells(buffer: Buffer) -> int:
+    """Return how many elements of storage a buffer takes: registers per thread, or memory.
+
+    >>> from layoutalg import fragments
+    >>> A = fragments.get("mma.m16n8k16.f16", "A")
+    >>> cells(Buffer("A", (16, 16), "float16", layout=A.layout))
+    8
+    """
+    layout = buffer.layout
+    if isinstance(layout, ComposeLayout):
+        period = layout.swizzle.size
+        return -(-int(layout.span()) // period) * period
+    if buffer.scope == "local":
+        return register_count(layout)
+    return int(layout.span())
+
+
+@dataclass(frozen=True)
+class Body:
+    """A lowered program for one CTA.
+
+    ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread.
+    """
+
+    params: tuple[Buffer, ...]
+    shared: tuple[Buffer, ...]
+    registers: tuple[Buffer, ...]
+    ops: tuple[Op, ...]
+    threads: int
+    arch: str = "sm_90"
+
+    def buffer(self, name: str) -> Buffer:
+        """Return the buffer of a name."""
+        for each in (*self.params, *self.shared, *self.registers):
+            if each.name == name:
+                return each
+        raise KeyError(name)
+
+    @property
+    def mma(self) -> tuple[Mma, ...]:
+        """The mma operations, loops once."""
+        return tuple(op for op in walk(self.ops) if isinstance(op, Mma))
+
+    @property
+    def written(self) -> tuple[Buffer, ...]:
+        """The parameters that the program writes."""
+        names = {op.memory for op in walk(self.ops) if isinstance(op, (Store, StoreMatrix))}
+        names |= {op.into for op in walk(self.ops) if isinstance(op, Transfer)}
+        return tuple(buffer for buffer in self.params if buffer.name in names)
+
+    @property
+    def shared_offsets(self) -> dict[str, int]:
+        """The byte offset of each shared buffer; 1024-byte aligned, as swizzled tiles want."""
+        offsets, at = {}, 0
+        for buffer in self.shared:
+            offsets[buffer.name] = at
+            at += -(-cells(buffer) * buffer.dtype.bits // 8 // 1024) * 1024
+        return offsets
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory."""
+        if not self.shared:
+            return 0
+        last = self.shared[-1]
+        return self.shared_offsets[last.name] + -(-cells(last) * last.dtype.bits // 8)
+
+    def script(self) -> str:
+        """Return the program as text, to read."""
+        lines = []
+        for space, buffers in (("global", self.params), ("shared", self.shared)):
+            lines.extend(f"{b.name}: {space} {b.dtype}{list(b.shape)}  # {b.layout}" for b in buffers)
+        for b in self.registers:
+            lines.append(f"{b.name}: {cells(b)} registers of {b.dtype}  # {b.layout}")
+        lines.append(script(self.ops))
+        return "\n".join(lines)
+
+    def partial_words(self) -> set[str]:
+        """Return the register buffers of which some operation writes less than a 32-bit word."""
+        found: set[str] = set()
+        for op in walk(self.ops):
+            into: Any = getattr(op, "into", None)
+            if into is None or isinstance(op, (Zero, LoadMatrix, Transfer)):
+                continue
+            bits = self.buffer(into.buffer).dtype.bits
+            if bits < 32 and (len(into.numbers) * bits < 32 or isinstance(op, Move)):
+                found.add(into.buffer)
+        return found

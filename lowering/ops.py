@@ -1,0 +1,220 @@
+"""Register-level operations: the IR that every lowered program is made of.
+
+No layouts are left in it: registers are numbers, addresses are :class:`~lowering.address.Index`
+expressions of the thread and of loop variables, counted in elements of their buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Union
+
+from lowering.address import Index, Style
+from lowering.instructions import MmaInst
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Elements of a register buffer, by number."""
+
+    buffer: str
+    numbers: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """Return ``A[0..3]`` or ``A[0,2]``."""
+        first, last = self.numbers[0], self.numbers[-1]
+        if len(self.numbers) > 2 and self.numbers == tuple(range(first, last + 1)):
+            return f"{self.buffer}[{first}..{last}]"
+        return f"{self.buffer}[{','.join(map(str, self.numbers))}]"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition ``low <= index < high`` under which a thread takes part."""
+
+    index: Index
+    low: int
+    high: int
+
+    def render(self, style: Style) -> str:
+        """Return the condition as text."""
+        text = self.index.operand(style)
+        upper = f"{text} < {self.high}"
+        if self.low <= self.index.low:
+            return upper
+        return f"{self.low} <= {text} {'&&' if style == 'c' else 'and'} {upper}"
+
+
+@dataclass(frozen=True)
+class Zero:
+    """Set registers to zero."""
+
+    into: Elements
+
+
+@dataclass(frozen=True)
+class Move:
+    """Copy registers, converting to the destination's dtype."""
+
+    into: Elements
+    source: Elements
+
+
+@dataclass(frozen=True)
+class Mma:
+    """``d += a·b``: one warp-wide instruction; elements in PTX operand order."""
+
+    instruction: MmaInst
+    d: Elements
+    a: Elements
+    b: Elements
+
+
+@dataclass(frozen=True)
+class Load:
+    """One vector load: consecutive addresses into registers."""
+
+    into: Elements
+    memory: str
+    address: Index
+    guards: tuple[Guard, ...] = ()
+
+
+@dataclass(frozen=True)
+class Store:
+    """One vector store: registers to consecutive addresses."""
+
+    memory: str
+    address: Index
+    source: Elements
+    guards: tuple[Guard, ...] = ()
+
+
+@dataclass(frozen=True)
+class LoadMatrix:
+    """``ldmatrix``: each lane gives the address of one 16-byte row; 1, 2 or 4 matrices."""
+
+    into: Elements
+    memory: str
+    address: Index
+    count: int
+    trans: bool
+
+
+@dataclass(frozen=True)
+class StoreMatrix:
+    """``stmatrix``: the inverse of :class:`LoadMatrix`."""
+
+    memory: str
+    address: Index
+    source: Elements
+    count: int
+    trans: bool
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Memory to memory, ``count`` consecutive elements per thread.
+
+    ``asynchronous``: by ``cp.async``, complete after :class:`Wait`; else through registers.
+    """
+
+    into: str
+    into_address: Index
+    memory: str
+    address: Index
+    count: int
+    guards: tuple[Guard, ...] = ()
+    asynchronous: bool = False
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Close a group of asynchronous transfers."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait until at most ``pending`` groups of this thread's transfers are under way."""
+
+    pending: int
+
+
+@dataclass(frozen=True)
+class Sync:
+    """A barrier of all threads of the ``scope``: "warp" or "cta". Orders memory among them."""
+
+    scope: str
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop that stays: ``var`` runs over ``0 .. extent - 1``."""
+
+    var: str
+    extent: int
+    body: tuple[Op, ...]
+
+
+Op = Union[
+    Zero, Move, Mma, Load, Store, LoadMatrix, StoreMatrix, Transfer, Commit, Wait, Sync, Loop
+]
+
+
+def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
+    """Yield every operation, loop bodies included, once."""
+    for op in ops:
+        yield op
+        if isinstance(op, Loop):
+            yield from walk(op.body)
+
+
+def line(op: Op) -> str:
+    """Return an operation as one line of script; a loop's body is not shown.
+
+    >>> line(Zero(Elements("D", (0, 1, 2, 3))))
+    'D[0..3] = 0'
+    """
+    if isinstance(op, Zero):
+        return f"{op.into} = 0"
+    if isinstance(op, Move):
+        return f"{op.into} = {op.source}"
+    if isinstance(op, Mma):
+        return f"{op.instruction.shape}({op.d}, {op.a}, {op.b}, {op.d})"
+    if isinstance(op, Load):
+        return f"{op.into} = {op.memory}[{op.address}]{_where(op.guards)}"
+    if isinstance(op, Store):
+        return f"{op.memory}[{op.address}] = {op.source}{_where(op.guards)}"
+    if isinstance(op, LoadMatrix):
+        return f"{op.into} = ldmatrix.x{op.count}{'.trans' * op.trans}({op.memory}[{op.address}])"
+    if isinstance(op, StoreMatrix):
+        return f"stmatrix.x{op.count}{'.trans' * op.trans}({op.memory}[{op.address}], {op.source})"
+    if isinstance(op, Transfer):
+        verb = "cp.async" if op.asynchronous else "copy"
+        target, source = f"{op.into}[{op.into_address}]", f"{op.memory}[{op.address}]"
+        return f"{verb}.{op.count}({target}, {source}){_where(op.guards)}"
+    if isinstance(op, Commit):
+        return "cp.async.commit"
+    if isinstance(op, Wait):
+        return f"cp.async.wait({op.pending})"
+    if isinstance(op, Sync):
+        return f"sync({op.scope})"
+    return f"for {op.var} in range({op.extent}):"
+
+
+def _where(guards: tuple[Guard, ...]) -> str:
+    if not guards:
+        return ""
+    return " if " + " and ".join(guard.render("script") for guard in guards)
+
+
+def script(ops: tuple[Op, ...], indent: str = "") -> str:
+    """Return the operations as text, loop bodies indented."""
+    lines = []
+    for op in ops:
+        lines.append(indent + line(op))
+        if isinstance(op, Loop):
+            lines.append(script(op.body, indent + "    "))
+    return "\n".join(lines)
+

@@ -1,0 +1,185 @@
+"""``copy`` between registers and memory by the widest vector access that every thread can make.
+
+The register side says who owns what; the memory side says where it lies. Which accesses are legal
+is decided on the addresses of every thread and every value of the loop variables, not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import LayoutError, TileLayout
+from lowering.address import Index
+from lowering.addressing import (
+    as_index,
+    environment,
+    memory_address,
+    region_tile,
+    register_tile,
+)
+from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.ops import Elements, Guard, Load, Op, Store
+from lowering.tile import BufferRegion, copied_shape
+
+WIDEST = 128  # bits of one access
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """A register region against memory: the address of each register, and who takes part."""
+
+    registers: str
+    memory: str
+    bits: int
+    addresses: Mapping[int, Index]
+    guards: tuple[Guard, ...]
+    values: npt.NDArray[np.int64]  # (registers, threads x loop values), in the order of addresses
+    taking: npt.NDArray[np.bool_]
+
+
+def ownership(
+    registers: BufferRegion,
+    memory: BufferRegion,
+    threads: int,
+    placement: TileLayout | None = None,
+) -> Ownership:
+    """Solve the address of every register of a region.
+
+    Raises:
+        LayoutError: a layout has no digit form, or lies on other axes.
+    """
+    shape = copied_shape(registers, memory)
+    layout = region_tile(registers, threads, placement)
+    tile = register_tile(layout, registers.shape, threads)
+    begins = [as_index(begin) for begin, _ in memory.ranges]
+    addresses = {
+        register: memory_address(memory.buffer, _placed(coordinate, registers, memory, begins))
+        for register, coordinate in tile.places.items()
+    }
+    del shape
+    guards = tuple(guard for guard in tile.guards)
+    indices = [*addresses.values(), *(guard.index for guard in guards)]
+    env = environment(indices, threads)
+    count = len(env["thread"])
+    taking = np.ones(count, dtype=bool)
+    for guard in guards:
+        value = guard.index.value(env)
+        taking &= (value >= guard.low) & (value < guard.high)
+    values = np.stack([np.broadcast_to(a.value(env), (count,)) for a in addresses.values()])
+    return Ownership(
+        registers.buffer.name,
+        memory.buffer.name,
+        registers.buffer.dtype.bits,
+        addresses,
+        guards,
+        values[:, taking],
+        taking,
+    )
+
+
+def _placed(
+    coordinate: tuple[Index, ...],
+    registers: BufferRegion,
+    memory: BufferRegion,
+    begins: list[Index],
+) -> list[Index]:
+    """Return a register's coordinate in memory: dimensions of extent 1 are matched up."""
+    wide = [c for c, extent in zip(coordinate, registers.shape, strict=True) if extent != 1]
+    result = []
+    for begin, extent in zip(begins, memory.shape, strict=True):
+        result.append(begin + wide.pop(0) if extent != 1 else begin)
+    return result
+
+
+def runs(own: Ownership, width: int) -> list[tuple[int, ...]] | None:
+    """Group all registers into accesses of ``width`` consecutive, aligned elements; None: cannot.
+
+    Elements narrower than 32 bits must fill whole register words in order.
+    """
+    registers = list(own.addresses)
+    if own.values.shape[1] == 0:
+        return None
+    order = np.argsort(own.values[:, 0], kind="stable")
+    if len(order) % width:
+        return None
+    found = []
+    per = max(1, 32 // own.bits)
+    for at in range(0, len(order), width):
+        rows = own.values[order[at : at + width]]
+        if (rows - rows[0] != np.arange(width)[:, None]).any() or (rows[0] % width).any():
+            return None
+        group = tuple(registers[i] for i in order[at : at + width])
+        if width * own.bits >= 32 and any(
+            group[i] % per or group[i : i + per] != tuple(range(group[i], group[i] + per))
+            for i in range(0, width, per)
+        ):
+            return None
+        found.append(group)
+    return sorted(found)
+
+
+def accesses(own: Ownership) -> list[tuple[int, ...]]:
+    """Return the groups of registers of the widest legal access."""
+    width = max(1, WIDEST // own.bits)
+    while width > 1:
+        found = runs(own, width)
+        if found is not None:
+            return found
+        width //= 2
+    return [(register,) for register in own.addresses]
+
+
+def register_copy(
+    registers: BufferRegion,
+    memory: BufferRegion,
+    threads: int,
+    load: bool,
+    placement: TileLayout | None = None,
+) -> tuple[Op, ...]:
+    """Return the loads (or stores) of a register region from (to) memory.
+
+    Raises:
+        LayoutError: see :func:`ownership`.
+    """
+    own = ownership(registers, memory, threads, placement)
+    ops: list[Op] = []
+    for group in accesses(own):
+        elements, address = Elements(own.registers, group), own.addresses[group[0]]
+        if load:
+            ops.append(Load(elements, own.memory, address, own.guards))
+        else:
+            ops.append(Store(own.memory, address, elements, own.guards))
+    return tuple(ops)
+
+
+def one_side_in_registers(context: Context) -> bool | tuple[bool, str]:
+    """Hold where exactly one side lies in registers."""
+    scopes = {role: context.call.operands[role].buffer.scope for role in ("dst", "src")}
+    if list(scopes.values()).count("local") == 1:
+        return True
+    return False, f"one side must be in registers (local); dst is {scopes['dst']}, src {scopes['src']}"
+
+
+@register_dispatch(
+    "copy",
+    "cuda",
+    variant="vec_auto",
+    priority=10,
+    when=[predicate("one_side_in_registers", one_side_in_registers)],
+)
+def lower_copy(context: Context) -> Lowered:
+    """Lower a copy between registers and memory to vector accesses."""
+    dst, src = context.call.operands["dst"], context.call.operands["src"]
+    load = dst.buffer.scope == "local"
+    registers, memory = (dst, src) if load else (src, dst)
+    try:
+        return Lowered(register_copy(registers, memory, context.threads, load))
+    except LayoutError as error:
+        fail(str(error))
+
+

@@ -12,12 +12,13 @@ from lowering.dispatch import (
     register_dispatch,
 )
 from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
+from lowering.kernel import Kernel, KernelProgram
 from lowering.program import Program, lower
 from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
 from lowering.verification import verify
 
 __all__ = [
     "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context", "DispatchError", "DispatchFail",
-    "Lowered", "MmaInst", "Program", "TilePrimitiveCall", "copy", "fail", "gemm", "list_variants", "lower",
+    "Kernel", "KernelProgram", "Lowered", "MmaInst", "Program", "TilePrimitiveCall", "copy", "fail", "gemm", "list_variants", "lower",
     "predicate", "register_dispatch", "variants", "verify",
 ]  # fmt: skip

@@ -60,7 +60,11 @@ class RegisterTile:
 
 
 def register_tile(
-    layout: TileLayout, shape: Sequence[int], threads: int, thread: Index | None = None
+    layout: TileLayout,
+    shape: Sequence[int],
+    threads: int,
+    thread: Index | None = None,
+    copies: bool = False,
 ) -> RegisterTile:
     """Return the places of all registers of a layout, from its inverse map.
 
@@ -69,6 +73,9 @@ def register_tile(
         shape: the tile's shape.
         threads: threads of the CTA.
         thread: the thread whose registers are meant, as an index; by default the running thread.
+        copies: let threads that the layout does not name hold copies: digits of the thread number
+            that no iter names are ignored, so that nothing is guarded (unless the layout starts at
+            a later thread).
 
     Raises:
         LayoutError: the layout has no digit form, or an axis beyond the CTA.
@@ -93,7 +100,10 @@ def register_tile(
         for place, digit in inverse.digits(axis, thread_coordinate(axis, thread)):
             limit = 1 if place is None else int(place.extent)
             if digit.low < 0 or digit.high >= limit:
-                guards.append(Guard(digit, 0, limit))
+                if copies and digit.low >= 0:
+                    digit = digit % limit
+                else:
+                    guards.append(Guard(digit, 0, limit))
             if place is not None and place.dim is not None:
                 base[place.dim] += digit * int(place.weight)
     held = {0: [0] * len(base)}
@@ -117,15 +127,13 @@ def register_tile(
     return RegisterTile(places, tuple(guards))
 
 
-def region_tile(
-    region: BufferRegion, threads: int, placement: TileLayout | None = None
-) -> TileLayout:
+def region_tile(region: BufferRegion) -> TileLayout:
     """Return the layout of a region of a register buffer, over the region's shape.
 
     Raises:
         LayoutError: no layout says the region.
     """
-    layout = region.buffer.layout if placement is None else placement
+    layout = region.buffer.layout
     if region == region.buffer.region():
         return layout  # type: ignore[no-any-return]
     piece = layout.slice(region.buffer.shape, region.ranges)
@@ -154,7 +162,7 @@ def memory_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
     tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
     grouped, seps = tile.group(buffer.shape)
     address = Index((), int(sum(int(value) for value in tile.offset.values())))
-    for it in (*tile.shard, *tile.replica):
+    for it in tile.shard:
         if it.axis.name != "m":
             raise LayoutError(f"address: memory lies on axis m; {layout} has {it.axis}")
     if tile.replica:
@@ -164,7 +172,7 @@ def memory_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
         for it, digit in zip(own, algebra.split(value, algebra.extents(own)), strict=True):
             address += digit * int(it.stride)
     if isinstance(layout, ComposeLayout):
-        swizzled: Index = layout.swizzle.apply(address)
+        swizzled: Index = layout.swizzle.permute(address)
         return swizzled
     return address
 

@@ -212,6 +212,8 @@ class Writer:
 
     def move(self, op: Move) -> None:
         """Copy registers; f32 to f16 or bf16 by pairs."""
+        if op.into == op.source:
+            return
         into, source = self.token(op.into.buffer), self.token(op.source.buffer)
         if into == source:
             if pack(self.body.buffer(op.into.buffer).dtype) == 1:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import ModuleType
 from typing import Any
 
 from layoutalg import LayoutError
-from lowering import assemble, cuda_text
 from lowering.body import Body, cells
 from lowering.dispatch import Lowered, context_of, dispatch
+from lowering.executable import Executable, numba_machine
 from lowering.instructions import MmaInst
 from lowering.ops import Mma, Move, Op, Zero, script
 from lowering.tile import Buffer, TilePrimitiveCall
@@ -21,24 +20,8 @@ from lowering.warp import Matrix, as_matrix, execute, logical, poison
 Step = tuple[Any, ...]
 
 
-def numba_machine() -> ModuleType:
-    """Return :mod:`lowering.cuda`, which alone imports numba.
-
-    Raises:
-        LayoutError: numba-cuda is not installed.
-    """
-    try:
-        from lowering import cuda
-    except ImportError as error:
-        raise LayoutError(
-            f"kernel: needs numba-cuda, which pip installs on Linux and Windows ({error}); "
-            "simulate() and cuda_source() need no GPU software"
-        ) from None
-    return cuda
-
-
 @dataclass(frozen=True)
-class Program:
+class Program(Executable):
     """The unrolled gemm of one call, and the ways to read it.
 
     To run, it is framed by copies of whole matrices: each input from global memory into its
@@ -59,6 +42,16 @@ class Program:
     threads: int
     target: str = "cuda"
     arch: str = "sm_90"
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel: the primitive's."""
+        return self.call.op
+
+    @property
+    def title(self) -> str:
+        """The call, as it is written."""
+        return str(self.call)
 
     def buffer(self, role: str) -> Buffer:
         """Return the buffer of a role."""
@@ -127,20 +120,13 @@ class Program:
         for role in (*self.inputs, "D"):
             buffer = self.buffer(role)
             params.setdefault(buffer, Buffer(f"{role}g", buffer.shape, buffer.dtype, "global"))
-        roles = {self.buffer(role): role for role in reversed((*self.inputs, "D"))}
         ops: list[Op] = []
         for buffer, param in params.items():
             if any(self.buffer(role) == buffer for role in self.inputs) or self._partial(buffer):
-                placement = self.lowered.placements[roles[buffer]]
-                ops.extend(
-                    register_copy(
-                        buffer.region(), param.region(), self.threads, True, placement
-                    )
-                )
+                ops.extend(register_copy(buffer.region(), param.region(), self.threads, True))
         ops.extend(self.ops)
         d = self.buffer("D")
-        placement = self.lowered.placements["D"]
-        ops.extend(register_copy(d.region(), params[d].region(), self.threads, False, placement))
+        ops.extend(register_copy(d.region(), params[d].region(), self.threads, False))
         return Body(
             tuple(params.values()), (), tuple(params), tuple(ops), self.threads, self.arch
         )
@@ -206,40 +192,6 @@ class Program:
         d = self.body.written[0]
         return logical(d, machine.memory[d.name].values)
 
-    @property
-    def _title(self) -> str:
-        return str(self.call)
-
-    def cuda_source(self) -> str:
-        """Return the program as CUDA C++ text: an ``extern "C"`` kernel ``gemm``."""
-        return cuda_text.cuda_source(self.body, "gemm", self._title)
-
-    def kernel_source(self) -> str:
-        """Return the Python text of the ``numba.cuda`` kernel."""
-        text: str = numba_machine().kernel_source(self.body, "gemm")
-        return text
-
-    def kernel(self) -> Any:
-        """Return the ``numba.cuda`` kernel; its parameters are those of :attr:`body`."""
-        return numba_machine().kernel(self.body, "gemm")
-
-    def ptx(self, arch: str | None = None) -> str:
-        """Return the kernel as PTX for a target; no GPU is needed.
-
-        Raises:
-            LayoutError: the target lacks the instruction.
-        """
-        text: str = numba_machine().compile_ptx(self.body, "gemm", arch or self.arch)
-        return text
-
-    def cubin(self, arch: str | None = None) -> bytes:
-        """Return the kernel as machine code for a target, assembled by nvJitLink.
-
-        Raises:
-            AssembleError: the assembler refuses; its message is passed on.
-        """
-        return assemble.assemble(self.ptx(arch), arch or self.arch)
-
     def run(self, **matrices: Any) -> Matrix:
         """Run on the GPU: as :meth:`simulate`.
 
@@ -247,7 +199,7 @@ class Program:
             LayoutError: no CUDA device, or as :meth:`simulate`.
         """
         given = self._complete(matrices)
-        written: dict[str, Matrix] = numba_machine().run(self.body, "gemm", given)
+        written: dict[str, Matrix] = numba_machine().run(self.body, self.name, given)
         return written[self.body.written[0].name]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from layoutalg import ComposeLayout, LayoutError, TileLayout
 from layoutalg.coordinates import as_region as as_ranges
 from layoutalg.iters import row_major
-from layoutalg.size import as_extent, as_size
+from layoutalg.size import as_extent, as_size, tidy
 from lowering import dtypes
 from lowering.dtypes import DType
 
@@ -137,7 +137,7 @@ class BufferRegion:
     @property
     def shape(self) -> tuple[Any, ...]:
         """The extents of the box."""
-        return tuple(end - begin for begin, end in self.ranges)
+        return tuple(tidy(end - begin) for begin, end in self.ranges)
 
     def __str__(self) -> str:
         """Return ``A[0:16,8:16]``."""
@@ -260,6 +260,7 @@ def copy(
     src: Buffer | BufferRegion,
     scope: str = "warp",
     dispatch: str | None = None,
+    asynchronous: bool = False,
 ) -> TilePrimitiveCall:
     """Call ``dst = src``, element by element, between global, shared and register tiles.
 
@@ -268,6 +269,7 @@ def copy(
         src: source region, of the same extents (dimensions of extent 1 do not count) and dtype.
         scope: which threads take part: thread, warp, warpgroup (wg) or cta.
         dispatch: keep only the variant of this name.
+        asynchronous: by ``cp.async``, from global to shared memory: complete after a wait.
 
     Raises:
         LayoutError: an operand is no buffer, or extents or dtypes differ.
@@ -276,7 +278,8 @@ def copy(
     """
     operands = {"dst": as_region(dst, "dst", "copy"), "src": as_region(src, "src", "copy")}
     copied_shape(operands["dst"], operands["src"])
-    return TilePrimitiveCall("copy", operands, scope, dispatch)
+    config = {"asynchronous": True} if asynchronous else {}
+    return TilePrimitiveCall("copy", operands, scope, dispatch, config)
 
 
 def copied_shape(one: BufferRegion, other: BufferRegion) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg import LayoutError, TileLayout
+from layoutalg import LayoutError
 from lowering.address import Index
 from lowering.addressing import (
     as_index,
@@ -46,23 +46,23 @@ def ownership(
     registers: BufferRegion,
     memory: BufferRegion,
     threads: int,
-    placement: TileLayout | None = None,
+    load: bool,
 ) -> Ownership:
     """Solve the address of every register of a region.
+
+    Threads that the register layout does not name load copies; they store nothing.
 
     Raises:
         LayoutError: a layout has no digit form, or lies on other axes.
     """
-    shape = copied_shape(registers, memory)
-    layout = region_tile(registers, threads, placement)
-    tile = register_tile(layout, registers.shape, threads)
+    copied_shape(registers, memory)
+    tile = register_tile(region_tile(registers), registers.shape, threads, copies=load)
     begins = [as_index(begin) for begin, _ in memory.ranges]
     addresses = {
-        register: memory_address(memory.buffer, _placed(coordinate, registers, memory, begins))
+        register: memory_address(memory.buffer, placed(coordinate, registers, memory, begins))
         for register, coordinate in tile.places.items()
     }
-    del shape
-    guards = tuple(guard for guard in tile.guards)
+    guards = tile.guards
     indices = [*addresses.values(), *(guard.index for guard in guards)]
     env = environment(indices, threads)
     count = len(env["thread"])
@@ -82,7 +82,7 @@ def ownership(
     )
 
 
-def _placed(
+def placed(
     coordinate: tuple[Index, ...],
     registers: BufferRegion,
     memory: BufferRegion,
@@ -139,14 +139,13 @@ def register_copy(
     memory: BufferRegion,
     threads: int,
     load: bool,
-    placement: TileLayout | None = None,
 ) -> tuple[Op, ...]:
     """Return the loads (or stores) of a register region from (to) memory.
 
     Raises:
         LayoutError: see :func:`ownership`.
     """
-    own = ownership(registers, memory, threads, placement)
+    own = ownership(registers, memory, threads, load)
     ops: list[Op] = []
     for group in accesses(own):
         elements, address = Elements(own.registers, group), own.addresses[group[0]]

@@ -1,0 +1,76 @@
+"""What every lowered program can do: be read as CUDA text, compiled, assembled."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import ModuleType
+from typing import Any
+
+from layoutalg import LayoutError
+from lowering import assemble, cuda_text
+from lowering.body import Body
+
+
+def numba_machine() -> ModuleType:
+    """Return :mod:`lowering.cuda`, which alone imports numba.
+
+    Raises:
+        LayoutError: numba-cuda is not installed.
+    """
+    try:
+        from lowering import cuda
+    except ImportError as error:
+        raise LayoutError(
+            f"kernel: needs numba-cuda, which pip installs on Linux and Windows ({error}); "
+            "simulate() and cuda_source() need no GPU software"
+        ) from None
+    return cuda
+
+
+class Executable(ABC):
+    """A program with a body: the readers that need no inputs."""
+
+    @property
+    @abstractmethod
+    def body(self) -> Body:
+        """The whole kernel: parameters, buffers, operations."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the kernel."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """One line about the kernel."""
+
+    def cuda_source(self) -> str:
+        """Return the program as CUDA C++ text: one ``extern "C"`` kernel."""
+        return cuda_text.cuda_source(self.body, self.name, self.title)
+
+    def kernel_source(self) -> str:
+        """Return the Python text of the ``numba.cuda`` kernel."""
+        text: str = numba_machine().kernel_source(self.body, self.name)
+        return text
+
+    def kernel(self) -> Any:
+        """Return the ``numba.cuda`` kernel; its parameters are those of :attr:`body`."""
+        return numba_machine().kernel(self.body, self.name)
+
+    def ptx(self, arch: str | None = None) -> str:
+        """Return the kernel as PTX for a target; no GPU is needed.
+
+        Raises:
+            LayoutError: the target lacks the instruction.
+        """
+        text: str = numba_machine().compile_ptx(self.body, self.name, arch or self.body.arch)
+        return text
+
+    def cubin(self, arch: str | None = None) -> bytes:
+        """Return the kernel as machine code for a target, assembled by nvJitLink.
+
+        Raises:
+            AssembleError: the assembler refuses; its message is passed on.
+        """
+        return assemble.assemble(self.ptx(arch), arch or self.body.arch)

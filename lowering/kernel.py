@@ -1,0 +1,369 @@
+"""``Kernel``: a builder of whole kernels out of tile primitives.
+
+A kernel is a list of statements on tiles: copies, gemms, barriers, loops. Lowering is a short pipeline,
+each step of which can be printed: *tile* (as written), *unrolled* (loops that do not stay are gone),
+*dispatched* (each primitive beside the variant that took it), *operations* (registers and addresses).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+from layoutalg import ComposeLayout, LayoutError, TileLayout
+from layoutalg.size import substitute
+from lowering.body import Body, cells
+from lowering.dispatch import Lowered, context_of, dispatch
+from lowering.dtypes import DType
+from lowering.executable import Executable, numba_machine
+from lowering.ops import Commit, Elements, Loop, Op, Sync, Wait, Zero, line
+from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
+from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts, execute, logical
+
+SHARED_LIMIT = 227 * 1024  # bytes that one CTA of sm_90 can have
+_RESERVED = ("thread", "shared", "base", "cuda")
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A loop at tile level: its variable, and whether it is unrolled."""
+
+    var: Any
+    extent: int
+    unroll: bool
+    body: tuple[Statement, ...]
+
+
+Statement = Union[TilePrimitiveCall, Sync, Commit, Wait, Repeat]
+
+
+class Kernel:
+    """Builds a kernel statement by statement.
+
+    >>> from layoutalg import fragments
+    >>> A, B, D = (fragments.get("mma.m16n8k16.f16", role) for role in "ABD")
+    >>> k = Kernel("demo")
+    >>> a, b = k.param("a", (16, 16), "float16"), k.param("b", (16, 8), "float16")
+    >>> d = k.param("d", (16, 8), "float32")
+    >>> ra = k.alloc("ra", (16, 16), "float16", layout=A.layout)
+    >>> rb = k.alloc("rb", (16, 8), "float16", layout=B.layout)
+    >>> rd = k.alloc("rd", (16, 8), "float32", layout=D.layout)
+    >>> k.copy(ra, a), k.copy(rb, b), k.gemm(rd, ra, rb), k.copy(d, rd)
+    (None, None, None, None)
+    >>> import numpy as np
+    >>> x, y = np.eye(16), np.arange(128.0).reshape(16, 8)
+    >>> bool((k.lower().simulate(a=x, b=y)["d"] == y).all())
+    True
+    """
+
+    def __init__(self, name: str, threads: int = 32, arch: str = "sm_90") -> None:
+        """Start a kernel of one CTA.
+
+        Args:
+            name: of the kernel.
+            threads: of the CTA, whole warps.
+            arch: the target, such as ``sm_90``; variants that it lacks decline.
+
+        Raises:
+            LayoutError: the name is no identifier, or the threads are no whole warps.
+        """
+        if not isinstance(name, str) or not name.isidentifier():
+            raise LayoutError(f"Kernel: the name must be an identifier; got {name!r}")
+        if type(threads) is not int or not 32 <= threads <= 1024 or threads % 32:
+            raise LayoutError(f"Kernel: threads must be whole warps, 32..1024; got {threads!r}")
+        self.name, self.threads, self.arch = name, threads, arch
+        self.buffers: dict[str, Buffer] = {}
+        self._blocks: list[list[Statement]] = [[]]
+
+    @property
+    def scope(self) -> str:
+        """The scope of a call that names none: all threads of the CTA."""
+        return {32: "warp", 128: "warpgroup"}.get(self.threads, "cta")
+
+    def _add_buffer(self, buffer: Buffer) -> Buffer:
+        if buffer.name in self.buffers or buffer.name in _RESERVED:
+            raise LayoutError(f"Kernel {self.name}: the name {buffer.name!r} is taken")
+        self.buffers[buffer.name] = buffer
+        return buffer
+
+    def param(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str | DType,
+        layout: TileLayout | ComposeLayout | None = None,
+    ) -> Buffer:
+        """Declare a parameter: a buffer in global memory, dense and row-major by default."""
+        return self._add_buffer(Buffer(name, shape, dtype, "global", layout))
+
+    def alloc(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str | DType,
+        scope: str = "local",
+        layout: TileLayout | ComposeLayout | None = None,
+    ) -> Buffer:
+        """Allocate a buffer in registers ("local") or in shared memory.
+
+        Raises:
+            LayoutError: another scope, a register buffer without a layout, or a taken name.
+        """
+        if scope not in ("local", "shared"):
+            raise LayoutError(
+                f"alloc: {name} must be local or shared; got {scope!r}; param() declares global ones"
+            )
+        return self._add_buffer(Buffer(name, shape, dtype, scope, layout))
+
+    def _add(self, statement: Statement) -> None:
+        self._blocks[-1].append(statement)
+
+    def _add_call(self, call: TilePrimitiveCall) -> None:
+        for buffer in call.buffers:
+            if self.buffers.get(buffer.name) != buffer:
+                raise LayoutError(
+                    f"Kernel {self.name}: {buffer} is not a buffer of this kernel; declare it with "
+                    "param() or alloc()"
+                )
+        self._add(call)
+
+    def copy(self, dst: Any, src: Any, scope: str | None = None, **config: Any) -> None:
+        """Add ``dst = src``: see :func:`lowering.copy`."""
+        self._add_call(copy(dst, src, scope or self.scope, **config))
+
+    def gemm(
+        self, D: Any, A: Any, B: Any, C: Any = None, scope: str | None = None, **config: Any
+    ) -> None:
+        """Add ``D = alpha·A·B + beta·C``: see :func:`lowering.gemm`."""
+        self._add_call(gemm(D, A, B, C, scope=scope or self.scope, **config))
+
+    def zero(self, buffer: Buffer) -> None:
+        """Add ``buffer = 0`` for a buffer in registers."""
+        if buffer.scope != "local":
+            raise LayoutError(f"zero: sets registers; {buffer} is in {buffer.scope}")
+        region = buffer.region()
+        self._add_call(TilePrimitiveCall("zero", {"dst": region}, self.scope))
+
+    def sync(self, scope: str = "cta") -> None:
+        """Add a barrier of the CTA, or of each warp.
+
+        Raises:
+            LayoutError: another scope.
+        """
+        if scope not in ("cta", "warp"):
+            raise LayoutError(f"sync: the scope must be cta or warp; got {scope!r}")
+        self._add(Sync(scope))
+
+    def commit(self) -> None:
+        """Close a group of asynchronous copies."""
+        self._add(Commit())
+
+    def wait(self, pending: int = 0) -> None:
+        """Wait until at most ``pending`` groups are under way."""
+        self._add(Wait(pending))
+
+    @contextmanager
+    def loop(self, var: str, extent: int, unroll: bool = False) -> Iterator[Any]:
+        """Repeat the statements of the ``with`` block; yields the variable, a size symbol.
+
+        Args:
+            var: name of the variable, which runs over ``0 .. extent - 1``.
+            extent: how often.
+            unroll: expand the loop at lowering. Register regions that move with the variable need
+                that: register numbers are static.
+
+        Raises:
+            LayoutError: the name is taken or no identifier, or the extent is below 1.
+        """
+        from layoutalg.symbolic import Digit
+
+        if not var.isidentifier() or var in self.buffers or var in _RESERVED:
+            raise LayoutError(f"loop: the variable needs a free name; got {var!r}")
+        if type(extent) is not int or extent < 1:
+            raise LayoutError(f"loop: the extent must be a number from 1 on; got {extent!r}")
+        symbol = Digit(var, extent)
+        self._blocks.append([])
+        try:
+            yield symbol
+        finally:
+            body = tuple(self._blocks.pop())
+        self._add(Repeat(symbol, extent, unroll, body))
+
+    def lower(self) -> KernelProgram:
+        """Lower all statements.
+
+        Raises:
+            DispatchError: a call fits no variant; the error lists each reason.
+            LayoutError: the shared buffers do not fit.
+        """
+        statements = tuple(self._blocks[0])
+        unrolled = _unroll(statements)
+        taken: list[str] = []
+        ops = self._lower(unrolled, taken, "")
+        by_scope = {
+            scope: tuple(b for b in self.buffers.values() if b.scope == scope)
+            for scope in ("global", "shared", "local")
+        }
+        body = Body(
+            by_scope["global"], by_scope["shared"], by_scope["local"], ops, self.threads, self.arch
+        )
+        if body.shared_bytes > SHARED_LIMIT:
+            raise LayoutError(
+                f"Kernel {self.name}: shared buffers take {body.shared_bytes} bytes; a CTA has "
+                f"{SHARED_LIMIT}"
+            )
+        stages = {
+            "tile": _text(statements),
+            "unrolled": _text(unrolled),
+            "dispatched": "\n".join(taken),
+            "operations": body.script(),
+        }
+        return KernelProgram(self.name, body, stages)
+
+    def _lower(
+        self, statements: Sequence[Statement], taken: list[str], indent: str
+    ) -> tuple[Op, ...]:
+        ops: list[Op] = []
+        for each in statements:
+            if isinstance(each, Repeat):
+                taken.append(f"{indent}for {each.var} in range({each.extent}):")
+                body = self._lower(each.body, taken, indent + "    ")
+                ops.append(Loop(str(each.var), each.extent, body))
+            elif isinstance(each, TilePrimitiveCall):
+                lowered = self._dispatch(each)
+                taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
+                ops.extend(lowered.ops)
+            else:
+                taken.append(f"{indent}{line(each)}")
+                ops.append(each)
+        return tuple(ops)
+
+    def _dispatch(self, call: TilePrimitiveCall) -> Lowered:
+        if call.op == "zero":
+            buffer = call.operands["dst"].buffer
+            elements = Elements(buffer.name, tuple(range(cells(buffer))))
+            return Lowered((Zero(elements),), variant="zero")
+        return dispatch(context_of(call, "cuda", self.threads, None, self.arch))
+
+
+def _unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Expand the loops that do not stay."""
+    out: list[Statement] = []
+    for each in statements:
+        if not isinstance(each, Repeat):
+            out.append(each)
+        elif each.unroll:
+            for step in range(each.extent):
+                out.extend(_unroll([_at(inner, each.var, step) for inner in each.body]))
+        else:
+            out.append(replace(each, body=_unroll(each.body)))
+    return tuple(out)
+
+
+def _at(statement: Statement, var: Any, value: int) -> Statement:
+    """Return a statement with a loop variable set."""
+    if isinstance(statement, Repeat):
+        return replace(statement, body=tuple(_at(s, var, value) for s in statement.body))
+    if isinstance(statement, TilePrimitiveCall):
+        values = {var: value}
+        operands = {
+            role: BufferRegion(
+                region.buffer,
+                tuple((substitute(b, values), substitute(e, values)) for b, e in region.ranges),
+            )
+            for role, region in statement.operands.items()
+        }
+        return replace(statement, operands=operands)
+    return statement
+
+
+def _text(statements: Sequence[Statement], indent: str = "") -> str:
+    """Return statements as text."""
+    lines = []
+    for each in statements:
+        if isinstance(each, Repeat):
+            mark = "  # unrolled" if each.unroll else ""
+            lines.append(f"{indent}for {each.var} in range({each.extent}):{mark}")
+            lines.append(_text(each.body, indent + "    "))
+        elif isinstance(each, TilePrimitiveCall):
+            lines.append(f"{indent}{each}")
+        else:
+            lines.append(f"{indent}{line(each)}")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class KernelProgram(Executable):
+    """A lowered kernel with its readers."""
+
+    label: str
+    lowered: Body
+    stages: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel."""
+        return self.label
+
+    @property
+    def body(self) -> Body:
+        """The whole kernel: parameters, buffers, operations."""
+        return self.lowered
+
+    @property
+    def title(self) -> str:
+        """One line about the kernel."""
+        return f"{self.name}: {self.body.threads} threads, {self.body.shared_bytes} bytes shared"
+
+    def script(self, stage: str = "operations") -> str:
+        """Return the program after a step of lowering.
+
+        Raises:
+            LayoutError: no such step.
+        """
+        if stage not in self.stages:
+            raise LayoutError(f"script: the steps are {', '.join(self.stages)}; got {stage!r}")
+        return self.stages[stage]
+
+    def matrices(self, given: Mapping[str, Any]) -> dict[str, Matrix]:
+        """Return the caller's matrices by parameter, in their dtypes.
+
+        Raises:
+            LayoutError: an unknown parameter, or a matrix of another shape.
+        """
+        known = {buffer.name: buffer for buffer in self.body.params}
+        if not set(given) <= set(known):
+            raise LayoutError(
+                f"run: the parameters are {', '.join(known)}; got {', '.join(sorted(given))}"
+            )
+        return {name: as_matrix(value, known[name], name) for name, value in given.items()}
+
+    def trace(self, **matrices: Any) -> Machine:
+        """Run on the NumPy warp and return the machine: registers, memory, bank counts."""
+        return execute(self.body, self.matrices(matrices))
+
+    def simulate(self, **matrices: Any) -> dict[str, Matrix]:
+        """Run on the NumPy warp; return the parameters that the kernel writes, by name.
+
+        Raises:
+            SimulationError: it reads what nothing wrote, or races.
+        """
+        machine = self.trace(**matrices)
+        return {b.name: logical(b, machine.memory[b.name].values) for b in self.body.written}
+
+    def banks(self, **matrices: Any) -> tuple[BankCount, ...]:
+        """Return the shared-memory wavefronts of each operation, counted on the NumPy warp."""
+        return bank_counts(self.trace(**matrices))
+
+    def run(self, **matrices: Any) -> dict[str, Matrix]:
+        """Run on the GPU: as :meth:`simulate`.
+
+        Raises:
+            LayoutError: there is no CUDA device.
+        """
+        given = self.matrices(matrices)
+        written: dict[str, Matrix] = numba_machine().run(self.body, self.name, given)
+        return written
+

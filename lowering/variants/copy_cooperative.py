@@ -1,0 +1,113 @@
+"""``copy`` between global and shared memory by all threads of the CTA, in the widest vectors.
+
+Thread t takes vector t, t + threads, … of the tile in row-major order. The width is the widest at which
+both sides lie in consecutive, aligned cells; by ``cp.async`` where the copy asks for it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layoutalg import LayoutError
+from layoutalg import iters as algebra
+from lowering.address import Index
+from lowering.addressing import as_index, environment, memory_address
+from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.ops import Guard, Op, Transfer
+from lowering.tile import BufferRegion
+
+WIDEST = 128  # bits
+ASYNC_BYTES = (16, 8, 4)
+
+
+def both_in_memory(context: Context) -> bool | tuple[bool, str]:
+    """Hold where no side lies in registers."""
+    scopes = {role: context.call.operands[role].buffer.scope for role in ("dst", "src")}
+    if "local" not in scopes.values():
+        return True
+    return False, f"both sides must be in memory; dst is {scopes['dst']}, src {scopes['src']}"
+
+
+def _address(region: BufferRegion, coordinate: list[Index]) -> Index:
+    """Return the address of a coordinate of a region, dimensions of extent 1 left out."""
+    wide = list(coordinate)
+    where = []
+    for (begin, _), extent in zip(region.ranges, region.shape, strict=True):
+        where.append(as_index(begin) + wide.pop(0) if extent != 1 else as_index(begin))
+    return memory_address(region.buffer, where)
+
+
+def _contiguous(region: BufferRegion, flat: Index, shape: tuple[int, ...], threads: int, width: int) -> bool:
+    """Say whether each run of ``width`` elements lies in consecutive, aligned cells."""
+    starts = _address(region, algebra.split(flat, shape))
+    env = environment([starts, flat], threads)
+    base = np.broadcast_to(starts.value(env), env["thread"].shape)
+    if (base % width).any():
+        return False
+    for step in range(1, width):
+        there = _address(region, algebra.split(flat + step, shape)).value(env)
+        if (there != base + step).any():
+            return False
+    return True
+
+
+@register_dispatch(
+    "copy",
+    "cuda",
+    variant="cooperative",
+    priority=0,
+    when=[predicate("both_in_memory", both_in_memory)],
+)
+def lower_cooperative(context: Context) -> Lowered:
+    """Lower a copy between memories to vectors shared out over the threads."""
+    dst, src = context.call.operands["dst"], context.call.operands["src"]
+    asynchronous = context.call.config.get("asynchronous", False)
+    shape = tuple(int(extent) for extent in src.shape if extent != 1) or (1,)
+    total, bits = int(np.prod(shape)), src.buffer.dtype.bits
+    if asynchronous and (dst.buffer.scope, src.buffer.scope) != ("shared", "global"):
+        fail(
+            f"cp.async goes from global to shared memory; got {src.buffer.scope} to "
+            f"{dst.buffer.scope}"
+        )
+    try:
+        width = _width(dst, src, shape, context.threads)
+    except LayoutError as error:
+        fail(str(error))
+    if asynchronous and width * bits // 8 not in ASYNC_BYTES:
+        fail(
+            f"cp.async moves 4, 8 or 16 bytes; {src} and {dst} have {width * bits // 8} bytes in "
+            "consecutive, aligned cells"
+        )
+    vectors = total // width
+    ops: list[Op] = []
+    for start in range(0, vectors, context.threads):
+        taking = min(context.threads, vectors - start)
+        thread = Index.of("thread", context.threads)
+        guards = () if taking == context.threads else (Guard(thread, 0, taking),)
+        flat = (Index.of("thread", taking) + start) * width
+        digits = algebra.split(flat, shape)
+        ops.append(
+            Transfer(
+                dst.buffer.name,
+                _address(dst, digits),
+                src.buffer.name,
+                _address(src, digits),
+                width,
+                guards,
+                asynchronous,
+            )
+        )
+    return Lowered(tuple(ops))
+
+
+def _width(dst: BufferRegion, src: BufferRegion, shape: tuple[int, ...], threads: int) -> int:
+    """Return the widest vector at which both sides are consecutive and aligned."""
+    total = int(np.prod(shape))
+    width = max(1, WIDEST // src.buffer.dtype.bits)
+    while width > 1:
+        if shape[-1] % width == 0:
+            flat = Index.of("vector", total // width) * width
+            if all(_contiguous(region, flat, shape, 1, width) for region in (dst, src)):
+                return width
+        width //= 2
+    return 1

@@ -8,17 +8,17 @@ element. A wrong row cannot be imported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg.axis import laneid
 from layoutalg.errors import LayoutError
 from layoutalg.layout import TileLayout
-from layoutalg.spec import S
 
 WARP = 32
 
@@ -27,8 +27,9 @@ WARP = 32
 class Formula:
     """The PTX ISA's rule for one operand, as sums of digits.
 
-    ``g = lane // 4`` (groupID) and ``t = lane mod 4`` (threadID_in_group); the slot splits row-major
-    into ``digits``, the last fastest. ``row`` and ``col`` give the weight of each digit.
+    ``w = thread // 32`` (the warp of a warpgroup), ``g = lane // 4`` (groupID) and
+    ``t = lane mod 4`` (threadID_in_group); the slot splits row-major into ``digits``, the last
+    fastest. ``row`` and ``col`` give the weight of each digit.
 
     >>> D = Formula((("rM", 2), ("rN", 2)), {"g": 1, "rM": 8}, {"t": 2, "rN": 1})
     >>> D.coords(WARP)[5].tolist()
@@ -46,13 +47,15 @@ class Formula:
 
     def coords(self, lanes: int) -> npt.NDArray[np.int64]:
         """Return (row, col) of every lane and slot: an array (lanes, slots, 2)."""
-        lane, slot = np.indices((lanes, self.slots))
-        values: dict[str, Any] = {"g": lane // 4, "t": lane % 4}
+        lane, slot = np.indices((lanes, self.slots), dtype=np.int64)
+        values: dict[str, Any] = {"w": lane // WARP, "g": lane % WARP // 4, "t": lane % 4}
         for name, extent in reversed(self.digits):
             values[name] = slot % extent
             slot = slot // extent
-        sums = [sum(w * values[d] for d, w in side.items()) for side in (self.row, self.col)]
-        return np.stack(sums, axis=-1)
+        coords = np.empty((lanes, self.slots, 2), dtype=np.int64)
+        for at, side in enumerate((self.row, self.col)):
+            coords[..., at] = sum(weight * values[digit] for digit, weight in side.items())
+        return coords
 
     def __str__(self) -> str:
         """Return the rule as the ISA would print it."""
@@ -108,29 +111,35 @@ class Fragment:
             )
         if self.lanes * self.slots != rows * cols:
             raise LayoutError(
-                f"{name}: {self.lanes} lanes of {self.slots} slots do not hold {rows * cols} elements"
+                f"{name}: {self.lanes} lanes of {self.slots} slots do not hold {rows * cols} "
+                "elements"
             )
         if self.slots * self.bits % self.register_bits:
             raise LayoutError(
                 f"{name}: {self.slots} slots of {self.bits} bits do not fill whole registers of "
                 f"{self.register_bits} bits"
             )
-        table = self.layout.table(self.shape)
-        lane, slot = table["laneid"], table["m"]
+        lane, slot = self._places()
         places = lane * self.slots + slot
         if (slot >= self.slots).any() or np.unique(places).size != places.size or places.min() < 0:
             raise LayoutError(f"{name}: {self.layout} does not give each slot one element")
         want = self.formula.coords(self.lanes)
         have = np.empty_like(want)
-        have[lane, slot] = np.stack(np.indices(self.shape), axis=-1)
+        have[lane, slot] = np.moveaxis(np.indices(self.shape), 0, -1)
         wrong = np.argwhere((want != have).any(axis=-1))
         if wrong.size:
             at = tuple(int(i) for i in wrong[0])
             raise LayoutError(
-                f"{name}: lane {at[0]} slot {at[1]} holds {tuple(map(int, have[at]))} by the layout "
-                f"{self.layout}, {tuple(map(int, want[at]))} by the formula {self.formula} "
+                f"{name}: lane {at[0]} slot {at[1]} holds {tuple(map(int, have[at]))} by the "
+                f"layout {self.layout}, {tuple(map(int, want[at]))} by the formula {self.formula} "
                 f"({self.source}); {len(wrong)} of {rows * cols} elements differ"
             )
+
+    def _places(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the thread and the slot of every element."""
+        table = self.layout.table(self.shape)
+        thread = table["laneid"] + WARP * table.get("wid_in_wg", np.int64(0))
+        return thread, table.get("m", np.zeros_like(thread))
 
     @property
     def slots(self) -> int:
@@ -154,9 +163,8 @@ class Fragment:
         >>> get("mma.m16n8k8.f16", "B").coords[1].tolist()
         [[2, 0], [3, 0]]
         """
-        table = self.layout.table(self.shape)
         coords = np.empty((self.lanes, self.slots, 2), dtype=np.int64)
-        coords[table["laneid"], table["m"]] = np.stack(np.indices(self.shape), axis=-1)
+        coords[self._places()] = np.moveaxis(np.indices(self.shape), 0, -1)
         return coords
 
     def tiled(self, rows: int, cols: int) -> TileLayout:
@@ -174,68 +182,11 @@ class Fragment:
 def transposed(layout: TileLayout, shape: tuple[int, int]) -> TileLayout:
     """Return the layout of the transposed tile: element (j, i) lies where (i, j) lay.
 
-    >>> print(transposed(B_K8, (8, 8)))
+    >>> print(transposed(get("mma.m16n8k8.f16", "B").layout, (8, 8)))
     S[(8,4,2):(4@laneid,1@laneid,1)]
     """
     grouped, seps = layout.group(shape)
     return grouped.permute_by_groups(seps, (1, 0))
-
-
-# The three layouts of m16n8k8 that are written down; everything else is derived.
-D_K8 = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
-A_K8 = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
-B_K8 = TileLayout(S[(4, 2, 8) : (1 @ laneid, 1, 4 @ laneid)])
-
-
-def _m16n8(k: int, dtype: str, min_arch: str, section: str) -> tuple[Fragment, ...]:
-    """Return A, B and C/D of ``m16n8k{k}`` with 16-bit inputs and f32 accumulators."""
-    instruction = f"mma.m16n8k{k}.{dtype}"
-    high: tuple[tuple[str, int], ...] = (("kHi", k // 8),) if k > 8 else ()
-    k_col = {"t": 2, "p": 1} | ({"kHi": 8} if high else {})
-    source = f"PTX ISA, Matrix Fragments for mma.{section}"
-    return (
-        Fragment(
-            instruction,
-            "A",
-            dtype,
-            16,
-            (16, k),
-            A_K8.tile_to((16, k), (16, 8)),
-            Formula((*high, ("rM", 2), ("p", 2)), {"g": 1, "rM": 8}, k_col),
-            min_arch,
-            source,
-        ),
-        Fragment(
-            instruction,
-            "B",
-            dtype,
-            16,
-            (k, 8),
-            B_K8.tile_to((k, 8), (8, 8)),
-            Formula((*high, ("p", 2)), k_col, {"g": 1}),
-            min_arch,
-            source,
-        ),
-        Fragment(
-            instruction,
-            "C/D.f32",
-            "f32",
-            32,
-            (16, 8),
-            D_K8,
-            Formula((("rM", 2), ("rN", 2)), {"g": 1, "rM": 8}, {"t": 2, "rN": 1}),
-            min_arch,
-            source,
-        ),
-    )
-
-
-FRAGMENTS: tuple[Fragment, ...] = (
-    *_m16n8(16, "f16", "sm_80", "m16n8k16 with floating point type"),
-    *_m16n8(16, "bf16", "sm_80", "m16n8k16 with floating point type"),
-    *_m16n8(8, "f16", "sm_75", "m16n8k8"),
-    *_m16n8(8, "bf16", "sm_80", "m16n8k8"),
-)
 
 
 def names() -> tuple[str, ...]:
@@ -244,28 +195,42 @@ def names() -> tuple[str, ...]:
     >>> names()[0]
     'mma.m16n8k16.f16'
     """
-    return tuple(dict.fromkeys(row.instruction for row in FRAGMENTS))
+    return tuple(_table())
 
 
 def operands(instruction: str) -> tuple[str, ...]:
     """Return the operands of an instruction.
 
     Raises:
-        LayoutError: no such instruction; the known ones are named.
+        LayoutError: no such instruction; the nearest are named.
 
-    >>> operands("mma.m16n8k8.f16")
+    >>> operands("mma.m16n8k8.bf16")
     ('A', 'B', 'C/D.f32')
     """
-    found = tuple(row.operand for row in FRAGMENTS if row.instruction == instruction)
-    if not found:
+    return tuple(row.operand for row in rows(instruction))
+
+
+@cache
+def rows(instruction: str) -> tuple[Fragment, ...]:
+    """Return the fragments of an instruction, proved.
+
+    Raises:
+        LayoutError: no such instruction; the nearest are named.
+
+    >>> len(rows("mma.m16n8k16.f16"))
+    4
+    """
+    build = _table().get(instruction)
+    if build is None:
+        near = difflib.get_close_matches(str(instruction), names(), n=4) or names()[:4]
         raise LayoutError(
-            f"fragments: no instruction is named {instruction!r}; known are {', '.join(names())}"
+            f"fragments: no instruction is named {instruction!r}; did you mean {', '.join(near)}?"
         )
-    return found
+    return build()
 
 
 def get(instruction: str, operand: str) -> Fragment:
-    """Return one row; "C", "D" and "C/D" name the accumulator where there is one only.
+    """Return one row; "C", "D" and "C/D" name the accumulator, the first listed of several.
 
     Raises:
         LayoutError: no such instruction or operand.
@@ -273,13 +238,16 @@ def get(instruction: str, operand: str) -> Fragment:
     >>> get("mma.m16n8k16.bf16", "D").operand
     'C/D.f32'
     """
-    known = operands(instruction)
-    wanted = [operand]
-    if operand in ("C", "D", "C/D"):
-        wanted += [name for name in known if name.startswith("C/D")]
-    rows = [r for r in FRAGMENTS if r.instruction == instruction and r.operand in wanted]
-    if len(rows) != 1:
-        raise LayoutError(
-            f"fragments: {instruction} has the operands {', '.join(known)}; got {operand!r}"
-        )
-    return rows[0]
+    known = rows(instruction)
+    for row in known:
+        if row.operand == operand or (operand in ("C", "D", "C/D") and row.operand.startswith("C/D")):
+            return row
+    have = ", ".join(row.operand for row in known)
+    raise LayoutError(f"fragments: {instruction} has the operands {have}; got {operand!r}")
+
+
+def _table() -> Mapping[str, Callable[[], tuple[Fragment, ...]]]:
+    """Return the builders of all rows, by instruction; a row is built, and proved, when asked for."""
+    from layoutalg.fragment_table import TABLE
+
+    return TABLE

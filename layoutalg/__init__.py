@@ -4,6 +4,7 @@ A layout maps a logical tile to machine coordinates on named axes, in the notati
 TIRx: ``S[(8, 4, 2) : (4 @ laneid, 1 @ laneid, 1)] + R[2 : 4 @ warpid] + 5 @ warpid``.
 """
 
+from layoutalg import fragments
 from layoutalg.axis import (
     Axis,
     Bank,
@@ -25,16 +26,20 @@ from layoutalg.axis import (
     wgid,
     wid_in_wg,
 )
-from layoutalg import fragments
+from layoutalg.conversion import convert
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.inverse import Inverse
 from layoutalg.iters import Iter
 from layoutalg.layout import TileLayout, align
+from layoutalg.proof import prove
+from layoutalg.recipe import Conversion
 from layoutalg.spec import R, S, parse
 from layoutalg.swizzle import ComposeLayout, SwizzleLayout
+from layoutalg.verdict import Certificate, Verdict
 
 __all__ = [
-    "Axis", "Bank", "ComposeLayout", "F", "Inverse", "Iter", "LayoutError", "P", "R", "S",
-    "SwizzleLayout", "TCol", "TLane", "TileLayout", "Undecided", "align", "bx", "by", "bz", "cbx", "cby",
-    "cbz", "fragments", "laneid", "m", "parse", "tid_in_wg", "tx", "warpid", "wgid", "wid_in_wg",
+    "Axis", "Bank", "Certificate", "ComposeLayout", "Conversion", "F", "Inverse", "Iter",
+    "LayoutError", "P", "R", "S", "SwizzleLayout", "TCol", "TLane", "TileLayout", "Undecided",
+    "Verdict", "align", "bx", "by", "bz", "cbx", "cby", "cbz", "convert", "fragments", "laneid",
+    "m", "parse", "prove", "tid_in_wg", "tx", "warpid", "wgid", "wid_in_wg",
 ]  # fmt: skip

@@ -7,9 +7,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from layoutalg.errors import LayoutError
-from layoutalg.size import Size, as_size, equal
+from layoutalg.size import Size, as_size
 
 SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")  # narrow to wide
+
+
+def breadth(scope: str) -> int:
+    """Return how wide a scope is, narrow to wide.
+
+    Nothing is counted inside one thread: as a scope, ``"thread"`` is TVM's name for the grid, the
+    widest of all (``bx`` counts each cta in it).
+
+    >>> breadth("warp") < breadth("cluster") < breadth("thread")
+    True
+    """
+    return SCOPES.index(scope) or len(SCOPES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +41,27 @@ class Axis:
     subscope: str | None = None
     scope: str | None = None
     registry: ClassVar[dict[str, Axis]] = {}
+
+    def __post_init__(self) -> None:
+        """Check, then enter the registry.
+
+        Raises:
+            LayoutError: the name is taken or is no identifier, or the scopes are not two of
+                ``SCOPES``, narrow to wide.
+        """
+        name, subscope, scope = self.name, self.subscope, self.scope
+        if not (isinstance(name, str) and name.isidentifier()):
+            raise LayoutError(f"axis: a name must be an identifier; got {name!r}")
+        if (subscope, scope) != (None, None) and not (
+            subscope in SCOPES and scope in SCOPES and SCOPES.index(subscope) < breadth(scope)
+        ):
+            raise LayoutError(
+                f"axis: {name!r} must count a narrower unit inside a wider scope of "
+                f"{', '.join(SCOPES)}; got {subscope!r} inside {scope!r}"
+            )
+        known = self.registry.setdefault(name, self)
+        if known is not self:
+            raise LayoutError(f"axis: {name!r} is taken: {known.describe()}; Axis.get returns it")
 
     @property
     def thread(self) -> bool:
@@ -54,7 +87,7 @@ class Axis:
         """
         if isinstance(name, Axis):
             return name
-        axis = cls.registry.get(name)
+        axis = cls.registry.get(name) if isinstance(name, str) else None
         if axis is None:
             near = difflib.get_close_matches(str(name), cls.registry, n=3) or sorted(cls.registry)
             raise LayoutError(
@@ -65,31 +98,23 @@ class Axis:
 
     @classmethod
     def register(cls, name: str, subscope: str | None = None, scope: str | None = None) -> Axis:
-        """Make a new axis: a memory axis, or a thread axis when both scopes are given.
+        """Return the axis of this name and kind, made where there is none.
+
+        Args:
+            name: an identifier.
+            subscope: for a thread axis, the unit that it counts.
+            scope: for a thread axis, inside what it counts; a memory axis has neither.
 
         Raises:
-            LayoutError: the name is taken by a different axis or is no identifier, or the scopes
-                are not two of ``SCOPES``, narrow to wide.
+            LayoutError: an axis of another kind bears the name, or as the constructor.
 
         >>> Axis.register("laneid", "thread", "warp") is Axis.get("laneid")
         True
         """
-        known = cls.registry.get(name)
-        if known is not None:
-            if (known.subscope, known.scope) == (subscope, scope):
-                return known
-            raise LayoutError(f"axis: {name!r} is taken: {known.describe()}")
-        if not name.isidentifier():
-            raise LayoutError(f"axis: a name must be an identifier; got {name!r}")
-        if (subscope, scope) != (None, None) and not (
-            subscope in SCOPES and scope in SCOPES and SCOPES.index(subscope) < SCOPES.index(scope)
-        ):
-            raise LayoutError(
-                f"axis: {name!r} must count a narrower unit inside a wider scope of "
-                f"{', '.join(SCOPES)}; got {subscope!r} inside {scope!r}"
-            )
-        axis = cls.registry[name] = cls(name, subscope, scope)
-        return axis
+        known = cls.registry.get(name) if isinstance(name, str) else None
+        if known is not None and (known.subscope, known.scope) == (subscope, scope):
+            return known
+        return cls(name, subscope, scope)
 
     def describe(self) -> str:
         """Say in words what the axis counts."""
@@ -99,7 +124,11 @@ class Axis:
 
     def __rmatmul__(self, value: object) -> Term:
         """Build ``value @ axis``."""
-        return Term(as_size(value, f"{value!r} @ {self.name}"), self)
+        if type(value) is not int:
+            value = as_readable(value, f"{value!r} @ {self.name}")
+        return Term(value, self)
+
+    __array_ufunc__ = None  # NumPy integers on the left defer to __rmatmul__
 
     def __str__(self) -> str:
         """Return the name."""
@@ -114,12 +143,34 @@ class Axis:
         return Axis.register, (self.name, self.subscope, self.scope)
 
 
-@dataclass(frozen=True)
+def as_readable(value: object, what: str) -> Size:
+    """Return a size whose symbols text can tell from axes.
+
+    Raises:
+        LayoutError: no integer, or a symbol that bears the name of an axis or is no identifier.
+
+    >>> as_readable(8, "stride")
+    8
+    """
+    size = as_size(value, what)
+    if type(size) is not int:
+        for name in sorted(symbol.name for symbol in size.free_symbols):  # type: ignore[union-attr]
+            if name in Axis.registry or not name.isidentifier():
+                raise LayoutError(
+                    f"{what}: the symbol {name!r} must have a name that text can tell from an "
+                    f"axis: an identifier, and none of {', '.join(Axis.registry)}"
+                )
+    return size
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """A size on an axis, ``4 @ laneid``: a stride, or one term of an offset.
 
-    >>> Term(4, Axis.get("laneid")) + 1
+    >>> Term(4, laneid) + 1
     4@laneid + 1@m
+    >>> 2 @ laneid == 2 @ m
+    False
     """
 
     value: Size
@@ -129,26 +180,16 @@ class Term:
         """Add another term, or an int on axis m."""
         return Terms((self,)) + other
 
-    __radd__ = __add__
-
-    def __eq__(self, other: object) -> bool:
-        """Compare value and axis: ``2@laneid`` is not ``2@m``."""
-        return (
-            isinstance(other, Term)
-            and self.axis is other.axis
-            and equal(self.value, other.value) is True
-        )
-
-    def __hash__(self) -> int:
-        """Hash as compared."""
-        return hash((self.value, self.axis))
+    def __radd__(self, other: object) -> Terms:
+        """Add from the left; ``sum`` starts with 0, which adds nothing."""
+        return other + Terms((self,))
 
     def __repr__(self) -> str:
         """Return ``4@laneid``."""
         return f"{self.value if type(self.value) is int else f'({self.value})'}@{self.axis}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Terms:
     """A sum of terms; repeated axes add up.
 
@@ -166,9 +207,9 @@ class Terms:
                 result = result + term
             return result
         if not isinstance(other, Term):
-            if isinstance(other, (str, bytes, tuple, list)) or hasattr(other, "shard"):
+            if isinstance(other, str | bytes | tuple | list) or hasattr(other, "shard"):
                 return NotImplemented
-            other = Term(as_size(other, "offset"), m)
+            other = Term(as_readable(other, "offset"), m)
         for index, term in enumerate(self.terms):
             if term.axis is other.axis:
                 total = Term(as_size(term.value + other.value), term.axis)
@@ -196,6 +237,5 @@ tx = Axis.register("tx", "thread", "cta")
 wid_in_wg = Axis.register("wid_in_wg", "warp", "warpgroup")
 warpid = Axis.register("warpid", "warp", "cta")
 wgid = Axis.register("wgid", "warpgroup", "cta")
-# TVM names the scope of a grid "thread"; scope pairs are kept equal to its own.
-bx, by, bz = (Axis.registry.setdefault(n, Axis(n, "cta", "thread")) for n in ("bx", "by", "bz"))
+bx, by, bz = (Axis.register(name, "cta", "thread") for name in ("bx", "by", "bz"))
 cbx, cby, cbz = (Axis.register(name, "cta", "cluster") for name in ("cbx", "cby", "cbz"))

@@ -1,9 +1,9 @@
-"""What a caller may pass as a coordinate or as a region, checked once, at the door."""
+"""What a caller may pass as a coordinate, a region or a permutation, checked at the door."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from layoutalg.errors import LayoutError
@@ -27,12 +27,22 @@ def as_coordinate(value: Any, what: str) -> Any:
             raise LayoutError(
                 f"{what}: an array of coordinates must hold integers; got {value.dtype}"
             )
+        if value.dtype.kind == "u" and value.size and int(value.max()) >= 1 << 63:
+            raise LayoutError(
+                f"{what}: an array of coordinates must fit in signed 64 bits; got {value.max()}"
+            )
         return value.astype("int64", copy=False)
     return as_size(value, f"{what}: coordinate")
 
 
 def check_range(value: Any, extent: Size, what: str, owner: object) -> None:
     """Refuse an index outside ``0 .. extent - 1``; expressions pass unless they must be outside.
+
+    Args:
+        value: an int, an integer array or an expression.
+        extent: how many indices there are.
+        what: the operation and the kind of index, for the message.
+        owner: the layout, for the message.
 
     Raises:
         LayoutError: the index is out of range.
@@ -52,31 +62,43 @@ def check_range(value: Any, extent: Size, what: str, owner: object) -> None:
     else:
         wrong = less(value, 0) or less(value, extent) is False
     if wrong:
-        last = extent - 1
-        raise LayoutError(f"{what} {value} must lie in 0..{last} for {owner}")
+        last: Any = extent
+        raise LayoutError(f"{what} {value} must lie in 0..{last - 1} for {owner}")
 
 
 def as_region(
     region: Sequence[tuple[Any, Any]], shape: Sequence[Size]
 ) -> tuple[tuple[Size, Size], ...]:
-    """Return a region as (begin, end) per dimension.
+    """Return a region as (begin, end) per dimension, end excluded.
+
+    Symbolic bounds are taken as in range where nothing speaks against it.
 
     Raises:
-        LayoutError: not one pair of integers per dimension of the shape.
+        LayoutError: not one pair of integers per dimension of the shape, or a range is empty or
+            leaves its dimension.
 
     >>> as_region([(0, 4)], (8,))
     ((0, 4),)
     """
-    pairs = tuple(region)
+    pairs = tuple(region) if isinstance(region, Iterable) else ()
     if len(pairs) != len(shape):
         raise LayoutError(
-            f"slice: give (begin, end) for each dimension of {tuple(shape)}; got {len(pairs)} ranges"
+            f"slice: give (begin, end) for each dimension of {tuple(shape)}; got {region!r}"
         )
     result = []
     for dim, pair in enumerate(pairs):
-        if isinstance(pair, (str, bytes)) or not hasattr(pair, "__len__") or len(pair) != 2:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise LayoutError(f"slice: dimension {dim} needs (begin, end); got {pair!r}")
-        begin, end = (as_size(value, f"slice: bound of dimension {dim}") for value in pair)
+        begin, end = pair
+        if type(begin) is not int or type(end) is not int:
+            begin = as_size(begin, f"slice: begin of dimension {dim}")
+            end = as_size(end, f"slice: end of dimension {dim}")
+        if less(begin, 0) or less(shape[dim], end):
+            raise LayoutError(
+                f"slice: the range {begin}:{end} of dimension {dim} must lie in 0:{shape[dim]}"
+            )
+        if less(begin, end) is False:
+            raise LayoutError(f"slice: the range {begin}:{end} of dimension {dim} is empty")
         result.append((begin, end))
     return tuple(result)
 
@@ -90,11 +112,21 @@ def check_permutation(perm: Sequence[int], count: int, what: str) -> tuple[int, 
     >>> check_permutation((1, -2), 2, "permute_dims")
     (1, 0)
     """
-    try:
-        order = tuple(operator.index(index) for index in perm)
-    except TypeError:
-        raise LayoutError(f"{what}: needs a permutation of 0..{count - 1}; got {perm!r}") from None
-    order = tuple(index + count if -count <= index < 0 else index for index in order)
-    if sorted(order) != list(range(count)):
-        raise LayoutError(f"{what}: needs a permutation of 0..{count - 1}; got {tuple(perm)}")
+    order = as_indices(perm)
+    if order is not None:
+        order = tuple(index + count if -count <= index < 0 else index for index in order)
+    if order is None or sorted(order) != list(range(count)):
+        raise LayoutError(f"{what}: needs a permutation of 0..{count - 1}; got {perm!r}")
     return order
+
+
+def as_indices(values: Sequence[int]) -> tuple[int, ...] | None:
+    """Return a sequence of indices as ints; None where it is none.
+
+    >>> as_indices([0, 2]), as_indices("02"), as_indices([0, 2.0])
+    ((0, 2), None, None)
+    """
+    try:
+        return tuple(operator.index(value) for value in values)
+    except TypeError:
+        return None

@@ -13,7 +13,10 @@ from typing import Any
 
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis
+from layoutalg.coordinates import as_coordinate
 from layoutalg.errors import LayoutError
+from layoutalg.iters import Iter
+from layoutalg.notation import latex_axis, latex_map
 from layoutalg.parts import HasParts
 from layoutalg.size import Size, decide, floordiv, is_int, less, mod, tidy
 
@@ -44,7 +47,7 @@ class Inverse:
     >>> D.inverse((16, 8)).at(laneid=5, m=3)
     (9, 3)
     >>> print(D.inverse((16, 8)))
-    row = g + 8*rM, col = rN + 2*t where g = laneid//4, t = laneid mod 4, rM = m//2, rN = m mod 2
+    row = g + 8*rM, col = 2*t + rN where g = laneid//4, t = laneid mod 4, rM = m//2, rN = m mod 2
     """
 
     shape: tuple[Size, ...]
@@ -54,7 +57,12 @@ class Inverse:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The axes whose coordinate matters."""
+        """The axes whose coordinate matters.
+
+        >>> from layoutalg import TileLayout, S, laneid
+        >>> TileLayout(S[(8, 1):(1 @ laneid, 1)]).inverse((8,)).axes
+        (laneid,)
+        """
         return tuple(dict.fromkeys(place.axis for place in self.places))
 
     def digits(self, axis: Axis, value: Any) -> Iterator[tuple[Place | None, Any]]:
@@ -62,6 +70,11 @@ class Inverse:
 
         ``value`` may be an int, an array, an expression, or anything that divides with ``//``
         and ``%`` (index text in a code generator, for instance).
+
+        >>> from layoutalg import TileLayout, S, laneid
+        >>> inverse = TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]).inverse((8, 4))
+        >>> [digit for _, digit in inverse.digits(laneid, 13)]
+        [3, 1, 0]
         """
         start = self.offset.get(axis, 0)
         rest = value if type(start) is int and start == 0 else value - start
@@ -80,7 +93,12 @@ class Inverse:
                 expression. Only ints are checked against the layout's range.
 
         Raises:
-            LayoutError: an axis is missing, or is not one of the layout's.
+            LayoutError: an axis is missing, is not one of the layout's, or a value is no integer.
+
+        >>> from layoutalg import TileLayout, S, laneid
+        >>> inverse = TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]).inverse((8, 4))
+        >>> inverse.at(laneid=13), inverse.at(laneid=32)
+        ((3, 1), None)
         """
         known = {axis.name: axis for axis in (*self.axes, *self.offset)}
         if not {axis.name for axis in self.axes} <= set(coordinate) <= set(known):
@@ -89,7 +107,8 @@ class Inverse:
                 f"got {', '.join(coordinate) or 'none'}"
             )
         result: list[Any] = list(self.base)
-        for name, value in coordinate.items():
+        for name, given in coordinate.items():
+            value = as_coordinate(given, f"inverse: {name}")
             for place, digit in self.digits(known[name], value):
                 limit = 1 if place is None else place.extent
                 if is_int(digit, limit) and not 0 <= digit < limit:
@@ -105,30 +124,37 @@ class Inverse:
         >>> TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]).inverse((8, 4)).expressions()
         (laneid//4, laneid mod 4)
         """
-        from layoutalg.symbolic import nonnegative
-
-        values = self.at(**{axis.name: nonnegative(axis.name) for axis in self.axes})
-        assert values is not None
-        return values
+        values = list(self.base)
+        for axis in self.axes:
+            for place, digit in self.digits(axis, _coordinate(axis)):
+                if place is not None and place.dim is not None:
+                    values[place.dim] = values[place.dim] + digit * place.weight
+        return tuple(tidy(value) for value in values)
 
     def digit_expressions(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return each logical coordinate as a sum of named digits, and what each name means.
 
         The digits of ``laneid`` bear the PTX names g = laneid//4 and t = laneid mod 4 where those
         are its digits; a register digit is named by the dimension that it moves: rM, rN.
+
+        >>> from layoutalg import TileLayout, S, laneid
+        >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])
+        >>> D.inverse((16, 8)).digit_expressions()[0]
+        (g + 8*rM, 2*t + rN)
         """
-        from layoutalg.symbolic import Digit, nonnegative
+        from layoutalg.symbolic import Digit
 
         names = self._names()
         sums: list[Any] = list(self.base)
         meaning: dict[str, Any] = {}
         for axis in self.axes:
-            for place, digit in self.digits(axis, nonnegative(axis.name)):
+            for place, digit in self.digits(axis, _coordinate(axis)):
                 if place is None:
                     continue
-                meaning[names[place]] = digit
+                meaning[names[place]] = tidy(digit)
                 if place.dim is not None:
-                    sums[place.dim] += place.weight * Digit(names[place], place.extent)
+                    rank = self.places.index(place)  # sums print the lane's digits first
+                    sums[place.dim] += place.weight * Digit(names[place], place.extent, rank)
         return tuple(tidy(value) for value in sums), meaning
 
     def _names(self) -> dict[Place, str]:
@@ -157,6 +183,20 @@ class Inverse:
         where = ", ".join(f"{name} = {value}" for name, value in meaning.items())
         return f"{formulas} where {where}" if where else formulas
 
+    def _repr_latex_(self) -> str:
+        """Return the formulas as mathematics, for Jupyter."""
+        names = {axis.name: latex_axis(axis) for axis in self.axes}
+        values = self.expressions()
+        left = ("row", "col") if len(values) == 2 else tuple(f"i{d}" for d in range(len(values)))
+        return f"${latex_map(tuple(names), dict(zip(left, values, strict=True)))}$"
+
+
+def _coordinate(axis: Axis) -> Any:
+    """Return the symbol of a machine coordinate: an integer from 0 on, named like its axis."""
+    from layoutalg.symbolic import nonnegative
+
+    return nonnegative(axis.name)
+
 
 def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
     """Return the inverse of a layout over a shape: see ``TileLayout.inverse``.
@@ -164,30 +204,37 @@ def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
     Raises:
         LayoutError: the layout puts two elements in one place, or its strides interleave so that
             division does not give the digits back.
+        Undecided: that depends on a symbol.
+
+    >>> from layoutalg.parts import Parts
+    >>> inverse(Parts((Iter(4, 2), Iter(2, 1)), (), {}), (8,)).at(m=5)
+    (5,)
     """
     pieces, seps = algebra.group(parts.shard, shape, parts)
     base: list[Any] = [0] * len(shape)
     offset: dict[Axis, Any] = dict(parts.offset)
     places: list[Place] = []
 
-    def add(extent: Size, stride: Any, axis: Axis, dim: int | None, weight: Any) -> None:
-        if extent == 1:
+    def add(it: Iter, dim: int | None, weight: Any) -> None:
+        if it.extent == 1:
             return
-        if less(stride, 0):
-            offset[axis] = offset.get(axis, 0) + (extent - 1) * stride
+        stride: Any = it.stride
+        if less(stride, 0):  # count this digit from its other end
+            last: Any = it.extent - 1
+            offset[it.axis] = offset.get(it.axis, 0) + last * stride
             if dim is not None:
-                base[dim] = base[dim] + (extent - 1) * weight
+                base[dim] = base[dim] + last * weight
             stride, weight = -stride, -weight
-        places.append(Place(axis, extent, stride, dim, weight))
+        places.append(Place(it.axis, it.extent, stride, dim, weight))
 
     for dim in range(len(shape)):
         weight: Any = 1
         for it in reversed(pieces[seps[dim] : seps[dim + 1]]):
-            add(it.extent, it.stride, it.axis, dim, weight)
+            add(it, dim, weight)
             weight = weight * it.extent
     for it in parts.replica:
         if it.stride != 0:
-            add(it.extent, it.stride, it.axis, None, 0)
+            add(it, None, 0)
     ordered: list[Place] = []
     for axis in dict.fromkeys(place.axis for place in places):
         ordered.extend(_super_increasing([p for p in places if p.axis is axis], parts))
@@ -221,16 +268,3 @@ def _super_increasing(places: list[Place], parts: HasParts) -> list[Place]:
             )
         below = below + (place.extent - 1) * place.stride
     return ordered
-
-
-def owners(parts: HasParts, base: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return every machine coordinate of an element, given its base coordinate; base first."""
-    found = [dict(base)]
-    for it in parts.replica:
-        found = [
-            {**place, it.axis.name: place.get(it.axis.name, 0) + step * it.stride}
-            for place in found
-            for step in range(int(it.extent))
-        ]
-    unique = {tuple(sorted(place.items())): place for place in found}
-    return tuple(unique.values())

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from layoutalg.axis import Axis, m
-from layoutalg.errors import LayoutError
+from layoutalg.axis import Axis, as_readable, m
+from layoutalg.errors import LayoutError, Undecided
 from layoutalg.size import (
     Size,
     as_extent,
-    as_size,
     decide,
     divides,
     equal,
     floordiv,
     less,
     mod,
+    namesakes,
     product,
     quotient,
 )
@@ -51,21 +51,24 @@ class Iter:
             LayoutError: the extent is below 1, a value is no integer, or no such axis exists.
         """
         if type(extent) is not int or extent < 1:
-            extent = as_extent(extent)
+            extent = as_readable(as_extent(extent), "extent")
         if type(stride) is not int:
-            stride = as_size(stride, "stride")
+            stride = as_readable(stride, "stride")
         if type(axis) is not Axis:
             axis = Axis.get(axis)
-        _set(self, "extent", extent)
-        _set(self, "stride", stride)
-        _set(self, "axis", axis)
+        _put_extent(self, extent)
+        _put_stride(self, stride)
+        _put_axis(self, axis)
 
     def __repr__(self) -> str:
         """Return the constructor call."""
         return f"Iter({self.extent}, {self.stride}, {self.axis.name!r})"
 
 
-_set = object.__setattr__
+# The slots' own setters, a third faster than object.__setattr__; only __init__ uses them.
+_put_extent, _put_stride, _put_axis = (
+    Iter.__dict__[name].__set__ for name in ("extent", "stride", "axis")
+)
 
 
 def row_major(shape: Sequence[Size], axis: Axis = m) -> Iters:
@@ -171,63 +174,57 @@ def group(iters: Iters, shape: Sequence[Size], text: object) -> tuple[Iters, tup
     seps = [0]
     p: Any = 1
     done, entries = 0, len(shape)
-    open_question = False
+    is_open = False  # a cut that was passed over because the symbols leave it open
     for it in iters:
         left: Any = it.extent
         p = p * left
         while done < entries:
             fits = divides(shape[done], p)
             if not fits:
-                open_question |= fits is None
+                is_open |= fits is None
                 break
             rest = quotient(p, shape[done])
-            cut = divides(rest, left)
-            if not cut:
-                if cut is None:
-                    decide(
-                        None,
-                        f"group: does {rest} divide {left} (the rest of {it.extent} in {text})",
-                        "write the extents as products, such as n = 8*k",
-                    )
-                raise LayoutError(_cut_message(iters, shape, done, it, text))
-            out.append(Iter(quotient(left, rest), it.stride * rest, it.axis))
+            fits = divides(rest, left)
+            if not fits:
+                _refuse(iters, shape, done, it, is_open or fits is None, text)
+            out.append(it if rest == 1 and left is it.extent else _outer_part(it, left, rest))
             seps.append(len(out))
             done += 1
             left = p = rest
         if left != 1:
             if done == entries:
-                _refuse_sizes(iters, shape, text)
-            out.append(Iter(left, it.stride, it.axis))
+                _refuse(iters, shape, done - 1, it, is_open, text)
+            out.append(it if left is it.extent else Iter(left, it.stride, it.axis))
     if done < entries or p != 1:
-        if open_question:
-            decide(
-                None,
-                f"group: does the shape ({_commas(shape)}) cut {text}",
-                "write the extents as products, such as n = 8*k",
-            )
-        if product(shape) == product(extents(iters)):
-            raise LayoutError(
-                f"group: extent {shape[done] if done < entries else shape[-1]} of shape "
-                f"({_commas(shape)}) cuts {text} inside an iter; {_fitting(iters)}"
-            )
-        _refuse_sizes(iters, shape, text)
+        last = iters[-1] if iters else None
+        _refuse(iters, shape, min(done, entries - 1), last, is_open, text)
     return tuple(out), tuple(seps)
 
 
-def _refuse_sizes(iters: Iters, shape: Sequence[Size], text: object) -> None:
-    raise LayoutError(
-        f"group: the shape must hold as many elements as the layout; shape ({_commas(shape)}) "
-        f"holds {product(shape)}, {text} holds {product(extents(iters))}"
-    )
+def _outer_part(it: Iter, left: Size, rest: Size) -> Iter:
+    """Return the part of an iter, of which ``left`` is not used up, outside of ``rest``."""
+    stride: Any = it.stride
+    return Iter(quotient(left, rest), stride * rest, it.axis)
 
 
-def _cut_message(iters: Iters, shape: Sequence[Size], dim: int, it: Iter, text: object) -> str:
-    if equal(product(shape), product(extents(iters))) is False:
-        return (
-            f"group: the shape must hold as many elements as the layout; shape "
-            f"({_commas(shape)}) holds {product(shape)}, {text} holds {product(extents(iters))}"
+def _refuse(
+    iters: Iters, shape: Sequence[Size], dim: int, it: Iter | None, is_open: bool, text: object
+) -> NoReturn:
+    """Say why a shape does not group the iters: another size, a bad cut, or an open question."""
+    wanted, held = product(shape), product(extents(iters))
+    same = equal(wanted, held)
+    if same is False or it is None or dim < 0:
+        raise LayoutError(
+            f"group: the shape must hold as many elements as the layout; shape ({_commas(shape)}) "
+            f"holds {wanted}, {text} holds {held}"
         )
-    return (
+    if is_open or same is None:
+        raise Undecided(
+            f"group: does extent {shape[dim]} of shape ({_commas(shape)}) cut the iter "
+            f"{it.extent}:{it.stride}@{it.axis} of {text} evenly? The symbols leave it open; write "
+            f"the extents as products, such as n = 8*k{namesakes(wanted, held)}."
+        )
+    raise LayoutError(
         f"group: extent {shape[dim]} must cut the iter {it.extent}:{it.stride}@{it.axis} evenly; "
         f"got shape ({_commas(shape)}) for {text}; {_fitting(iters)}"
     )

@@ -1,44 +1,31 @@
 """``TileLayout``: the map from a logical tile to machine coordinates, and its operations.
 
 The operations live in the modules of the algebra and work on tuples of iters; the methods here are
-thin. A layout maps a flat index ``x``, split row-major over the shard extents into digits, to the
-set ``{sum digit*stride + offset + sum r*stride over all replica digits r}`` on named axes.
+thin. :class:`layoutalg.mapping.LayoutMap` holds what a layout is and says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Protocol, final
+from collections.abc import Mapping, Sequence
+from typing import Any, final
 
 from layoutalg import iters as algebra
-from layoutalg import coordinates, notation, parts, recognise, refine, views
+from layoutalg import parts, recognise, refine, views
 from layoutalg.axis import Axis, m
+from layoutalg.coordinates import as_region, check_permutation
 from layoutalg.errors import LayoutError
-from layoutalg.inverse import Inverse, inverse, owners
-from layoutalg.iters import Iter, Iters
+from layoutalg.mapping import LayoutMap
 from layoutalg.scope import as_target
-from layoutalg.size import Size, as_shape, as_size, equal, tidy
-from layoutalg.size import product as product_of
-from layoutalg.slicing import check_region, slice_group
-
-
-class Spec(Protocol):
-    """What ``S[...]`` and ``R[...]`` build: see :mod:`layoutalg.spec`."""
-
-    @property
-    def shard(self) -> Iters: ...
-    @property
-    def replica(self) -> Iters: ...
-    @property
-    def offset(self) -> Mapping[Axis, Size]: ...
+from layoutalg.size import as_shape
+from layoutalg.slicing import slice_parts
 
 
 @final
-class TileLayout:
+class TileLayout(LayoutMap):
     """A layout: shard iters, replica iters, and an offset per axis. Immutable, hashable.
 
-    ``==`` compares parts (replicas as a set, zero offsets ignored); :meth:`equivalent` compares maps.
+    ``L(x) = {sum digit*stride + offset + sum r*stride over all replica digits r}`` on named axes,
+    with the digits of the flat index ``x``, split row-major over the shard extents.
 
     >>> from layoutalg import S, laneid
     >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])
@@ -50,273 +37,16 @@ class TileLayout:
     Source: the layout model of Apache TVM's TIRx (``TileLayout``).
     """
 
-    __slots__ = ("_key", "offset", "replica", "shard")
+    __slots__ = ()
 
-    shard: Iters
-    replica: Iters
-    offset: Mapping[Axis, Size]
-
-    def __init__(self, spec: Spec) -> None:
-        """Build from ``S[...] + R[...] + offset``; :meth:`from_iters` builds from parts.
-
-        Raises:
-            LayoutError: the argument is no such expression.
-        """
-        if not (hasattr(spec, "shard") and hasattr(spec, "replica") and hasattr(spec, "offset")):
-            raise LayoutError(
-                f"TileLayout: needs an expression such as S[(8,4):(4@laneid,1@laneid)]; got "
-                f"{spec!r}. parse(text) reads text, TileLayout.from_iters takes iters"
-            )
-        self._fill(spec.shard, spec.replica, spec.offset)
-
-    def _fill(self, shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> None:
-        put = object.__setattr__
-        put(self, "shard", shard)
-        put(self, "replica", replica)
-        put(self, "offset", MappingProxyType(dict(offset)))
-        put(self, "_key", None)
-
-    @classmethod
-    def from_iters(
-        cls,
-        shard: Iterable[Iter],
-        replica: Iterable[Iter] = (),
-        offset: Mapping[Axis | str, Any] | None = None,
-    ) -> TileLayout:
-        """Build a layout from iters and a mapping axis (or name) -> offset.
-
-        Raises:
-            LayoutError: an entry is no Iter, an axis is unknown, an offset is no integer.
-
-        >>> print(TileLayout.from_iters([Iter(8, 4, "laneid")], offset={"m": 3}))
-        S[8:4@laneid] + 3
-        """
-        shard, replica = tuple(shard), tuple(replica)
-        for it in shard + replica:
-            if type(it) is not Iter:
-                raise LayoutError(f"from_iters: every entry must be an Iter; got {it!r}")
-        total: dict[Axis, Size] = {}
-        for name, value in (offset or {}).items():
-            total[Axis.get(name)] = as_size(value, f"offset on {name}")
-        return cls._make(parts.Parts(shard, replica, total))
-
-    @classmethod
-    def _make(cls, built: parts.HasParts) -> TileLayout:
-        layout = cls.__new__(cls)
-        layout._fill(built.shard, built.replica, built.offset)
-        return layout
-
-    # -- identity ---------------------------------------------------------------------------
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Refuse: a layout does not change."""
-        raise AttributeError(f"a TileLayout is immutable; {name} cannot be set")
-
-    def __delattr__(self, name: str) -> None:
-        """Refuse: a layout does not change."""
-        raise AttributeError(f"a TileLayout is immutable; {name} cannot be deleted")
-
-    def _identity(self) -> tuple[Any, ...]:
-        if self._key is None:
-            kept = frozenset((axis, value) for axis, value in self.offset.items() if value != 0)
-            copies: dict[Iter, int] = {}
-            for it in self.replica:
-                copies[it] = copies.get(it, 0) + 1
-            object.__setattr__(self, "_key", (self.shard, frozenset(copies.items()), kept))
-        return self._key  # type: ignore[no-any-return]
-
-    _key: tuple[Any, ...] | None
-
-    def __eq__(self, other: object) -> bool:
-        """Compare part by part."""
-        if not isinstance(other, TileLayout):
-            return NotImplemented
-        return self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        """Hash as compared."""
-        return hash(self._identity())
-
-    def __reduce__(self) -> Any:
-        """Pickle through the parts."""
-        return _rebuild, (self.shard, self.replica, dict(self.offset))
-
-    def __str__(self) -> str:
-        """Return the notation that :func:`layoutalg.parse` reads back."""
-        return notation.text(self.shard, self.replica, self.offset)
-
-    def __repr__(self) -> str:
-        """Return the notation in quotes of its type."""
-        return f"TileLayout({self})"
-
-    def _repr_latex_(self) -> str:
-        """Return the layout as mathematics, for Jupyter."""
-        return f"${notation.latex(self.shard, self.replica, self.offset)}$"
-
-    # -- the map ----------------------------------------------------------------------------
-
-    def apply(self, *coord: Any, shape: Sequence[Any] | None = None) -> dict[str, Any]:
-        """Return the base machine coordinate of an element, axis name -> value.
-
-        Args:
-            coord: without a shape, one flat index or one digit per shard iter; with a shape, one
-                index per dimension. Ints, integer arrays (elementwise) or integer expressions
-                (taken as in range).
-            shape: logical extents, outermost first; their product is the layout's size.
-
-        Returns:
-            A value for every axis of the (grouped) shard and of the offset. Replicas do not show
-            here: :meth:`owners` lists them.
-
-        Raises:
-            LayoutError: a wrong number of coordinates, a value out of range, a shape of another
-                size.
-
-        >>> from layoutalg import S, R, laneid, warpid
-        >>> L = TileLayout(S[(8, 2, 4, 2):(4@laneid, 1@warpid, 1@laneid, 1)] + R[2:4@warpid] + 5@warpid)
-        >>> L.apply(7, 15, shape=(8, 16)) == L.apply(127) == L.apply(7, 1, 3, 1)
-        True
-        >>> L.apply(127)
-        {'laneid': 31, 'warpid': 6, 'm': 1}
-        """
-        iters, digits = self._digits(coord, shape, "apply")
-        values: dict[str, Any] = {}
-        for it, digit in zip(iters, digits, strict=True):
-            name = it.axis.name
-            step = digit * it.stride
-            values[name] = values[name] + step if name in values else step
-        for axis, value in self.offset.items():
-            values[axis.name] = values[axis.name] + value if axis.name in values else value
-        if any(hasattr(value, "free_symbols") for value in values.values()):
-            return {name: tidy(value) for name, value in values.items()}
-        return values
-
-    def apply_to_shape(self, coord: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
-        """Return the digits of a coordinate, one per iter of the layout grouped by the shape.
-
-        Where the layout does not group by the shape: one per shard iter of the flattened index.
-
-        >>> from layoutalg import S
-        >>> TileLayout(S[(16, 4, 4):(16, 4, 1)]).apply_to_shape([5, 7], [16, 16])
-        [5, 1, 3]
-        """
-        return self._digits(coord, shape, "apply_to_shape")[1]
-
-    def _digits(
-        self, coord: Sequence[Any], shape: Sequence[Any] | None, what: str
-    ) -> tuple[Iters, list[Any]]:
-        """Split a coordinate into one digit per iter (of the shard, or of the grouped shard)."""
-        radix = algebra.extents(self.shard)
-        values = [coordinates.as_coordinate(value, what) for value in coord]
-        if shape is None:
-            if len(values) == 1 and len(radix) != 1:
-                coordinates.check_range(values[0], product_of(radix), f"{what}: flat index", self)
-                return self.shard, algebra.split(values[0], radix)
-            if len(values) != len(radix):
-                raise LayoutError(
-                    f"{what}: without a shape give one flat index or one digit per iter; {self} "
-                    f"has {len(radix)} iters, got {len(values)} coordinates"
-                )
-            for value, extent in zip(values, radix, strict=True):
-                coordinates.check_range(value, extent, f"{what}: digit", self)
-            return self.shard, values
-        extents = as_shape(shape, what)
-        if len(values) != len(extents):
-            raise LayoutError(
-                f"{what}: give one coordinate per dimension of the shape {tuple(extents)}; "
-                f"got {len(values)}"
-            )
-        if equal(product_of(extents), product_of(radix)) is False:
-            raise LayoutError(
-                f"{what}: the shape must hold as many elements as the layout; shape "
-                f"{tuple(extents)} holds {product_of(extents)}, {self} holds {product_of(radix)}"
-            )
-        for value, extent in zip(values, extents, strict=True):
-            coordinates.check_range(value, extent, f"{what}: coordinate", self)
-        grouped = refine.try_group(self.shard, extents)
-        if grouped is None:
-            return self.shard, algebra.split(algebra.flatten(values, extents), radix)
-        iters, seps = grouped
-        digits: list[Any] = []
-        for dim, value in enumerate(values):
-            digits.extend(algebra.split(value, algebra.extents(iters[seps[dim] : seps[dim + 1]])))
-        return iters, digits
-
-    def owners(self, *coord: Any, shape: Sequence[Any] | None = None) -> tuple[dict[str, Any], ...]:
-        """Return every machine coordinate that holds an element: the base first, then replicas.
-
-        >>> from layoutalg import S, R, warpid
-        >>> TileLayout(S[4:1] + R[2:4 @ warpid]).owners(3)
-        ({'m': 3, 'warpid': 0}, {'m': 3, 'warpid': 4})
-        """
-        base = self.apply(*coord, shape=shape)
-        for it in self.replica:
-            base.setdefault(it.axis.name, 0)
-        return owners(self, base)
-
-    def inverse(self, shape: Sequence[Any]) -> Inverse:
-        """Return the map from machine coordinates to logical ones over ``shape``.
-
-        Raises:
-            LayoutError: two elements share a place, or the strides interleave.
-
-        >>> from layoutalg import S, laneid
-        >>> TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]).inverse((8, 4)).at(laneid=13)
-        (3, 1)
-        """
-        return inverse(self, as_shape(shape, "inverse"))
-
-    def table(self, shape: Sequence[Any], replicas: bool = False) -> dict[str, Any]:
-        """Return the coordinates of every element: axis name -> int64 array of ``shape``.
-
-        Args:
-            shape: logical extents; the product is the layout's size.
-            replicas: add a last dimension with one entry per replica, the base first.
-
-        Raises:
-            LayoutError: the sizes differ. Undecided: a size is symbolic.
-
-        >>> from layoutalg import S, laneid
-        >>> TileLayout(S[(2, 2):(1 @ laneid, 1)]).table((2, 2))["laneid"].tolist()
-        [[0, 0], [1, 1]]
-        """
-        from layoutalg.table import table
-
-        return table(self, as_shape(shape, "table"), replicas)
-
-    def size(self, axis: Axis | str | None = None) -> Size:
-        """Return how many elements there are, or the product of the shard extents on one axis.
-
-        >>> from layoutalg import S, laneid
-        >>> L = TileLayout(S[(8, 4, 2):(4 @ laneid, 1 @ laneid, 1)])
-        >>> L.size(), L.size("laneid"), L.size("warpid")
-        (64, 32, 1)
-        """
-        if axis is None:
-            return product_of(it.extent for it in self.shard)
-        axis = Axis.get(axis)
-        return product_of(it.extent for it in self.shard if it.axis is axis)
-
-    def span(self, axis: Axis | str | None = None) -> Size:
-        """Return ``1 + sum (extent - 1)*stride + offset`` on an axis, or over all memory axes.
-
-        With nonnegative strides and offset: the largest coordinate plus one.
-
-        >>> from layoutalg import S, R
-        >>> TileLayout(S[8:1] + R[2:8] + 5).span()
-        21
-        """
-        if axis is not None:
-            return parts.span(self, Axis.get(axis))
-        axes = {it.axis for it in self.shard + self.replica} | set(self.offset)
-        total: Any = 1
-        for each in axes:
-            if each.memory:
-                total = total + parts.span(self, each) - 1
-        return total  # type: ignore[no-any-return]
+    def _same_or_new(self, built: parts.HasParts) -> TileLayout:
+        return self if built is self else self._make(built)
 
     def subs(self, values: Mapping[Any, Any]) -> TileLayout:
-        """Return the layout with symbols, or names of symbols, replaced by sizes.
+        """Return the layout with symbols, or names of symbols, replaced by sizes, all at once.
+
+        Raises:
+            LayoutError: a value is no size, or makes an extent smaller than 1.
 
         >>> from layoutalg import parse
         >>> print(parse("S[(16*Mt,8):(8,1)]").subs({"Mt": 2}))
@@ -324,37 +54,15 @@ class TileLayout:
         """
         return self._make(parts.substitute_parts(self, values))
 
-    # -- scope ------------------------------------------------------------------------------
-
-    def get_scope(self) -> tuple[str, str] | None:
-        """Return (subscope, scope), such as ("thread", "warp"); None without a thread axis.
-
-        Raises:
-            LayoutError: the thread axes conflict or leave a gap.
-
-        >>> from layoutalg import S, laneid, warpid
-        >>> TileLayout(S[(32, 4):(1 @ laneid, 1 @ warpid)]).get_scope()
-        ('thread', 'cta')
-        """
-        return parts.scope(self)
-
-    def verify_well_formed(self) -> bool:
-        """Return True, or raise what is wrong with the layout's scopes.
-
-        Raises:
-            LayoutError: the thread axes conflict or leave a gap.
-        """
-        parts.scope(self)
-        return True
-
-    # -- the algebra ------------------------------------------------------------------------
+    # -- canonical form and refinements -----------------------------------------------------
 
     def canonicalize(self, target: str | None = None) -> TileLayout:
         """Return the canonical layout of the same map.
 
-        Unit iters and zero offsets go; under ``target="cuda"`` axes that are one axis there become
-        one (laneid and wid_in_wg are tid_in_wg); neighbours on one axis fuse where
-        ``next.extent * next.stride == current.stride``.
+        Unit iters and zero offsets go (but where one is the only link between the scopes of two
+        thread axes); under ``target="cuda"`` axes that are one axis there become
+        one (laneid and wid_in_wg are tid_in_wg), and their offsets add up; neighbours on one axis
+        fuse where ``next.extent * next.stride == current.stride``.
 
         Raises:
             LayoutError: the layout is ill-formed (see :meth:`get_scope`).
@@ -363,7 +71,11 @@ class TileLayout:
         >>> print(TileLayout(S[(8, 1, 4, 2):(8, 7, 2, 1)]).canonicalize())
         S[64:1]
         """
-        return self._make(parts.canonicalize(self, as_target(target)))
+        known: TileLayout | None = self._memo.get(target)
+        if known is None:
+            known = self._same_or_new(parts.canonicalize(self, as_target(target)))
+            self._memo[target] = known
+        return known
 
     def is_trivial(self) -> bool:
         """Say whether the canonical form is at most one dense iter on a memory axis, from 0.
@@ -372,12 +84,7 @@ class TileLayout:
         >>> TileLayout(S[(2, 4):(4, 1)]).is_trivial(), TileLayout(S[8:2]).is_trivial()
         (True, False)
         """
-        bare = self.canonicalize()
-        return (
-            not (bare.replica or bare.offset)
-            and all(it.axis.memory and it.stride == 1 for it in bare.shard)
-            and len(bare.shard) <= 1
-        )
+        return parts.is_dense(self.canonicalize())
 
     def group(self, shape: Sequence[Any]) -> tuple[TileLayout, tuple[int, ...]]:
         """Split iters so that each extent of ``shape`` owns whole iters; the map is unchanged.
@@ -393,13 +100,24 @@ class TileLayout:
         >>> print(grouped, seps)
         S[(2,3,4):(12,4,1)] (0, 1, 2, 3)
         """
-        shard, seps = algebra.group(self.shard, as_shape(shape, "group"), self)
-        return self._make(parts.Parts(shard, self.replica, self.offset)), seps
+        extents = as_shape(shape, "group")
+        known: tuple[TileLayout, tuple[int, ...]] | None = self._memo.get(extents)
+        if known is None:
+            shard, seps = algebra.group(self.shard, extents, self)
+            known = self._make(parts.Parts(shard, self.replica, self.offset)), seps
+            self._memo[extents] = known
+        return known
 
     def group_many(
         self, shapes: Sequence[Sequence[Any]]
     ) -> tuple[TileLayout, tuple[tuple[int, ...], ...]]:
         """Refine the shard for several shapes at once; one tuple of separators per shape.
+
+        The coarsest refinement whose iters end at every boundary of the layout and of the shapes.
+
+        Raises:
+            LayoutError: no shape, unequal sizes, or boundaries that do not nest.
+            Undecided: one of these depends on a symbol.
 
         >>> from layoutalg import S
         >>> grouped, seps = TileLayout(S[30:1]).group_many([[6, 5], [2, 15]])
@@ -419,7 +137,7 @@ class TileLayout:
         >>> print(TileLayout(S[(2, 3):(3, 1)]).permute_dims((1, 0)))
         S[(3,2):(1,3)]
         """
-        order = coordinates.check_permutation(perm, len(self.shard), "permute_dims")
+        order = check_permutation(perm, len(self.shard), "permute_dims")
         shard = tuple(self.shard[index] for index in order)
         return self._make(parts.Parts(shard, self.replica, self.offset))
 
@@ -441,6 +159,8 @@ class TileLayout:
         shard = refine.permute_by_groups(self.shard, seps, perm, self)
         return self._make(parts.Parts(shard, self.replica, self.offset))
 
+    # -- tiles and sums ---------------------------------------------------------------------
+
     def tile(
         self,
         outer: TileLayout,
@@ -450,10 +170,11 @@ class TileLayout:
     ) -> TileLayout:
         """Arrange copies of this tile as ``outer`` says.
 
-        With ``t_d = o_d*inner_shape[d] + n_d``: ``T(t) = span * Outer(o) + Inner(n) + offsets`` on
-        each axis, where span is this tile's: a copy is moved in units of whole tiles, whether a
-        shard iter or a replica of ``outer`` moves it. Offsets, of both, are machine coordinates and
-        are added as they are.
+        With ``t_d = o_d*inner_shape[d] + n_d``: ``T(t) = span * Outer(o) + Inner(n)`` on each axis
+        that this tile's canonical shard names, where span is this tile's: a copy is moved in units
+        of whole tiles, whether a shard iter or a replica of ``outer`` moves it (TVM leaves replicas
+        unscaled). On other axes the unit is 1. Offsets, of both, are machine coordinates and are
+        added as they are.
 
         Raises:
             LayoutError: the ranks differ, a layout does not group by its shape, or copies would
@@ -463,15 +184,9 @@ class TileLayout:
         >>> print(TileLayout(S[(2, 4):(1, 2)]).tile(TileLayout(S[(8, 8):(8, 1)]), (8, 8), (2, 4)))
         S[(8,2,32):(64,1,2)]
         """
-        return self._make(
-            parts.tile(
-                self,
-                outer,
-                as_shape(outer_shape, "tile"),
-                as_shape(inner_shape, "tile"),
-                as_target(target),
-            )
-        )
+        _check_layout(outer, "tile", "outer")
+        shapes = as_shape(outer_shape, "tile"), as_shape(inner_shape, "tile")
+        return self._make(parts.tile(self, outer, *shapes, as_target(target)))
 
     def tile_to(
         self, to_shape: Sequence[Any], current_shape: Sequence[Any], target: str | None = None
@@ -494,7 +209,7 @@ class TileLayout:
 
     def is_tile_inner(
         self,
-        tiled: TileLayout,
+        tiled: Any,
         tiled_shape: Sequence[Any],
         inner_shape: Sequence[Any],
         target: str | None = None,
@@ -503,21 +218,18 @@ class TileLayout:
 
         Raises:
             LayoutError: ranks differ, or a shape does not divide or group.
+            Undecided: that depends on a symbol.
 
         >>> from layoutalg import S
         >>> tiled = TileLayout(S[(8, 2, 32):(64, 1, 2)])
         >>> print(TileLayout(S[(2, 4):(1, 2)]).is_tile_inner(tiled, (16, 32), (2, 4)))
         S[(8,8):(8,1)]
         """
-        if not isinstance(tiled, TileLayout):
-            return None
-        found = recognise.outer_of(
-            self,
-            tiled,
-            as_shape(tiled_shape, "is_tile_inner"),
-            as_shape(inner_shape, "is_tile_inner"),
-            as_target(target),
-        )
+        shapes = as_shape(tiled_shape, "is_tile_inner"), as_shape(inner_shape, "is_tile_inner")
+        if hasattr(tiled, "tile_layout"):
+            return None  # no plain layout is the tile of a swizzled one
+        _check_layout(tiled, "is_tile_inner", "tiled")
+        found = recognise.outer_of(self, tiled, *shapes, as_target(target))
         return None if found is None else self._make(found)
 
     def is_tile_outer(
@@ -529,24 +241,25 @@ class TileLayout:
     ) -> Any:
         """Return the inner layout with ``inner.tile(self, …) == tiled``, or None.
 
-        A swizzled ``tiled`` is taken apart and the answer is swizzled like it.
+        This layout's replicas may stand in ``tiled`` in units of tiles, as ours are written, or
+        unscaled, as TVM writes them. A swizzled ``tiled`` is taken apart and the answer is swizzled
+        like it.
+
+        Raises:
+            LayoutError: ranks differ, or a shape does not divide or group.
+            Undecided: that depends on a symbol.
 
         >>> from layoutalg import S
         >>> tiled = TileLayout(S[(8, 2, 32):(64, 1, 2)])
         >>> print(TileLayout(S[(8, 8):(8, 1)]).is_tile_outer(tiled, (16, 32), (8, 8)))
         S[(2,4):(1,2)]
         """
+        shapes = as_shape(tiled_shape, "is_tile_outer"), as_shape(outer_shape, "is_tile_outer")
         if hasattr(tiled, "tile_layout"):
-            plain = tiled.tile_over(tiled_shape)
-            inner = self.is_tile_outer(plain, tiled_shape, outer_shape, target)
+            inner = self.is_tile_outer(tiled.tile_over(shapes[0]), *shapes, target)
             return None if inner is None else tiled.over(inner)
-        found = recognise.inner_of(
-            self,
-            tiled,
-            as_shape(tiled_shape, "is_tile_outer"),
-            as_shape(outer_shape, "is_tile_outer"),
-            as_target(target),
-        )
+        _check_layout(tiled, "is_tile_outer", "tiled")
+        found = recognise.inner_of(self, tiled, *shapes, as_target(target))
         return None if found is None else self._make(found)
 
     def direct_sum(
@@ -558,24 +271,21 @@ class TileLayout:
     ) -> TileLayout:
         """Interleave ``left`` and this layout per dimension: ``Sum(l, r) = Left(l) + Self(r)``.
 
+        Raises:
+            LayoutError: ranks differ, or a layout does not group by its shape.
+
         >>> from layoutalg import S
         >>> right, left = TileLayout(S[(2, 2):(4, 1)]), TileLayout(S[(2, 2):(8, 2)])
         >>> print(right.direct_sum(left, (2, 2), (2, 2)))
         S[16:1]
         """
-        return self._make(
-            parts.direct_sum(
-                left,
-                self,
-                as_shape(left_shape, "direct_sum"),
-                as_shape(right_shape, "direct_sum"),
-                as_target(target),
-            )
-        )
+        _check_layout(left, "direct_sum", "left")
+        shapes = as_shape(left_shape, "direct_sum"), as_shape(right_shape, "direct_sum")
+        return self._make(parts.direct_sum(left, self, *shapes, as_target(target)))
 
     def is_direct_sum_right(
         self,
-        total: TileLayout,
+        total: Any,
         interleaved_shape: Sequence[Any],
         right_shape: Sequence[Any],
         target: str | None = None,
@@ -587,28 +297,54 @@ class TileLayout:
             interleaved_shape: ``(l0, r0, l1, r1, …)``.
             right_shape: ``(r0, r1, …)``.
             target: None or "cuda", as in :meth:`canonicalize`.
+
+        Raises:
+            LayoutError: a shape does not group, or the shapes do not interleave.
+
+        >>> from layoutalg import S
+        >>> right = TileLayout(S[(2, 2):(4, 1)])
+        >>> print(right.is_direct_sum_right(TileLayout(S[16:1]), (2, 2, 2, 2), (2, 2)))
+        S[(2,2):(8,2)]
         """
-        if not isinstance(total, TileLayout):
-            return None
-        found = recognise.other_summand(
-            self, total, interleaved_shape, right_shape, 1, as_target(target)
-        )
-        return None if found is None else self._make(found)
+        return self._other_summand(total, interleaved_shape, right_shape, 1, target)
 
     def is_direct_sum_left(
         self,
-        total: TileLayout,
+        total: Any,
         interleaved_shape: Sequence[Any],
         left_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the right layout with ``right.direct_sum(self, …) == total``, or None."""
-        if not isinstance(total, TileLayout):
-            return None
-        found = recognise.other_summand(
-            self, total, interleaved_shape, left_shape, 0, as_target(target)
-        )
+        """Return the right layout with ``right.direct_sum(self, …) == total``, or None.
+
+        Args:
+            total: the sum.
+            interleaved_shape: ``(l0, r0, l1, r1, …)``.
+            left_shape: ``(l0, l1, …)``.
+            target: None or "cuda", as in :meth:`canonicalize`.
+
+        Raises:
+            LayoutError: a shape does not group, or the shapes do not interleave.
+
+        >>> from layoutalg import S
+        >>> left = TileLayout(S[(2, 2):(8, 2)])
+        >>> print(left.is_direct_sum_left(TileLayout(S[16:1]), (2, 2, 2, 2), (2, 2)))
+        S[(2,2):(4,1)]
+        """
+        return self._other_summand(total, interleaved_shape, left_shape, 0, target)
+
+    def _other_summand(
+        self, total: Any, interleaved: Any, own: Any, at: int, target: str | None
+    ) -> TileLayout | None:
+        what = "is_direct_sum_right" if at else "is_direct_sum_left"
+        shapes = as_shape(interleaved, what), as_shape(own, what)
+        if hasattr(total, "tile_layout"):
+            return None  # no plain layout is a summand of a swizzled one
+        _check_layout(total, what, "total")
+        found = recognise.other_summand(self, total, *shapes, at, as_target(target))
         return None if found is None else self._make(found)
+
+    # -- slices -----------------------------------------------------------------------------
 
     def slice(
         self,
@@ -634,19 +370,9 @@ class TileLayout:
         S[(1,2,2):(4,14,1)] + 26
         """
         extents = as_shape(shape, "slice")
-        ranges = coordinates.as_region(region, extents)
-        bare = parts.canonicalize(self, as_target(target))
-        iters, seps = algebra.group(bare.shard, extents, self)
-        shard: list[Iter] = []
-        offset = dict(bare.offset)
-        for dim, (begin, end) in enumerate(ranges):
-            check_region(begin, end, extents[dim], dim)
-            piece = slice_group(iters[seps[dim] : seps[dim + 1]], begin, end)
-            if piece is None:
-                return None
-            shard.extend(piece[0])
-            offset = parts.add_offsets(offset, piece[1])
-        return self._make(parts.Parts(tuple(shard), bare.replica, offset))
+        ranges = as_region(region, extents)
+        found = slice_parts(self.canonicalize(target), extents, ranges)
+        return None if found is None else self._make(found)
 
     # -- views of storage -------------------------------------------------------------------
 
@@ -659,21 +385,28 @@ class TileLayout:
         """
         return self._make(views.storage(self))
 
-    def unpack(self, num: int) -> TileLayout:
-        """Split each element into ``num`` narrower ones, innermost; memory strides grow by num.
+    def unpack(self, num: int, axis: Axis | str = m) -> TileLayout:
+        """Split each cell of a memory axis into ``num`` narrower ones: a new innermost iter.
+
+        ``U(x, k) = num*L(x) + k`` on the axis, replicas and offset included; as ``L(x)`` elsewhere.
+
+        Raises:
+            LayoutError: num is no size, or the axis is a thread axis.
 
         >>> from layoutalg import S
         >>> print(TileLayout(S[(8, 8):(8, 1)]).unpack(2))
         S[(8,8,2):(16,2,1)]
         """
-        return self._make(views.unpack(self, num))
+        return self._make(views.unpack(self, num, axis))
 
     def pack(self, num: int) -> TileLayout:
-        """Join ``num`` neighbours into one wider element: the inverse of :meth:`unpack`.
+        """Join ``num`` neighbours along the last iter into one cell: the inverse of :meth:`unpack`.
+
+        ``num*P(x) + k = L(x*num + k)`` on the axis of the last iter, as ``L`` elsewhere.
 
         Raises:
             LayoutError: the last iter is not dense in memory, or a stride or an offset would put
-                an element astride two words.
+                an element astride two words. Undecided: that depends on a symbol.
 
         >>> from layoutalg import S
         >>> print(TileLayout(S[(8, 16):(16, 1)]).pack(4))
@@ -684,6 +417,14 @@ class TileLayout:
     def broadcast(self, num: int, position: int = -1, axis: Axis | str = m) -> TileLayout:
         """Insert an iter of stride 0: each element is named ``num`` times.
 
+        Args:
+            num: how many times.
+            position: where the iter goes, as in ``list.insert``; from -1, the end, backwards.
+            axis: the axis that it is named on.
+
+        Raises:
+            LayoutError: the position is out of range.
+
         >>> from layoutalg import S
         >>> print(TileLayout(S[(8, 8):(8, 1)]).broadcast(4, 1))
         S[(8,4,8):(8,0,1)]
@@ -691,8 +432,9 @@ class TileLayout:
         return self._make(views.broadcast(self, num, position, axis))
 
 
-def _rebuild(shard: Iters, replica: Iters, offset: dict[Axis, Size]) -> TileLayout:
-    return TileLayout.from_iters(shard, replica, offset)  # type: ignore[arg-type]
+def _check_layout(value: object, what: str, name: str) -> None:
+    if not isinstance(value, TileLayout):
+        raise LayoutError(f"{what}: {name} must be a TileLayout; got {value!r}")
 
 
 def align(anchor: TileLayout, follower: TileLayout) -> TileLayout:
@@ -704,11 +446,14 @@ def align(anchor: TileLayout, follower: TileLayout) -> TileLayout:
 
     Raises:
         LayoutError: the anchor's extents do not cut the follower.
+        Undecided: the order depends on a symbol.
 
     >>> from layoutalg import S, laneid
     >>> anchor = TileLayout(S[(2, 8):(2, 4 @ laneid)])
     >>> print(align(anchor, TileLayout(S[16:1])))
     S[(8,2):(1,8)]
     """
+    _check_layout(anchor, "align", "anchor")
+    _check_layout(follower, "align", "follower")
     shard = algebra.align(anchor.shard, follower.shard, follower)
     return TileLayout._make(parts.Parts(shard, follower.replica, follower.offset))

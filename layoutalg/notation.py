@@ -18,7 +18,7 @@ def stride_text(it: Iter) -> str:
     """
     if it.axis is m:
         return str(it.stride)
-    if is_int(it.stride) and it.stride >= 0:  # type: ignore[operator]
+    if is_int(it.stride) and it.stride >= 0:
         return f"{it.stride}@{it.axis.name}"
     return f"({it.stride})@{it.axis.name}"
 
@@ -43,18 +43,24 @@ def text(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> str:
     if replica:
         terms.append(_bracket("R", replica))
     for axis, value in offset.items():
-        number = str(value) if is_int(value) and value >= 0 else f"({value})"  # type: ignore[operator]
+        number = str(value) if is_int(value) and value >= 0 else f"({value})"
         terms.append(number if axis is m else f"{number}@{axis.name}")
     return " + ".join(terms)
 
 
 def latex_size(size: Any) -> str:
-    """Print a size or an expression as LaTeX."""
+    r"""Print a size or an expression as LaTeX; symbols named like axes are upright.
+
+    >>> from layoutalg.symbolic import nonnegative
+    >>> print(latex_size(4 * nonnegative("laneid")), latex_size(7))
+    4 \mathrm{laneid} 7
+    """
     if is_int(size):
         return str(size)
     import sympy
 
-    return str(sympy.latex(size))
+    axes = {s: latex_axis(s.name) for s in size.free_symbols if s.name in Axis.registry}
+    return str(sympy.latex(size, symbol_names=axes))
 
 
 def latex_axis(axis: Axis | str) -> str:

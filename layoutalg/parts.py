@@ -6,7 +6,7 @@ its shard, replica and offset, and so does every :class:`layoutalg.TileLayout`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from layoutalg import iters as algebra
@@ -14,8 +14,19 @@ from layoutalg.axis import Axis
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter, Iters
 from layoutalg.notation import text
-from layoutalg.scope import Target, fused, scope_of
-from layoutalg.size import Size, divides, equal, less, product, quotient, substitute
+from layoutalg.scope import Target, follow, fused, scope_of
+from layoutalg.size import (
+    Size,
+    as_size,
+    decide,
+    divides,
+    equal,
+    less,
+    namesakes,
+    product,
+    quotient,
+    substitute,
+)
 
 
 class HasParts(Protocol):
@@ -46,43 +57,136 @@ class Parts(NamedTuple):
         return text(self.shard, self.replica, self.offset)
 
 
+# -- scope and canonical form -----------------------------------------------------------------
+
+
+def _thread_axes(parts: HasParts) -> tuple[Axis, ...]:
+    """Return the thread axes that count for the scope; none where no shard iter is on one."""
+    axes = [it.axis for it in parts.shard if it.axis.scope is not None]
+    if axes and (parts.replica or parts.offset):
+        axes.extend(it.axis for it in parts.replica if it.axis.thread)
+        axes.extend(axis for axis in parts.offset if axis.thread)
+    return tuple(axes)
+
+
 def scope(parts: HasParts) -> tuple[str, str] | None:
-    """Return (subscope, scope) of the layout; None where no shard iter is on a thread axis."""
-    for it in parts.shard:
-        if it.axis.scope is not None:
+    """Return (subscope, scope) of the layout; None where no shard iter is on a thread axis.
+
+    Raises:
+        LayoutError: the thread axes conflict or leave a gap.
+    """
+    axes = _thread_axes(parts)
+    return scope_of(axes, parts) if axes else None
+
+
+def well_formed(parts: HasParts) -> bool:
+    """Say whether the thread axes fit together: see ``TileLayout.verify_well_formed``."""
+    axes = _thread_axes(parts)
+    return not axes or not isinstance(follow(axes), str)
+
+
+def canonicalize(parts: HasParts, target: Target) -> HasParts:
+    """Return the canonical parts of the same map: see ``TileLayout.canonicalize``.
+
+    The argument itself comes back where it is canonical already.
+    """
+    bare = _without_units(parts)
+    axes = _thread_axes(bare)
+    if axes:
+        pair = follow(axes)
+        if isinstance(pair, str):
+            # a unit iter may be the only link between two scopes: then it stays
+            bare = _with_links(parts)
+            pair = scope_of(_thread_axes(bare), parts)
+        if target == "cuda":
+            bare = _fuse_axes(bare, pair)
+    fewer = algebra.fuse(bare.shard)
+    return bare if fewer is bare.shard else Parts(fewer, bare.replica, bare.offset)
+
+
+def _without_units(parts: HasParts) -> HasParts:
+    """Drop unit iters, all but one where there is no other, and zero offsets."""
+    shard, offset = parts.shard, parts.offset
+    for it in shard:
+        if it.extent == 1:
+            kept = tuple(each for each in shard if each.extent != 1)
+            shard = kept or (Iter(1, 1, shard[0].axis),)
             break
-    else:
-        return None
-    axes = [it.axis for it in parts.shard + parts.replica if it.axis.thread]
-    axes.extend(axis for axis in parts.offset if axis.thread)
-    return scope_of(axes, parts)
+    if offset and 0 in offset.values():
+        offset = {axis: value for axis, value in offset.items() if value != 0}
+    if offset is parts.offset and (shard is parts.shard or shard == parts.shard):
+        return parts
+    return Parts(shard, parts.replica, offset)
 
 
-def canonicalize(parts: HasParts, target: Target) -> Parts:
-    """Return the canonical parts of the same map: see ``TileLayout.canonicalize``."""
-    unit = all(it.extent == 1 for it in parts.shard)
-    kept = tuple(it for it in parts.shard if it.extent != 1)
-    if unit and parts.shard:
-        kept = (Iter(1, 1, parts.shard[0].axis),)
-    bare = Parts(kept, parts.replica, {a: v for a, v in parts.offset.items() if v != 0})
-    pair = scope(bare)
-    if target == "cuda" and pair is not None:
-        bare = _fuse_axes(bare, pair)
-        if unit:
-            bare = bare._replace(shard=(Iter(1, 1, bare.shard[0].axis),))
-    return Parts(algebra.fuse(bare.shard), bare.replica, bare.offset)
+def _with_links(parts: HasParts) -> Parts:
+    """Drop them, but for one on each thread axis that would be lost."""
+    axes = {it.axis for it in parts.shard if it.extent != 1}
+    shard: list[Iter] = []
+    for it in parts.shard:
+        if it.extent != 1:
+            shard.append(it)
+        elif it.axis.thread and it.axis not in axes:
+            axes.add(it.axis)
+            shard.append(Iter(1, 1, it.axis))
+    offset = {a: value for a, value in parts.offset.items() if value != 0 or a.thread}
+    return Parts(tuple(shard), parts.replica, offset)
 
 
-def _fuse_axes(parts: Parts, pair: tuple[str, str]) -> Parts:
+def _fuse_axes(parts: HasParts, pair: tuple[str, str]) -> HasParts:
+    """Rename the axes that are part of a wider one; offsets on axes that become one add up."""
+
     def rename(it: Iter) -> Iter:
         axis, factor = fused(it.axis, pair)
         return it if axis is it.axis else Iter(it.extent, it.stride * factor, axis)
 
+    shard, replica = tuple(map(rename, parts.shard)), tuple(map(rename, parts.replica))
     offset: dict[Axis, Any] = {}
     for axis, value in parts.offset.items():
         wide, factor = fused(axis, pair)
         offset[wide] = offset.get(wide, 0) + value * factor
-    return Parts(tuple(map(rename, parts.shard)), tuple(map(rename, parts.replica)), offset)
+    if shard == parts.shard and replica == parts.replica and offset == parts.offset:
+        return parts
+    renamed = Parts(shard, replica, offset)
+    bare = _without_units(renamed)
+    return bare if well_formed(bare) else renamed
+
+
+# -- measures ---------------------------------------------------------------------------------
+
+
+def total_size(parts: HasParts) -> Size:
+    """Return how many elements the layout holds: the product of the shard extents."""
+    return product(it.extent for it in parts.shard)
+
+
+def is_dense(parts: HasParts) -> bool:
+    """Say whether the parts, as they stand, are at most one dense iter in memory, from 0."""
+    return (
+        len(parts.shard) <= 1
+        and not parts.replica
+        and all(value == 0 for value in parts.offset.values())
+        and all(it.axis.memory and it.stride == 1 for it in parts.shard)
+    )
+
+
+def check_sizes(parts: HasParts, shape: Sequence[Size], what: str) -> None:
+    """Refuse a shape of another size than the layout.
+
+    Raises:
+        LayoutError: the sizes differ.
+        Undecided: that depends on a symbol.
+    """
+    wanted, held = product(shape), total_size(parts)
+    if not decide(
+        equal(wanted, held),
+        f"{what}: does the shape {tuple(shape)} hold the {held} elements of {parts}",
+        f"write the extents as products, such as n = 8*k{namesakes(wanted, held)}",
+    ):
+        raise LayoutError(
+            f"{what}: the shape must hold as many elements as the layout; shape {tuple(shape)} "
+            f"holds {wanted}, {parts} holds {held}"
+        )
 
 
 def span(parts: HasParts, axis: Axis) -> Size:
@@ -91,7 +195,31 @@ def span(parts: HasParts, axis: Axis) -> Size:
     for it in parts.shard + parts.replica:
         if it.axis is axis:
             total = total + (it.extent - 1) * it.stride
-    return total + parts.offset.get(axis, 0)  # type: ignore[no-any-return]
+    return as_size(total + parts.offset.get(axis, 0))
+
+
+def substitute_parts(parts: HasParts, values: Mapping[Any, Any]) -> Parts:
+    """Replace symbols, or names of symbols, by sizes.
+
+    Raises:
+        LayoutError: a value is no size, or an extent would be below 1.
+    """
+    sizes = {str(name): as_size(value, f"subs: {name}") for name, value in values.items()}
+
+    def each(iters: Iters) -> Iters:
+        return tuple(
+            Iter(substitute(it.extent, sizes), substitute(it.stride, sizes), it.axis)
+            for it in iters
+        )
+
+    return Parts(
+        each(parts.shard),
+        each(parts.replica),
+        {axis: substitute(value, sizes) for axis, value in parts.offset.items()},
+    )
+
+
+# -- the pieces that tiling and summing share -------------------------------------------------
 
 
 def add_offsets(*offsets: Mapping[Axis, Size]) -> dict[Axis, Size]:
@@ -99,8 +227,18 @@ def add_offsets(*offsets: Mapping[Axis, Size]) -> dict[Axis, Size]:
     total: dict[Axis, Any] = {}
     for offset in offsets:
         for axis, value in offset.items():
-            total[axis] = total.get(axis, 0) + value
+            total[axis] = total[axis] + value if axis in total else value
     return total
+
+
+def subtract_offsets(total: Mapping[Axis, Size], part: Mapping[Axis, Size]) -> dict[Axis, Size]:
+    """Return ``total - part`` axis by axis, without zeros."""
+    result: dict[Axis, Size] = {}
+    for axis in dict.fromkeys((*total, *part)):
+        rest: Any = total.get(axis, 0) - part.get(axis, 0)
+        if rest != 0:
+            result[axis] = rest
+    return result
 
 
 def scaled(iters: Iters, scale: Mapping[Axis, Size]) -> Iters:
@@ -161,19 +299,11 @@ def interleave(
     """Per dimension, the iters of ``first`` and then those of ``second``, both grouped."""
     outer, outer_seps = algebra.group(first.shard, first_shape, first)
     inner, inner_seps = algebra.group(second.shard, second_shape, second)
-    return tuple(
-        it
-        for d in range(len(first_shape))
-        for it in (
-            *outer[outer_seps[d] : outer_seps[d + 1]],
-            *inner[inner_seps[d] : inner_seps[d + 1]],
-        )
-    )
-
-
-def tile_scale(inner: HasParts) -> dict[Axis, Size]:
-    """Return the span of a tile on each axis that its shard moves along: the unit of its copies."""
-    return {axis: span(inner, axis) for axis in {it.axis for it in inner.shard}}
+    woven: list[Iter] = []
+    for d in range(len(first_shape)):
+        woven += outer[outer_seps[d] : outer_seps[d + 1]]
+        woven += inner[inner_seps[d] : inner_seps[d + 1]]
+    return tuple(woven)
 
 
 def arrange(
@@ -181,17 +311,68 @@ def arrange(
     outer: HasParts,
     outer_shape: Sequence[Size],
     inner_shape: Sequence[Size],
-    target: Target,
 ) -> Parts:
-    """Interleave canonical ``outer`` and ``inner`` per dimension, outer iters already scaled."""
-    return canonicalize(
-        Parts(
-            interleave(outer, inner, outer_shape, inner_shape),
-            inner.replica + outer.replica,
-            add_offsets(inner.offset, outer.offset),
-        ),
-        target,
+    """Interleave ``outer`` and ``inner`` per dimension, add replicas and offsets.
+
+    The map of a direct sum; of a tiling, where the outer iters are already in units of tiles.
+    """
+    return Parts(
+        interleave(outer, inner, outer_shape, inner_shape),
+        inner.replica + outer.replica,
+        add_offsets(inner.offset, outer.offset),
     )
+
+
+# -- tile and direct sum ----------------------------------------------------------------------
+
+
+def tile_scale(inner: HasParts) -> dict[Axis, Size]:
+    """Return the span of a canonical tile on each axis of its shard: the unit of its copies.
+
+    A tile of one element keeps a unit iter, whose axis counts: so TVM has it.
+    """
+    return {axis: span(inner, axis) for axis in dict.fromkeys(it.axis for it in inner.shard)}
+
+
+def in_tiles(inner: HasParts, outer: HasParts) -> Parts:
+    """Return ``outer`` with its shard and replica strides in units of whole inner tiles.
+
+    Raises:
+        LayoutError: a span is not positive (the tile reaches below zero), so that copies would not
+            be told apart.
+    """
+    scale = tile_scale(inner)
+    for it in outer.shard + outer.replica:
+        if it.extent != 1 and less(scale.get(it.axis, 1), 1):
+            raise LayoutError(
+                f"tile: the tile must have a positive span on each axis that moves it; on axis "
+                f"{it.axis} {inner} has span {scale[it.axis]}: shift it to start at 0"
+            )
+    return Parts(scaled(outer.shard, scale), scaled(outer.replica, scale), outer.offset)
+
+
+def woven(
+    inner: HasParts,
+    outer: HasParts,
+    outer_shape: Sequence[Size],
+    inner_shape: Sequence[Size],
+    target: Target,
+    moved: Callable[[HasParts, HasParts], HasParts],
+) -> Parts:
+    """Arrange two layouts in axes that fit together, ``moved(inner, outer)`` in place of outer.
+
+    Under CUDA both are taken in their fused axes, as TVM does; where those do not fit together
+    (warps over threads, for instance), in the axes in which they are written.
+    """
+
+    def arranged(fusing: Target) -> Parts:
+        tile, copies = canonicalize(inner, fusing), canonicalize(outer, fusing)
+        return arrange(tile, moved(tile, copies), outer_shape, inner_shape)
+
+    result = arranged(target)
+    if target is not None and not well_formed(result):
+        result = arranged(None)
+    return result
 
 
 def tile(
@@ -200,24 +381,11 @@ def tile(
     outer_shape: Sequence[Size],
     inner_shape: Sequence[Size],
     target: Target,
-) -> Parts:
-    """Arrange copies of ``inner`` as ``outer`` says: see ``TileLayout.tile``.
-
-    Raises:
-        LayoutError: a span is not positive (the tile reaches below zero), so that copies would not
-            be told apart.
-    """
+) -> HasParts:
+    """Arrange copies of ``inner`` as ``outer`` says: see ``TileLayout.tile``."""
     check_ranks("tile", outer_shape=outer_shape, inner_shape=inner_shape)
-    inner, outer = canonicalize(inner, target), canonicalize(outer, target)
-    scale = tile_scale(inner)
-    for it in outer.shard + outer.replica:
-        if it.extent != 1 and less(scale.get(it.axis, 1), 1):
-            raise LayoutError(
-                f"tile: the tile must have a positive span on each axis that moves it; on axis "
-                f"{it.axis} {inner} has span {scale[it.axis]}: shift it to start at 0"
-            )
-    moved = Parts(scaled(outer.shard, scale), scaled(outer.replica, scale), outer.offset)
-    return arrange(inner, moved, outer_shape, inner_shape, target)
+    shapes = outer_shape, inner_shape
+    return canonicalize(woven(inner, outer, *shapes, target, in_tiles), target)
 
 
 def direct_sum(
@@ -226,64 +394,8 @@ def direct_sum(
     left_shape: Sequence[Size],
     right_shape: Sequence[Size],
     target: Target,
-) -> Parts:
+) -> HasParts:
     """Interleave two layouts and add what they say: see ``TileLayout.direct_sum``."""
     check_ranks("direct_sum", left_shape=left_shape, right_shape=right_shape)
-    left, right = canonicalize(left, target), canonicalize(right, target)
-    return canonicalize(
-        Parts(
-            interleave(left, right, left_shape, right_shape),
-            left.replica + right.replica,
-            add_offsets(left.offset, right.offset),
-        ),
-        target,
-    )
-
-
-def factor_out(
-    total: HasParts,
-    part: HasParts,
-    interleaved: Sequence[Size],
-    part_shape: Sequence[Size],
-    at: int,
-) -> Parts | None:
-    """Take ``part`` out of an interleaved layout; ``at`` 0: it is the left one, 1: the right one.
-
-    Group ``total`` by the interleaved shape ``(l0, r0, l1, r1, …)``; where the parts at ``at``
-    equal the grouped ``part``, what is left over is the answer.
-    """
-    pieces, seps = algebra.group(total.shard, interleaved, total)
-    own, own_seps = algebra.group(part.shard, part_shape, part)
-    rest: list[Iter] = []
-    for d in range(len(part_shape)):
-        mine, others = 2 * d + at, 2 * d + 1 - at
-        if not same_iters(pieces[seps[mine] : seps[mine + 1]], own[own_seps[d] : own_seps[d + 1]]):
-            return None
-        rest.extend(pieces[seps[others] : seps[others + 1]])
-    replica = remove_each(total.replica, part.replica)
-    if replica is None:
-        return None
-    axes = dict.fromkeys((*total.offset, *part.offset))
-    offset = {a: total.offset.get(a, 0) - part.offset.get(a, 0) for a in axes}
-    return Parts(tuple(rest), replica, {a: v for a, v in offset.items() if v != 0})
-
-
-def total_size(parts: HasParts) -> Size:
-    """Return how many elements the layout holds: the product of the shard extents."""
-    return product(it.extent for it in parts.shard)
-
-
-def substitute_parts(parts: HasParts, values: Mapping[Any, Any]) -> Parts:
-    """Replace symbols, or names of symbols, by sizes."""
-
-    def each(iters: Iters) -> Iters:
-        return tuple(
-            Iter(substitute(it.extent, values), substitute(it.stride, values), it.axis)
-            for it in iters
-        )
-
-    return Parts(
-        each(parts.shard),
-        each(parts.replica),
-        {axis: substitute(value, values) for axis, value in parts.offset.items()},
-    )
+    shapes = left_shape, right_shape
+    return canonicalize(woven(right, left, *shapes, target, lambda _, left: left), target)

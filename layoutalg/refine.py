@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from layoutalg import iters as algebra
-from layoutalg.coordinates import check_permutation
+from layoutalg.coordinates import as_indices, check_permutation
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter, Iters
 from layoutalg.parts import HasParts, check_ranks
-from layoutalg.size import Size, decide, divides, equal, product, quotient
+from layoutalg.size import (
+    Size,
+    as_size,
+    decide,
+    divides,
+    equal,
+    namesakes,
+    product,
+    quotient,
+)
 
 
 def try_group(shard: Iters, shape: Sequence[Size]) -> tuple[Iters, tuple[int, ...]] | None:
-    """Return the grouped iters and separators, or None where the shape does not cut them."""
+    """Return the grouped iters and separators, or None where the shape does not cut them.
+
+    >>> try_group((Iter(4, 6), Iter(6, 1)), (12, 2)), try_group((Iter(6, 4), Iter(4, 1)), (8, 3))
+    (((Iter(4, 6, 'm'), Iter(3, 2, 'm'), Iter(2, 1, 'm')), (0, 2, 3)), None)
+    """
     try:
         return algebra.group(shard, shape, "")
     except LayoutError:
@@ -24,17 +38,25 @@ def try_group(shard: Iters, shape: Sequence[Size]) -> tuple[Iters, tuple[int, ..
 def permute_by_groups(
     shard: Iters, seps: Sequence[int], perm: Sequence[int], owner: object
 ) -> Iters:
-    """Return the iters with the groups between ``seps`` in the order ``perm``."""
-    marks = tuple(seps)
+    """Return the iters with the groups between ``seps`` in the order ``perm``.
+
+    Raises:
+        LayoutError: the separators do not rise from 0 to the number of iters, or ``perm`` is no
+            permutation of the groups.
+
+    >>> permute_by_groups((Iter(2, 3), Iter(3, 1)), (0, 1, 2), (1, 0), "S[(2,3):(3,1)]")
+    (Iter(3, 1, 'm'), Iter(2, 3, 'm'))
+    """
+    marks = as_indices(seps)
     if (
         not marks
         or marks[0] != 0
         or marks[-1] != len(shard)
-        or any(b < a for a, b in zip(marks, marks[1:], strict=False))
+        or any(after < before for before, after in pairwise(marks))
     ):
         raise LayoutError(
             f"permute_by_groups: the separators must rise from 0 to {len(shard)} for {owner}; "
-            f"got {marks}"
+            f"got {seps!r}"
         )
     order = check_permutation(perm, len(marks) - 1, "permute_by_groups")
     return tuple(it for d in order for it in shard[marks[d] : marks[d + 1]])
@@ -61,16 +83,20 @@ def tile_counts(to_shape: Sequence[Size], current_shape: Sequence[Size]) -> tupl
             f"write the extent of dimension {dim} as a multiple, {current}*k",
         )
         if not fits:
-            near = ""
-            if type(to) is int and type(current) is int:
-                below = to // current * current
-                near = f"; {f'{below} and ' if below else ''}{below + current} fit"
-                near = near if below else near.replace("fit", "fits")
             raise LayoutError(
-                f"tile_to: extent {to} of dimension {dim} must be a multiple of {current}{near}"
+                f"tile_to: extent {to} of dimension {dim} must be a multiple of {current}"
+                f"{_nearest(to, current)}"
             )
         counts.append(quotient(to, current))
     return tuple(counts)
+
+
+def _nearest(to: Size, current: Size) -> str:
+    """Name the multiples of ``current`` around ``to``, where both are numbers."""
+    if type(to) is not int or type(current) is not int:
+        return ""
+    below = to // current * current
+    return f"; {below} and {below + current} fit" if below else f"; {current} fits"
 
 
 def _boundaries(shape: Sequence[Size]) -> list[Size]:
@@ -78,7 +104,7 @@ def _boundaries(shape: Sequence[Size]) -> list[Size]:
     marks: list[Any] = []
     mark: Any = 1
     for extent in shape:
-        mark = mark * extent
+        mark = as_size(mark * extent)
         marks.append(mark)
     return marks
 
@@ -92,16 +118,30 @@ def group_many(
     one sequence names several times keeps that many unit iters.
 
     Raises:
-        LayoutError: no shape, an empty shape, unequal sizes, or boundaries that do not nest.
+        LayoutError: no shape, an empty shape or shard, unequal sizes, or boundaries that do not
+            nest.
+        Undecided: one of these depends on a symbol.
+
+    >>> from layoutalg.parts import Parts
+    >>> group_many(Parts((Iter(6, 1),), (), {}), [(2, 3)])
+    ((Iter(2, 3, 'm'), Iter(3, 1, 'm')), ((0, 1, 2),))
     """
-    if not shapes or any(not shape for shape in shapes):
-        raise LayoutError("group_many: needs at least one shape, and none that is empty")
+    if not shapes or not all(shapes) or not parts.shard:
+        raise LayoutError(
+            f"group_many: needs a layout with iters and at least one shape, none of them empty; "
+            f"got the shapes {list(shapes)} for {parts}"
+        )
     total = product(algebra.extents(parts.shard))
     for shape in shapes:
-        if not equal(product(shape), total):
+        held = product(shape)
+        if not decide(
+            equal(held, total),
+            f"group_many: does the shape {tuple(shape)} hold the {total} elements of {parts}",
+            f"write the extents as products, such as n = 8*k{namesakes(held, total)}",
+        ):
             raise LayoutError(
                 f"group_many: each shape must hold as many elements as the layout; {tuple(shape)} "
-                f"holds {product(shape)}, {parts} holds {total}"
+                f"holds {held}, {parts} holds {total}"
             )
     own = _boundaries(algebra.extents(parts.shard))
     sequences = [own, *(_boundaries(shape) for shape in shapes)]
@@ -127,8 +167,12 @@ def _merge(sequences: Sequence[Sequence[Any]], owner: object) -> list[Any]:
                 while at and chain[at - 1] != mark and not divides(chain[at - 1], mark):
                     at -= 1
                 chain.insert(at, mark)
-    for small, large in zip(chain, chain[1:], strict=False):
-        if not divides(small, large):
+    for small, large in pairwise(chain):
+        if not decide(
+            divides(small, large),
+            f"group_many: does the boundary {small} divide {large}",
+            "write the extents as products, such as n = 8*k",
+        ):
             raise LayoutError(
                 f"group_many: the boundaries {small} and {large} do not nest for {owner}: "
                 "neither divides the other"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal
 
 from layoutalg.axis import SCOPES, Axis, laneid, tid_in_wg, tx, warpid, wgid, wid_in_wg
@@ -64,31 +64,40 @@ def split_axis(axis: Axis, scope: str) -> tuple[Axis, Axis, int] | None:
     return _SPLIT.get((axis, scope))
 
 
-def scope_of(axes: Iterable[Axis], owner: object) -> tuple[str, str]:
+def scope_of(axes: tuple[Axis, ...], owner: object) -> tuple[str, str]:
     """Follow subscope -> scope over the thread axes; return the narrowest and the widest.
 
     Raises:
         LayoutError: two axes count one unit in different scopes, or the chain has a gap.
 
-    >>> scope_of([laneid, warpid], "S[...]")
+    >>> scope_of((laneid, warpid), "S[...]")
     ('thread', 'cta')
+    """
+    found = follow(axes)
+    if isinstance(found, str):
+        raise LayoutError(f"scope: {found}; got {owner}")
+    return found
+
+
+@lru_cache(maxsize=1024)
+def follow(axes: tuple[Axis, ...]) -> tuple[str, str] | str:
+    """Return the scope pair of thread axes, or what is wrong with them.
+
+    >>> follow((laneid, tx))
+    'laneid and tx conflict: both count each thread, one in the warp, one in the cta'
     """
     links: dict[str, Axis] = {}
     for axis in axes:
         known = links.setdefault(str(axis.subscope), axis)
         if known.scope != axis.scope:
-            raise LayoutError(
-                f"scope: {known.name} and {axis.name} conflict in {owner}: both count each "
-                f"{axis.subscope}, one in the {known.scope}, one in the {axis.scope}"
+            return (
+                f"{known.name} and {axis.name} conflict: both count each {axis.subscope}, one in "
+                f"the {known.scope}, one in the {axis.scope}"
             )
-    narrow = min(links, key=SCOPES.index)
-    wide, used = narrow, 0
-    while wide in links and used < len(links):
+    narrow = wide = min(links, key=SCOPES.index)
+    for _ in links:
+        if wide not in links:
+            names = ", ".join(axis.name for axis in links.values())
+            return f"the axes {names} are disconnected: none counts each {wide}"
         wide = str(links[wide].scope)
-        used += 1
-    if used < len(links):
-        names = ", ".join(axis.name for axis in links.values())
-        raise LayoutError(
-            f"scope: the axes {names} of {owner} are disconnected: no axis counts each {wide}"
-        )
     return narrow, wide

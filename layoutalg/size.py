@@ -21,6 +21,7 @@ Size = Union[int, "sympy.Expr"]
 __all__ = [
     "Size",
     "as_extent",
+    "as_shape",
     "as_size",
     "decide",
     "divides",
@@ -29,6 +30,7 @@ __all__ = [
     "is_int",
     "less",
     "mod",
+    "namesakes",
     "product",
     "quotient",
     "substitute",
@@ -192,11 +194,28 @@ def product(sizes: Iterable[Size]) -> Size:
     result: Any = 1
     for size in sizes:
         result = result * size
-    return result  # type: ignore[no-any-return]
+    return result
+
+
+def namesakes(*sizes: Size) -> str:
+    """Return advice where different symbols share a name, else nothing.
+
+    >>> namesakes(8, 4)
+    ''
+    """
+    if is_int(*sizes):
+        return ""
+    from layoutalg import symbolic
+
+    names = ", ".join(symbolic.namesakes(*sizes))
+    return f" (different symbols are named {names}: make each once)" if names else ""
 
 
 def substitute(size: Size, values: Mapping[Any, Any]) -> Size:
-    """Return the size with symbols (or their names) replaced.
+    """Return the size with symbols, or names of symbols, replaced by sizes, all at once.
+
+    Raises:
+        LayoutError: a value is no size.
 
     >>> substitute(8, {"K": 64})
     8
@@ -205,7 +224,8 @@ def substitute(size: Size, values: Mapping[Any, Any]) -> Size:
         return size
     from layoutalg import symbolic
 
-    return symbolic.substitute(size, values)
+    named = {str(name): as_size(value, f"subs: {name}") for name, value in values.items()}
+    return symbolic.substitute(size, named)
 
 
 def tidy(value: Any) -> Any:

@@ -1,20 +1,24 @@
-"""Slices: the iters of a range of one logical dimension, wherever a layout can say them."""
+"""Slices: the iters of a range of one logical dimension, wherever a layout can say them.
+
+A range ``begin .. end - 1`` of a tuple of iters is, step by step, a ruler sequence: the fast digit
+steps by its stride, and every ``extent`` steps a carry moves the slower digits. Another tuple of
+iters says the same sequence only in few ways, and :func:`slice_group` tries them all.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis
-from layoutalg.errors import LayoutError, Undecided
+from layoutalg.errors import Undecided
 from layoutalg.iters import Iter, Iters
-from layoutalg.size import Size, decide, divides, equal, less, quotient, tidy
+from layoutalg.parts import HasParts, Parts, add_offsets
+from layoutalg.size import Size, decide, divides, equal, is_int, less, quotient, tidy
 
-_SEARCH_LIMIT = 1 << 22  # elements of one dimension that `refold` is asked to look at
+ADVICE = "substitute the symbols, or write the bounds as multiples, such as begin = 8*i"
 
 
 def slice_group(group: Iters, begin: Size, end: Size) -> tuple[Iters, dict[Axis, Any]] | None:
@@ -42,137 +46,170 @@ def slice_group(group: Iters, begin: Size, end: Size) -> tuple[Iters, dict[Axis,
     return None if found is None else (found, offset)
 
 
-def _peel(group: Iters, digits: list[Any], length: Any) -> Iters | None:
-    """Peel whole fast iters, then cut the first that is not whole: the pivot."""
-    question = ""
-    peeled: list[Iter] = []
-    for pivot in range(len(group) - 1, -1, -1):
-        it, digit = group[pivot], digits[pivot]
-        starts, whole = equal(digit, 0), divides(it.extent, length)
-        if starts and whole and not (pivot == 0 and less(it.extent, length)):
-            peeled.insert(0, it)
-            length = quotient(length, it.extent)
-            continue
-        if length == 1 and peeled and starts:
-            return (Iter(1, it.stride, it.axis), *peeled)
-        inside = less(digit + length, it.extent + 1)
-        if inside:
-            return (Iter(length, it.stride, it.axis), *peeled)
-        if starts is None or (starts and whole is None) or inside is None:
-            question = (
-                f"slice: does the range of length {length} from digit {digit} stay inside the "
-                f"iter {it.extent}:{it.stride}@{it.axis}"
-            )
-        crossing = _cross(group, digits, length, pivot)
-        if crossing is not None:
-            return (*crossing, *peeled)
-        concrete = algebra.extents(group[: pivot + 1]) + tuple(digits[: pivot + 1])
-        if type(length) is int and all(type(value) is int for value in concrete):
-            refolded = _refold(group[: pivot + 1], digits[: pivot + 1], length)
-            return None if refolded is None else (*refolded, *peeled)
-        decide(None if question else False, question, "substitute the symbols")
-        return None
-    return tuple(peeled) if equal(length, 1) else None
-
-
-def _cross(group: Iters, digits: list[Any], length: Any, pivot: int) -> Iters | None:
-    """Cross one carry: the second half of the range starts where the next slower digit steps."""
-    if pivot == 0 or divides(2, length) is not True:
-        return None
-    fast, slow = group[pivot], group[pivot - 1]
-    half = quotient(length, 2)
-    if (
-        slow.axis is not fast.axis
-        or equal(digits[pivot] + half, fast.extent) is not True
-        or less(digits[pivot - 1] + 1, slow.extent) is not True
-    ):
-        return None
-    return (
-        Iter(2, slow.stride - digits[pivot] * fast.stride, fast.axis),
-        Iter(half, fast.stride, fast.axis),
-    )
-
-
-def _refold(group: Iters, digits: list[int], length: int) -> Iters | None:
-    """Decide the general concrete case.
-
-    A run that every digit, start and length shares is cut off first; what remains is written down
-    and folded back into iters, if it has any.
-    """
-    fast, digit = group[-1], digits[-1]
-    common = math.gcd(math.gcd(int(fast.extent), digit), length)
-    if common > 1:
-        inner = Iter(common, fast.stride, fast.axis)
-        outer = Iter(int(fast.extent) // common, fast.stride * common, fast.axis)
-        if outer.extent == 1:
-            rest = _peel(group[:-1], digits[:-1], length // common) if len(group) > 1 else None
-        else:
-            rest = _peel((*group[:-1], outer), [*digits[:-1], digit // common], length // common)
-        return None if rest is None else (*rest, inner)
-    if length > _SEARCH_LIMIT:
-        raise Undecided(
-            f"slice: a range of {length} positions from digit {digit} of the iter "
-            f"{fast.extent}:{fast.stride}@{fast.axis} is too long to search; slice it in parts"
-        )
-    start = algebra.flatten(digits, algebra.extents(group))
-    index = np.arange(start, start + length, dtype=np.int64)
-    parts = algebra.split(index, algebra.extents(group))
-    values: dict[Axis, Any] = {}
-    for it, part in zip(group, parts, strict=True):
-        values[it.axis] = values.get(it.axis, 0) + part * np.int64(it.stride)
-    return refold(values, length, group[-1].axis)
-
-
-def refold(values: Mapping[Axis, Any], length: int, axis: Axis) -> Iters | None:
-    """Return the canonical iters whose map is the sequence ``values``, less its first; or None.
+def slice_parts(
+    bare: HasParts, shape: Sequence[Size], region: Sequence[tuple[Size, Size]]
+) -> Parts | None:
+    """Return the parts of a region, or None where no layout says it: see ``TileLayout.slice``.
 
     Args:
-        values: per axis, an int array of ``length`` coordinates.
-        length: how many positions there are.
-        axis: the axis of a unit or broadcast iter.
-
-    The fastest iter must be as long as the first run of equal steps, for if it were shorter the
-    next would fuse with it; so the search has no choice to make.
-
-    >>> refold({Axis.get("m"): np.array([5, 6, 15, 16])}, 4, Axis.get("m"))
-    (Iter(2, 10, 'm'), Iter(2, 1, 'm'))
-    """
-    rows = {name: np.asarray(row, dtype=np.int64) - row[0] for name, row in values.items()}
-    found: list[Iter] = []
-    while length > 1:
-        moves = {name: int(row[1]) for name, row in rows.items() if row[1] != 0}
-        if len(moves) > 1:
-            return None
-        name, stride = next(iter(moves.items())) if moves else (axis, 0)
-        line = {a: np.arange(length) * (stride if a is name else 0) for a in rows}
-        off = np.zeros(length, dtype=bool)
-        for a, row in rows.items():
-            off |= row != line[a]
-        run = int(np.argmax(off)) if off.any() else length
-        if length % run:
-            return None
-        starts = {a: row.reshape(-1, run)[:, :1] for a, row in rows.items()}
-        if any(
-            (row.reshape(-1, run) != starts[a] + line[a][:run]).any() for a, row in rows.items()
-        ):
-            return None
-        found.insert(0, Iter(run, stride, name))
-        rows = {a: start[:, 0] for a, start in starts.items()}
-        length //= run
-    return tuple(found) or (Iter(1, 1, axis),)
-
-
-def check_region(begin: Size, end: Size, extent: Size, dim: int) -> None:
-    """Refuse a range that is empty or leaves its dimension.
+        bare: a canonical layout.
+        shape: its logical extents.
+        region: (begin, end) per dimension, in range.
 
     Raises:
-        LayoutError: not ``0 <= begin < end <= extent``; symbols are taken as in range where
-            nothing speaks against it.
+        LayoutError: the layout does not group by the shape.
+        Undecided: the answer depends on a symbol.
     """
+    iters, seps = algebra.group(bare.shard, shape, bare)
+    shard: list[Iter] = []
+    offset = bare.offset
+    for dim, (begin, end) in enumerate(region):
+        group = iters[seps[dim] : seps[dim + 1]]
+        if begin == 0 and end == shape[dim]:
+            shard += algebra.canonical(group)
+            continue
+        piece = slice_group(group, begin, end)
+        if piece is None:
+            return None
+        shard += piece[0]
+        offset = add_offsets(offset, piece[1])
+    return Parts(tuple(shard), bare.replica, offset)
 
-    if less(begin, 0) or less(extent, end):
-        raise LayoutError(
-            f"slice: the range {begin}:{end} of dimension {dim} must lie in 0:{extent}"
+
+def _peel(group: Iters, digits: list[Any], length: Any) -> Iters | None:
+    """Peel whole fast iters, then cut the first that is not whole."""
+    is_open = False
+    for pivot in range(len(group) - 1, 0, -1):
+        it, digit = group[pivot], digits[pivot]
+        starts, whole = equal(digit, 0), divides(it.extent, length)
+        if starts and whole:
+            length = quotient(length, it.extent)
+            continue
+        inside = less(digit + length, it.extent + 1)
+        if inside:
+            return (Iter(length, it.stride, it.axis), *group[pivot + 1 :])
+        is_open = is_open or inside is None or (starts is not False and whole is None)
+        if is_open or starts is None or not is_int(it.extent, digit, length):
+            raise Undecided(
+                f"slice: does the range of length {length} from digit {digit} stay inside the iter "
+                f"{it.extent}:{it.stride}@{it.axis}? The symbols leave it open; {ADVICE}."
+            )
+        rest = _cross(*_settle(group[: pivot + 1], digits[: pivot + 1]), length)
+        return None if rest is None else (*rest, *group[pivot + 1 :])
+    # only the slowest iter is left, and the range is known to lie in the dimension
+    return (Iter(length, group[0].stride, group[0].axis), *group[1:])
+
+
+def _settle(group: Iters, digits: Sequence[Any]) -> tuple[Iters, list[Any]]:
+    """Fuse neighbours that both stand still, on whatever axes: then no two steps in a row agree."""
+    iters: list[Iter] = []
+    settled: list[Any] = []
+    for it, digit in zip(group, digits, strict=True):
+        if iters and iters[-1].stride == 0 and it.stride == 0:
+            digit = settled.pop() * it.extent + digit
+            it = Iter(iters.pop().extent * it.extent, 0, it.axis)
+        iters.append(it)
+        settled.append(digit)
+    return tuple(iters), settled
+
+
+def _cross(group: Iters, digits: list[Any], length: int) -> Iters | None:
+    """Say a range that carries out of its fast iter, in the ways that there are.
+
+    Two carries in a row never both step as far as the fast iter does, or it would have been fused
+    with the next. So a run of equal steps holds one carry at most; a first iter that is longer than
+    a common divisor of extent, digit and length is such a run; and then there are two of them (one
+    jump between), or the fast iter is a pair entered in its middle. A common divisor is cut off as
+    an iter of its own, and what is left is asked again.
+    """
+    if not group:
+        return ()
+    fast, digit = group[-1], digits[-1]
+    extent, half = fast.extent, length // 2
+    if not is_int(extent, digit):
+        raise Undecided(
+            f"slice: where does a range of length {length} carry from digit {digit} of the iter "
+            f"{extent}:{fast.stride}@{fast.axis}? The symbols leave it open; {ADVICE}."
         )
-    if less(begin, end) is False:
-        raise LayoutError(f"slice: the range {begin}:{end} of dimension {dim} is empty")
+    if _is_run(group, digits, length):
+        return (Iter(length, fast.stride, fast.axis),)
+    if length == 2 * half:
+        middle = _advance(group, digits, half)
+        if _is_run(group, digits, half) and _is_run(group, middle, half):
+            jump = _single(_move(group, digits, middle), fast.axis)
+            if jump is not None:
+                return (Iter(2, *jump), Iter(half, fast.stride, fast.axis))
+        if extent == 2 and digit == 1 and _is_run(group[:-1], digits[:-1], half + 1):
+            step = group[-2]
+            pair = _single(_move(group, digits, _advance(group, digits, 1)), step.axis)
+            if pair is not None:
+                return (Iter(half, step.stride, step.axis), Iter(2, *pair))
+    common = math.gcd(int(extent), digit, length)
+    if common == 1:
+        return None
+    outer, outer_digits = group[:-1], digits[:-1]
+    if common != extent:
+        left = Iter(quotient(extent, common), fast.stride * common, fast.axis)
+        outer, outer_digits = (*outer, left), [*outer_digits, digit // common]
+    rest = _cross(outer, outer_digits, length // common)
+    return None if rest is None else (*rest, Iter(common, fast.stride, fast.axis))
+
+
+def _is_run(group: Iters, digits: list[Any], length: int) -> bool:
+    """Say whether each step of the range is one stride of the fast iter, carries included."""
+    fast, digit = group[-1], digits[-1]
+    if len(group) == 1:
+        return True
+    if not is_int(fast.extent, digit):
+        return decide(
+            less(digit + length - 1, fast.extent) or None,
+            f"slice: does a range of length {length} from digit {digit} stay inside the iter "
+            f"{fast.extent}:{fast.stride}@{fast.axis}",
+            ADVICE,
+        )
+    for carry in range(min((digit + length - 1) // fast.extent, 2)):
+        before = [*_advance(group[:-1], digits[:-1], carry), fast.extent - 1]
+        step = _move(group, before, _advance(group, before, 1))
+        step[fast.axis] = step.get(fast.axis, 0) - fast.stride
+        if _single(step, fast.axis) != (0, fast.axis):
+            return False
+    return True
+
+
+def _advance(group: Iters, digits: list[Any], steps: Any) -> list[Any]:
+    """Return the digits ``steps`` positions further on."""
+    moved = list(digits)
+    for at in range(len(group) - 1, 0, -1):
+        if steps == 0:
+            return moved
+        value, extent = moved[at] + steps, group[at].extent
+        if is_int(value, extent):
+            steps, moved[at] = divmod(value, extent)
+        else:
+            stays = less(value, extent)
+            ends = equal(value, extent) if steps == 1 else None
+            if not (stays or ends):
+                decide(None, f"slice: is digit {value} below {extent}", ADVICE)
+            steps, moved[at] = (0, value) if stays else (1, 0)
+    moved[0] = tidy(moved[0] + steps)
+    return moved
+
+
+def _move(group: Iters, before: list[Any], after: list[Any]) -> dict[Axis, Any]:
+    """Return how far each axis moves between two positions."""
+    moves: dict[Axis, Any] = {}
+    for it, start, end in zip(group, before, after, strict=True):
+        moves[it.axis] = tidy(moves.get(it.axis, 0) + (end - start) * it.stride)
+    return moves
+
+
+def _single(moves: dict[Axis, Any], still: Axis) -> tuple[Any, Axis] | None:
+    """Return the one move as (stride, axis), (0, ``still``) where nothing moves; None: several."""
+    moving = [
+        axis
+        for axis, move in moves.items()
+        if not decide(equal(move, 0), f"slice: is {move} (on axis {axis}) zero", ADVICE)
+    ]
+    if len(moving) > 1:
+        return None
+    return (moves[moving[0]], moving[0]) if moving else (0, still)

@@ -1,6 +1,7 @@
 """The notation: ``S[...]``, ``R[...]``, ``4 @ laneid`` as Python, and :func:`parse` for text.
 
-Text is read by the small parser below and never evaluated.
+Text is read by the small parser below and never evaluated; what it reads goes through the same
+``S`` and ``R`` as Python does.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from layoutalg import iters as algebra
-from layoutalg.axis import Axis, Term, Terms, m
+from layoutalg.axis import Axis, Term, Terms, as_readable, m
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter, Iters
 from layoutalg.layout import TileLayout
 from layoutalg.notation import text
 from layoutalg.parts import add_offsets
-from layoutalg.size import Size, as_extent, floordiv, mod
+from layoutalg.size import Size, as_extent, floordiv, is_int, mod
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LayoutSpec:
     """A layout under construction: at most one S, at most one R, and a sum of offsets.
 
@@ -35,55 +36,57 @@ class LayoutSpec:
 
     @property
     def shard(self) -> Iters:
-        """The iters of S; empty where there is only R."""
+        """The iters of S; empty where there is only R.
+
+        >>> from layoutalg import S
+        >>> S[8:4].shard
+        (Iter(8, 4, 'm'),)
+        """
         return self.shard_or_none or ()
 
     @property
     def replica(self) -> Iters:
-        """The iters of R."""
+        """The iters of R; empty where there is only S.
+
+        >>> from layoutalg import R
+        >>> R[2, 3].replica
+        (Iter(2, 3, 'm'), Iter(3, 1, 'm'))
+        """
         return self.replica_or_none or ()
 
     def __add__(self, other: object) -> LayoutSpec:
-        """Add an R, an S, an offset term, or an int on axis m.
+        """Add an R, an S, an offset term, or a size on axis m.
 
         Raises:
-            LayoutError: a second S or R, or something that is no offset.
+            LayoutError: a second S or R, or a number that is no size.
         """
-        if not isinstance(other, LayoutSpec):
-            if isinstance(other, (Term, Terms)) or _is_number(other):
-                terms = (Terms(()) + other).terms
-                return LayoutSpec(
-                    self.shard_or_none,
-                    self.replica_or_none,
-                    add_offsets(self.offset, {term.axis: term.value for term in terms}),
-                )
+        if isinstance(other, LayoutSpec):
+            for letter, mine, theirs in (
+                ("S", self.shard_or_none, other.shard_or_none),
+                ("R", self.replica_or_none, other.replica_or_none),
+            ):
+                if mine is not None and theirs is not None:
+                    raise LayoutError(
+                        f"layout: there can be one {letter}[...]; got {self} + {other}. Write one "
+                        f"{letter} with all its iters"
+                    )
+            return LayoutSpec(
+                other.shard_or_none if self.shard_or_none is None else self.shard_or_none,
+                other.replica_or_none if self.replica_or_none is None else self.replica_or_none,
+                add_offsets(self.offset, other.offset),
+            )
+        sum_of_terms = Terms(()).__add__(other)
+        if sum_of_terms is NotImplemented:
             return NotImplemented
-        for letter, mine, theirs in (
-            ("S", self.shard_or_none, other.shard_or_none),
-            ("R", self.replica_or_none, other.replica_or_none),
-        ):
-            if mine is not None and theirs is not None:
-                raise LayoutError(
-                    f"layout: there can be one {letter}[...]; got {self} + {other}. "
-                    f"Write one {letter} with all its iters"
-                )
-        return LayoutSpec(
-            other.shard_or_none if self.shard_or_none is None else self.shard_or_none,
-            other.replica_or_none if self.replica_or_none is None else self.replica_or_none,
-            add_offsets(self.offset, other.offset),
-        )
+        added = {term.axis: term.value for term in sum_of_terms.terms}
+        offset = add_offsets(self.offset, added)
+        return LayoutSpec(self.shard_or_none, self.replica_or_none, offset)
 
     __radd__ = __add__
 
     def __repr__(self) -> str:
         """Return the notation."""
         return text(self.shard, self.replica, self.offset)
-
-
-def _is_number(value: object) -> bool:
-    return not isinstance(value, bool) and (
-        hasattr(value, "__index__") or hasattr(value, "free_symbols")
-    )
 
 
 class Bracket:
@@ -102,40 +105,55 @@ class Bracket:
         """Build the iters; without strides they are row-major on axis m.
 
         Raises:
-            LayoutError: strides and extents differ in number, or a stride is none.
+            LayoutError: strides and extents differ in number, an extent is below 1, or a stride is
+                none.
         """
         if isinstance(key, slice):
             if key.step is not None:
                 raise LayoutError(f"{self.letter}[...]: takes extents : strides; got a third part")
             iters = self.strided(_as_tuple(key.start), _as_tuple(key.stop))
         else:
-            if isinstance(key, tuple) and any(isinstance(each, slice) for each in key):
+            sizes = _as_tuple(key)
+            if any(isinstance(each, slice) for each in sizes):
                 raise LayoutError(
                     f"{self.letter}[...]: put the extents in one tuple and the strides in another, "
                     f"as {self.letter}[(8, 4) : (4, 1)]"
                 )
-            sizes = _as_tuple(key)
-            iters = algebra.row_major(tuple(as_extent(size) for size in sizes))
+            what = f"{self.letter}[...]: extent"
+            iters = algebra.row_major(tuple(as_extent(size, what) for size in sizes))
         return self.spec(iters)
 
     def spec(self, iters: Iters) -> LayoutSpec:
-        """Wrap iters as this bracket's part."""
-        return LayoutSpec(iters, None) if self.letter == "S" else LayoutSpec(None, iters)
+        """Wrap iters as this bracket's part of a layout.
+
+        >>> R.spec((Iter(2, 4),))
+        S[()] + R[2:4]
+        """
+        return LayoutSpec(iters) if self.letter == "S" else LayoutSpec(None, iters)
 
     def strided(self, sizes: tuple[Any, ...], strides: tuple[Any, ...]) -> Iters:
         """Pair extents with strides.
 
         Raises:
-            LayoutError: their numbers differ.
+            LayoutError: their numbers differ, or an extent or a stride is none.
+
+        >>> S.strided((8, 4), (4 @ Axis.get("laneid"), 1))
+        (Iter(8, 4, 'laneid'), Iter(4, 1, 'm'))
         """
         if len(sizes) != len(strides):
             raise LayoutError(
                 f"{self.letter}[...]: needs one stride per extent; got {len(sizes)} extents and "
                 f"{len(strides)} strides"
             )
-        return tuple(
-            Iter(extent, *_as_stride(stride)) for extent, stride in zip(sizes, strides, strict=True)
-        )
+        iters = []
+        for extent, stride in zip(sizes, strides, strict=True):
+            if type(stride) is int:
+                iters.append(Iter(extent, stride, m))
+            elif type(stride) is Term:
+                iters.append(Iter(extent, stride.value, stride.axis))
+            else:
+                iters.append(Iter(extent, *_as_stride(stride)))
+        return tuple(iters)
 
     def __repr__(self) -> str:
         """Return the letter."""
@@ -147,265 +165,267 @@ R = Bracket("R")
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 def _as_stride(value: Any) -> tuple[Any, Axis]:
-    if isinstance(value, Term):
-        return value.value, value.axis
+    """Read what may stand for a stride besides an int and ``n @ axis``."""
     if isinstance(value, Axis):
         return 1, value
     if isinstance(value, str):
         return 1, Axis.get(value)
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], (str, Axis)):
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str | Axis):
         return value[0], Axis.get(value[1])
+    if isinstance(value, Terms):
+        raise LayoutError(f"stride: must lie on one axis; got the sum {value}")
     return value, m
 
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_]\w*)|(?P<string>\"[^\"]*\"|'[^']*')"
+    r"\s*(?:(?P<number>\d+)|(?P<name>[^\W\d]\w*)|(?P<string>\"[^\"]*\"|'[^']*')"
     r"|(?P<op>\*\*|//|[-+*%@:,()\[\]]))"
 )
+_DEPTH = 50  # nested brackets
+_DIGITS = 1000  # of one number
 
 
 class _Parser:
-    """A recursive-descent parser of the notation; every error shows its place."""
+    """A recursive-descent parser of the notation; every error shows its place.
+
+    It reads what Python would: sizes with ``+ - * // % **`` (and ``mod``), ``n @ axis``, names of
+    axes, strings, tuples and lists. A name that is no axis is a symbol, a size.
+    """
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.depth = 0  # open brackets; outside all of them a plus starts the next term
+        self.depth = 0
         self.tokens: list[tuple[str, str, int]] = []
-        at = 0
-        while at < len(source.rstrip()):
+        at, end = 0, len(source.rstrip())
+        while at < end:
             found = _TOKEN.match(source, at)
             if found is None:
                 start = at + len(source[at:]) - len(source[at:].lstrip())
-                self.refuse("this character has no place here", start)
+                self.refuse(f"the character {source[start]!r} has no place here", start)
             kind = str(found.lastgroup)
             self.tokens.append((kind, found.group(kind), found.start(kind)))
             at = found.end()
-        self.tokens.append(("end", "", len(source.rstrip())))
+        self.tokens.append(("end", "", end))
         self.next = 0
 
-    def refuse(self, reason: str, at: int | None = None) -> NoReturn:
-        """Raise with a caret under the place."""
-        place = self.tokens[self.next][2] if at is None else at
-        raise LayoutError(f"parse: {reason}\n  {self.source}\n  {' ' * place}^")
-
-    @property
-    def token(self) -> str:
-        """The text of the next token; strings and names are told apart by ``kind``."""
-        return self.tokens[self.next][1]
+    def refuse(self, reason: object, at: int) -> NoReturn:
+        """Raise with a caret under the place, in the line that holds it."""
+        start = self.source.rfind("\n", 0, at) + 1
+        line = self.source[start:].split("\n", 1)[0]
+        raise LayoutError(f"parse: {reason}\n  {line}\n  {' ' * (at - start)}^") from None
 
     @property
     def kind(self) -> str:
+        """The kind of the next token: number, name, string, op or end."""
         return self.tokens[self.next][0]
 
-    def take(self, *expected: str) -> str:
-        """Take the next token; one of ``expected`` where they are given."""
-        if expected and self.token not in expected:
-            found = repr(self.token) if self.token else "the end"
-            self.refuse(f"expected {' or '.join(map(repr, expected))}, found {found}")
-        token = self.token
-        self.next += 1
-        return token
+    @property
+    def token(self) -> str:
+        """The text of the next token; nothing where it is a string, so that none is an operator."""
+        kind, token, _ = self.tokens[self.next]
+        return "" if kind == "string" else token
 
-    # layout := term { "+" term };  term := S[...] | R[...] | offset
+    @property
+    def place(self) -> int:
+        """Where the next token starts."""
+        return self.tokens[self.next][2]
+
+    def take(self) -> str:
+        """Take the next token."""
+        self.next += 1
+        return self.tokens[self.next - 1][1]
+
+    def expect(self, *expected: str) -> None:
+        """Take one of the expected tokens."""
+        if self.token not in expected:
+            self.refuse(f"expected {' or '.join(map(repr, expected))}, {self.found()}", self.place)
+        self.take()
+
+    def found(self) -> str:
+        """Say what comes next."""
+        return "found the end" if self.kind == "end" else f"found {self.tokens[self.next][1]!r}"
+
+    # layout := term { "+" term };  term := S[...] | R[...] | product
     def layout(self) -> LayoutSpec:
+        """Read a whole layout."""
         spec = LayoutSpec()
         while True:
-            at = self.tokens[self.next][2]
-            part = self.term()
+            at = self.place
+            part = self.bracket() if self.at_bracket() else self.product()
+            if isinstance(part, Axis | str | tuple | list):
+                self.refuse(f"an offset is n or n @ axis; got {part!r}", at)
             try:
                 spec = spec + part
             except LayoutError as error:
-                self.refuse(str(error), at)
+                self.refuse(error, at)
             if self.kind == "end":
                 return spec
-            self.take("+")
+            self.expect("+")
 
-    def term(self) -> Any:
-        if self.kind == "name" and self.token in ("S", "R") and self.peek() == "[":
-            return self.bracket()
-        return self.offset_term()
+    def at_bracket(self) -> bool:
+        """Say whether S[ or R[ comes next."""
+        return self.token in ("S", "R") and self.tokens[self.next + 1][1] == "["
 
-    def peek(self) -> str:
-        return self.tokens[min(self.next + 1, len(self.tokens) - 1)][1]
-
-    def offset_term(self) -> Any:
-        """Read ``n``, ``n @ axis`` or a parenthesised sum of those."""
-        if self.token == "(":
-            mark = self.next
-            self.take("(")
-            total = Terms(()) + self.offset_term()
-            while self.token == "+":
-                self.take("+")
-                total = total + self.offset_term()
-            if self.token == ")" and self.peek() in ("+", ")", ""):
-                self.take(")")
-                return total
-            self.next = mark
-        value = self.size()
-        if self.token == "@":
-            self.take("@")
-            return value @ self.axis()
-        return value
-
+    # bracket := ("S" | "R") "[" sum {"," sum} [":" sum] "]"
     def bracket(self) -> LayoutSpec:
-        bracket = S if self.take("S", "R") == "S" else R
-        self.take("[")
-        self.depth += 1
-        at = self.tokens[self.next][2]
-        sizes = self.sizes()
+        """Read S[...] or R[...] and build it as Python would."""
+        at = self.place
+        bracket = S if self.take() == "S" else R
+        self.expect("[")
+        key = self.sum()
+        if self.token == ",":
+            key = (key, *self.rest_of_tuple("]"))
+        elif self.token == ":":
+            self.take()
+            key = slice(key, self.sum())
+        self.expect("]")
         try:
-            if self.token == ":":
-                self.take(":")
-                iters = bracket.strided(sizes, self.strides())
-            else:
-                iters = algebra.row_major(tuple(as_extent(size) for size in sizes))
+            return bracket[key]
         except LayoutError as error:
-            if str(error).startswith("parse:"):
-                raise
-            self.refuse(str(error), at)
-        self.depth -= 1
-        self.take("]")
-        return bracket.spec(iters)
+            self.refuse(error, at)
 
-    def sizes(self) -> tuple[Any, ...]:
-        """Read extents: ``8``, ``8, 4``, ``(8, 4)``, ``[8, 4]`` or ``()``."""
-        if self.token in ("(", "["):
-            mark = self.next
-            close = ")" if self.take("(", "[") == "(" else "]"
-            items = self.items(self.size, close)
-            if self.token == close:
-                self.take(close)
-                if self.token in (":", "]"):
-                    return items
-            self.next = mark
-        items_list = [self.size()]
+    def rest_of_tuple(self, close: str) -> list[Any]:
+        """Read further elements of a list, up to the closing bracket; a comma may trail."""
+        elements = []
         while self.token == ",":
-            self.take(",")
-            items_list.append(self.size())
-        return tuple(items_list)
-
-    def items(self, read: Any, close: str) -> tuple[Any, ...]:
-        """Read a comma-separated list, a trailing comma allowed, up to ``close``."""
-        found = []
-        while self.token != close:
-            found.append(read())
-            if self.token != ",":
-                break
-            self.take(",")
-        return tuple(found)
-
-    def strides(self) -> tuple[Any, ...]:
-        if self.token in ("(", "["):
-            mark = self.next
-            close = ")" if self.take("(", "[") == "(" else "]"
-            found = self.items(self.stride, close)
+            self.take()
             if self.token == close:
-                self.take(close)
-                if self.token == "]":
-                    return found
-            self.next = mark
-        return (self.stride(),)
+                break
+            elements.append(self.sum())
+        return elements
 
-    def stride(self) -> Any:
-        """Read ``n``, ``n @ axis``, an axis name, or a pair ``(n, "axis")``."""
-        if self.kind == "string" or (self.kind == "name" and self.token in Axis.registry):
-            return 1, self.axis()
-        if self.token == "(":
-            mark = self.next
-            self.take("(")
-            value = self.size()
-            if self.token == "," and self.tokens[self.next + 1][0] in ("string", "name"):
-                self.take(",")
-                axis = self.axis()
-                self.take(")")
-                return value, axis
-            self.next = mark
-        value = self.size()
-        if self.token == "@":
-            self.take("@")
-            return value, self.axis()
-        return value, m
+    # sum := product {("+" | "-") product}
+    def sum(self) -> Any:
+        """Read a sum of sizes or of offset terms."""
+        value = self.product()
+        while self.token in ("+", "-"):
+            at, operator = self.place, self.take()
+            right = self.product()
+            if operator == "+" and isinstance(value, Term | Terms):
+                value = value + self.offset(right, at)
+            elif operator == "+" and isinstance(right, Term | Terms):
+                value = right + self.offset(value, at)
+            else:
+                left, right = self.size(value, operator, at), self.size(right, operator, at)
+                value = left + right if operator == "+" else left - right
+        return value
 
-    def axis(self) -> Axis:
-        if self.kind not in ("name", "string"):
-            self.refuse("expected the name of an axis")
-        name = self.token.strip("\"'")
-        try:
-            axis = Axis.get(name)
-        except LayoutError as error:
-            self.refuse(str(error))
-        self.take()
-        return axis
-
-    # size := product { (+|-) product }, with the precedence of Python
-    def size(self) -> Any:
+    # product := signed {("*" | "//" | "%" | "mod" | "@") signed}
+    def product(self) -> Any:
+        """Read products, and ``n @ axis``, from the left as Python does."""
         value = self.signed()
-        while self.token in ("-", "+") and self.depth:
-            if self.take("-", "+") == "+":
-                value = value + self.signed()
-            else:
-                value = value - self.signed()
-        return value
-
-    def signed(self) -> Any:
-        if self.token == "-":
-            self.take("-")
-            return -self.signed()
-        return self.multiplied()
-
-    def multiplied(self) -> Any:
-        value = self.power()
-        while self.token in ("*", "//", "%", "mod"):
-            operator = self.take()
-            right = self.power()
+        while self.token in ("*", "//", "%", "mod", "@"):
+            at, operator = self.place, self.take()
+            right_at = self.place
+            right = self.signed()
+            if operator == "@":
+                value = self.on_axis(self.size(value, operator, at), right, right_at)
+                continue
+            left, right = self.size(value, operator, at), self.size(right, operator, at)
             if operator == "*":
-                value = value * right
+                value = left * right
             elif right == 0:
-                self.refuse("division by zero")
+                self.refuse("division by zero", right_at)
             else:
-                value = floordiv(value, right) if operator == "//" else mod(value, right)
+                value = floordiv(left, right) if operator == "//" else mod(left, right)
         return value
 
-    def power(self) -> Any:
+    def on_axis(self, value: Any, axis: Any, at: int) -> Term:
+        """Build ``value @ axis``."""
+        try:
+            if isinstance(axis, str) or hasattr(axis, "is_Symbol"):
+                axis = Axis.get(str(axis))
+            if not isinstance(axis, Axis):
+                self.refuse(f"expected the name of an axis; got {axis!r}", at)
+            return Term(as_readable(value, "size"), axis)
+        except LayoutError as error:
+            if str(error).startswith("parse: "):
+                raise
+            self.refuse(error, at)
+
+    # signed := "-" signed | atom ["**" number]
+    def signed(self) -> Any:
+        """Read a sign, or a power."""
+        at = self.place
+        if self.token == "-":
+            self.take()
+            return self.nested(lambda: -self.size(self.signed(), "-", at))
         base = self.atom()
-        if self.token == "**":
-            self.take("**")
-            exponent = self.atom()
-            if type(exponent) is not int or exponent > 64:
-                self.refuse("an exponent must be a number up to 64")
-            return base**exponent
-        return base
+        if self.token != "**":
+            return base
+        at = self.place
+        self.take()
+        base, exponent = self.size(base, "**", at), self.atom()
+        if not is_int(exponent) or not 0 <= exponent <= 64:
+            self.refuse("an exponent must be a number from 0 to 64", at)
+        if is_int(base) and base.bit_length() * exponent > 4096:
+            self.refuse("the power is too large for a size", at)
+        return base**exponent
 
     def atom(self) -> Any:
-        if self.token == "(":
-            self.take("(")
-            self.depth += 1
-            value = self.size()
-            self.depth -= 1
-            self.take(")")
-            return value
+        """Read a number, a name, a string, or what stands in brackets."""
+        if self.token in ("(", "["):
+            return self.nested(self.in_brackets)
+        at = self.place
         if self.kind == "number":
-            return int(self.take())
+            token = self.take()
+            if len(token) > _DIGITS:
+                self.refuse(f"a number has at most {_DIGITS} digits", at)
+            return int(token)
+        if self.kind == "string":
+            return self.take()[1:-1]
         if self.kind == "name":
-            if self.token in Axis.registry:
-                self.refuse(f"{self.token} is an axis; a size was expected")
-            if self.token in ("None", "True", "False"):
-                self.refuse(f"{self.token} is no size")
+            name = self.take()
+            if name in ("None", "True", "False"):
+                self.refuse(f"{name} is no size", at)
+            if name in Axis.registry:
+                return Axis.registry[name]
             from layoutalg.symbolic import symbol
 
-            return symbol(self.take())
-        found = repr(self.token) if self.token else "the end"
-        self.refuse(f"expected a number or a name, found {found}")
+            return symbol(name)
+        self.refuse(f"expected a number or a name, {self.found()}", at)
+
+    def in_brackets(self) -> Any:
+        """Read a parenthesised value, a tuple or a list."""
+        opening = self.take()
+        close = ")" if opening == "(" else "]"
+        if self.token == close:
+            self.take()
+            return ()
+        first = self.sum()
+        is_tuple = self.token == "," or opening == "["
+        rest = self.rest_of_tuple(close)
+        self.expect(close)
+        return (first, *rest) if is_tuple else first
+
+    def nested(self, read: Any) -> Any:
+        """Read one level deeper; there is an end to it."""
+        if self.depth == _DEPTH:
+            self.refuse(f"brackets and signs nest at most {_DEPTH} deep", self.place)
+        self.depth += 1
+        value = read()
+        self.depth -= 1
+        return value
+
+    def size(self, value: Any, operator: str, at: int) -> Any:
+        """Return what may stand beside an operator: a size."""
+        if isinstance(value, Axis | str | tuple | list | Term | Terms):
+            self.refuse(f"{operator!r} takes sizes; got {value!r}", at)
+        return value
+
+    def offset(self, value: Any, at: int) -> Any:
+        """Return what may be added to an offset term."""
+        return value if isinstance(value, Term | Terms) else self.size(value, "+", at)
 
 
 def parse(source: str) -> TileLayout:
     """Read a layout from text: the inverse of ``str``. Nothing is evaluated.
 
-    Names that are no axes are sizes: symbols, positive integers.
+    ``parse(str(L)) == L``. Names that are no axes are sizes: symbols, positive integers.
 
     Raises:
         LayoutError: the text is no layout; the message shows the place with a caret.

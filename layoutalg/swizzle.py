@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from layoutalg.axis import Axis, m
+from layoutalg.coordinates import as_coordinate
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter
 from layoutalg.layout import TileLayout
+from layoutalg.parts import is_dense
 from layoutalg.size import Size, as_shape, as_size, product
 
 
@@ -60,23 +62,34 @@ class SwizzleLayout:
         return 1 << (self.per_element + self.swizzle_len + self.atom_len)
 
     def apply(self, address: Any) -> Any:
-        """Return the swizzled address of ints and integer arrays; it is its own inverse.
+        """Return the swizzled address of an int or of an integer array; it is its own inverse.
 
         Raises:
-            LayoutError: the address is symbolic: an XOR has no form in the algebra.
+            LayoutError: the address is no integer, or symbolic: an XOR has no form in the algebra.
+
+        >>> swizzle = SwizzleLayout(3, 3, 3)
+        >>> [swizzle.apply(swizzle.apply(address)) for address in (8, 72, 511)]
+        [8, 72, 511]
         """
+        address = as_coordinate(address, "swizzle: address")
         if hasattr(address, "free_symbols"):
             raise LayoutError(
                 f"swizzle: the address must be a number or an array; {address} is symbolic, and an "
                 "XOR has no form in the algebra: substitute its symbols"
             )
-        x = address >> self.per_element
-        mask = (1 << self.swizzle_len) - 1
-        if self.swizzle_inner:
-            y = x ^ ((x >> self.atom_len) & mask)
-        else:
-            y = x ^ ((x & mask) << self.atom_len)
-        return (y << self.per_element) + address % (1 << self.per_element)
+        return self.permute(address)
+
+    def permute(self, address: Any) -> Any:
+        """Return the swizzled address of anything that shifts, masks and XORs, unchecked.
+
+        An index of a code generator, for instance; :meth:`apply` checks what users give.
+
+        >>> SwizzleLayout(3, 3, 3).permute(64)
+        72
+        """
+        x, mask = address >> self.per_element, (1 << self.swizzle_len) - 1
+        moved = (x >> self.atom_len) & mask if self.swizzle_inner else (x & mask) << self.atom_len
+        return ((x ^ moved) << self.per_element) + address % (1 << self.per_element)
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,11 @@ class ComposeLayout:
     swizzle_inner: bool = True
 
     def __post_init__(self) -> None:
-        """Check the parameters and that the tile is well-formed."""
+        """Check the parameters and the tile.
+
+        Raises:
+            LayoutError: as :class:`SwizzleLayout`; or the tile is no TileLayout, or is ill-formed.
+        """
         swizzle = self.swizzle
         for name in ("per_element", "swizzle_len", "atom_len"):
             object.__setattr__(self, name, getattr(swizzle, name))
@@ -106,11 +123,21 @@ class ComposeLayout:
 
     @property
     def swizzle(self) -> SwizzleLayout:
-        """The permutation of addresses."""
+        """The permutation of addresses.
+
+        >>> from layoutalg import S
+        >>> ComposeLayout(3, 3, 3, TileLayout(S[512:1])).swizzle
+        SwizzleLayout(per_element=3, swizzle_len=3, atom_len=3, swizzle_inner=True)
+        """
         return SwizzleLayout(self.per_element, self.swizzle_len, self.atom_len, self.swizzle_inner)
 
     def over(self, tile_layout: TileLayout) -> ComposeLayout:
-        """Return the same swizzle over another tile."""
+        """Return the same swizzle over another tile.
+
+        >>> from layoutalg import S
+        >>> print(ComposeLayout(3, 3, 3, TileLayout(S[512:1])).over(TileLayout(S[1024:1])))
+        ComposeLayout(3, 3, 3, S[1024:1])
+        """
         return ComposeLayout(
             self.per_element, self.swizzle_len, self.atom_len, tile_layout, self.swizzle_inner
         )
@@ -125,17 +152,21 @@ class ComposeLayout:
 
     @property
     def bare(self) -> bool:
-        """Whether the tile says nothing: at most one dense iter in memory, from 0."""
-        tile = self.tile_layout
-        return (
-            len(tile.shard) <= 1
-            and not tile.replica
-            and not any(value != 0 for value in tile.offset.values())
-            and all(it.axis.memory and it.stride == 1 for it in tile.shard)
-        )
+        """Whether the tile says nothing: at most one dense iter in memory, from 0.
+
+        >>> from layoutalg import S
+        >>> ComposeLayout(3, 3, 3, TileLayout(S[512:1])).bare
+        True
+        """
+        return is_dense(self.tile_layout)
 
     def tile_over(self, shape: Sequence[Any]) -> TileLayout:
-        """Return the tile; a bare swizzle permutes whatever dense tile it is asked about."""
+        """Return the tile; a bare swizzle permutes whatever dense tile it is asked about.
+
+        >>> from layoutalg import S
+        >>> print(ComposeLayout(3, 3, 3, TileLayout(S[512:1])).tile_over((8, 64, 2)))
+        S[1024:1]
+        """
         extents = as_shape(shape, "ComposeLayout")
         if not self.bare:
             return self.tile_layout
@@ -150,41 +181,62 @@ class ComposeLayout:
         A bare swizzle, being a map of addresses, takes any flat index from 0 on.
 
         Raises:
-            LayoutError: the tile is not in memory axis m alone, or as ``TileLayout.apply``.
+            LayoutError: the tile does not lie on axis m alone, or as ``TileLayout.apply``.
+
+        >>> from layoutalg import S
+        >>> ComposeLayout(3, 3, 3, TileLayout(S[(8, 64):(64, 1)])).apply(1, 3, shape=(8, 64))
+        {'m': 75}
         """
+        self._check_axis()
+        if self.bare and shape is None and len(coord) == 1 and _from_zero(coord[0]):
+            return {"m": self.swizzle.apply(coord[0])}
+        return {"m": self.swizzle.apply(self.tile_layout.apply(*coord, shape=shape)["m"])}
+
+    def table(self, shape: Sequence[Any], replicas: bool = False) -> dict[str, Any]:
+        """Return the swizzled address of every element, as ``TileLayout.table``.
+
+        Raises:
+            LayoutError: the tile does not lie on axis m alone, or as ``TileLayout.table``.
+
+        >>> from layoutalg import S
+        >>> ComposeLayout(0, 1, 1, TileLayout(S[4:1])).table((2, 2))["m"].tolist()
+        [[0, 1], [3, 2]]
+        """
+        self._check_axis()
+        return {"m": self.swizzle.apply(self.tile_layout.table(shape, replicas)["m"])}
+
+    def _check_axis(self) -> None:
         tile = self.tile_layout
-        axes = {it.axis for it in tile.shard} | set(tile.offset)
+        axes = {it.axis for it in tile.shard + tile.replica} | set(tile.offset)
         if axes != {m}:
             names = ", ".join(sorted(axis.name for axis in axes)) or "none"
             raise LayoutError(
                 f"ComposeLayout: a swizzle permutes addresses, so its tile must lie on axis m "
                 f"alone; {tile} has {names}"
             )
-        if self.bare and shape is None and len(coord) == 1 and _from_zero(coord[0]):
-            return {"m": self.swizzle.apply(coord[0])}
-        return {"m": self.swizzle.apply(tile.apply(*coord, shape=shape)["m"])}
-
-    def table(self, shape: Sequence[Any], replicas: bool = False) -> dict[str, Any]:
-        """Return the swizzled address of every element, as ``TileLayout.table``."""
-        addresses = self.tile_layout.table(shape, replicas)
-        if set(addresses) != {"m"}:
-            self.apply(0)
-        return {"m": self.swizzle.apply(addresses["m"])}
 
     def size(self, axis: Axis | str | None = None) -> Size:
         """Return how many elements the tile holds.
 
         Raises:
             LayoutError: an axis is named: a swizzled layout has one axis, m.
+
+        >>> from layoutalg import S
+        >>> ComposeLayout(3, 3, 3, TileLayout(S[(8, 64):(64, 1)])).size()
+        512
         """
         self._refuse_axis("size", axis)
         return self.tile_layout.size()
 
     def span(self, axis: Axis | str | None = None) -> Size:
-        """Return the span of the tile.
+        """Return the span of the tile: ``TileLayout.span``.
 
         Raises:
             LayoutError: an axis is named.
+
+        >>> from layoutalg import S
+        >>> ComposeLayout(3, 3, 3, TileLayout(S[(8, 64):(72, 1)])).span()
+        568
         """
         self._refuse_axis("span", axis)
         return self.tile_layout.span()
@@ -194,25 +246,50 @@ class ComposeLayout:
             raise LayoutError(f"{what}: a swizzled layout has no axis to choose; got {axis}")
 
     def subs(self, values: Mapping[Any, Any]) -> ComposeLayout:
-        """Return the layout with symbols of the tile replaced."""
+        """Return the layout with symbols of the tile replaced: ``TileLayout.subs``.
+
+        >>> from layoutalg import parse
+        >>> ComposeLayout(3, 3, 3, parse("S[(n,64):(64,1)]")).subs({"n": 8}).size()
+        512
+        """
         return self.over(self.tile_layout.subs(values))
 
     def is_swizzle(self) -> bool:
-        """Say whether the tile is trivial."""
+        """Say whether the tile is trivial: ``TileLayout.is_trivial``.
+
+        >>> from layoutalg import S
+        >>> ComposeLayout(3, 3, 3, TileLayout(S[(8, 64):(64, 1)])).is_swizzle()
+        True
+        """
         return self.tile_layout.is_trivial()
 
     def get_scope(self) -> tuple[str, str] | None:
-        """Return the tile's scope."""
+        """Return the tile's scope: ``TileLayout.get_scope``.
+
+        >>> from layoutalg import S
+        >>> ComposeLayout(3, 3, 3, TileLayout(S[512:1])).get_scope() is None
+        True
+        """
         return self.tile_layout.get_scope()
 
     def verify_well_formed(self) -> bool:
-        """Return True: the constructor has checked it."""
+        """Return True: the constructor has checked it.
+
+        >>> from layoutalg import S
+        >>> ComposeLayout(3, 3, 3, TileLayout(S[512:1])).verify_well_formed()
+        True
+        """
         return self.tile_layout.verify_well_formed()
 
     # -- the algebra: on the tile, wrapped again ----------------------------------------------
 
     def canonicalize(self, target: str | None = None) -> ComposeLayout:
-        """Canonicalize the tile."""
+        """Canonicalize the tile.
+
+        >>> from layoutalg import S
+        >>> print(ComposeLayout(3, 3, 3, TileLayout(S[(8, 64):(64, 1)])).canonicalize())
+        ComposeLayout(3, 3, 3, S[512:1])
+        """
         return self.over(self.tile_layout.canonicalize(target))
 
     def tile(
@@ -222,19 +299,35 @@ class ComposeLayout:
         inner_shape: Sequence[Any],
         target: str | None = None,
     ) -> ComposeLayout:
-        """Arrange copies of the tile, swizzled as before."""
+        """Arrange copies of the tile, swizzled as before: ``TileLayout.tile``.
+
+        >>> from layoutalg import S
+        >>> L = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
+        >>> print(L.tile(TileLayout(S[(8, 4):(1, 8)]), (8, 4), (8, 64)))
+        ComposeLayout(3, 3, 3, S[(64,4,64):(64,4096,1)])
+        """
         return self.over(self.tile_over(inner_shape).tile(outer, outer_shape, inner_shape, target))
 
     def tile_to(
         self, to_shape: Sequence[Any], current_shape: Sequence[Any], target: str | None = None
     ) -> ComposeLayout:
-        """Repeat the tile row-major, swizzled as before."""
+        """Repeat the tile row-major, swizzled as before: ``TileLayout.tile_to``.
+
+        >>> from layoutalg import S
+        >>> print(ComposeLayout(3, 3, 3, TileLayout(S[512:1])).tile_to((16, 64), (8, 64)))
+        ComposeLayout(3, 3, 3, S[1024:1])
+        """
         return self.over(self.tile_over(current_shape).tile_to(to_shape, current_shape, target))
 
     def slice(
         self, shape: Sequence[Any], region: Sequence[tuple[Any, Any]], target: str | None = None
     ) -> ComposeLayout | None:
-        """Slice the tile; the swizzle still sees whole addresses."""
+        """Slice the tile; the swizzle still sees whole addresses: ``TileLayout.slice``.
+
+        >>> from layoutalg import S
+        >>> print(ComposeLayout(3, 3, 3, TileLayout(S[512:1])).slice((8, 64), ((2, 4), (0, 64))))
+        ComposeLayout(3, 3, 3, S[(2,64):(64,1)] + 128)
+        """
         piece = self.tile_over(shape).slice(shape, region, target)
         return None if piece is None else self.over(piece)
 
@@ -245,7 +338,13 @@ class ComposeLayout:
         right_shape: Sequence[Any],
         target: str | None = None,
     ) -> ComposeLayout:
-        """Add a layout on the left of the tile, swizzled as before."""
+        """Add a layout on the left of the tile, swizzled as before: ``TileLayout.direct_sum``.
+
+        >>> from layoutalg import S
+        >>> L = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
+        >>> print(L.direct_sum(TileLayout(S[2:512]), (2,), (512,)))
+        ComposeLayout(3, 3, 3, S[1024:1])
+        """
         return self.over(
             self.tile_over(right_shape).direct_sum(left, left_shape, right_shape, target)
         )
@@ -260,7 +359,13 @@ class ComposeLayout:
         inner_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the plain outer layout of ``tiled``; None unless both swizzle alike."""
+        """Return the plain outer layout of ``tiled``; None unless both swizzle alike.
+
+        >>> from layoutalg import S
+        >>> L = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
+        >>> print(L.is_tile_inner(L.tile_to((16, 64), (8, 64)), (16, 64), (8, 64)))
+        S[(2,1):(1,64)]
+        """
         if not self._same_swizzle(tiled):
             return None
         return self.tile_over(inner_shape).is_tile_inner(
@@ -268,7 +373,13 @@ class ComposeLayout:
         )
 
     def is_tile_outer(self, *_: Any, **__: Any) -> None:
-        """Return None: a swizzled layout arranges nothing."""
+        """Return None: a swizzled layout arranges nothing.
+
+        >>> from layoutalg import S
+        >>> L = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
+        >>> L.is_tile_outer(L, (512,), (2,)) is None
+        True
+        """
 
     def is_direct_sum_right(
         self,
@@ -277,7 +388,14 @@ class ComposeLayout:
         right_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the plain left summand; None unless both swizzle alike."""
+        """Return the plain left summand; None unless both swizzle alike.
+
+        >>> from layoutalg import S
+        >>> L = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
+        >>> total = L.direct_sum(TileLayout(S[2:512]), (2,), (512,))
+        >>> print(L.is_direct_sum_right(total, (2, 512), (512,)))
+        S[2:512]
+        """
         if not self._same_swizzle(total):
             return None
         return self.tile_over(right_shape).is_direct_sum_right(
@@ -291,7 +409,14 @@ class ComposeLayout:
         left_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the plain right summand; None unless both swizzle alike."""
+        """Return the plain right summand; None unless both swizzle alike.
+
+        >>> from layoutalg import S
+        >>> L = ComposeLayout(3, 3, 3, TileLayout(S[2:512]))
+        >>> total = ComposeLayout(3, 3, 3, TileLayout(S[1024:1]))
+        >>> print(L.is_direct_sum_left(total, (2, 512), (2,)))
+        S[512:1]
+        """
         if not self._same_swizzle(total):
             return None
         return self.tile_over(left_shape).is_direct_sum_left(
@@ -301,23 +426,39 @@ class ComposeLayout:
     # -- storage ------------------------------------------------------------------------------
 
     def storage(self) -> ComposeLayout:
-        """Remove thread iters from the tile."""
+        """Remove thread iters from the tile: ``TileLayout.storage``.
+
+        >>> from layoutalg import S, laneid
+        >>> print(ComposeLayout(3, 3, 3, TileLayout(S[(32, 512):(1 @ laneid, 1)])).storage())
+        ComposeLayout(3, 3, 3, S[512:1])
+        """
         return self.over(self.tile_layout.storage())
 
     def broadcast(self, num: int, position: int = -1, axis: Axis | str = m) -> ComposeLayout:
-        """Insert an iter of stride 0 into the tile."""
+        """Insert an iter of stride 0 into the tile: ``TileLayout.broadcast``.
+
+        >>> from layoutalg import S
+        >>> print(ComposeLayout(3, 3, 3, TileLayout(S[512:1])).broadcast(2, 0))
+        ComposeLayout(3, 3, 3, S[(2,512):(0,1)])
+        """
         return self.over(self.tile_layout.broadcast(num, position, axis))
 
     def pack(self, num: int) -> ComposeLayout:
         """Join ``num`` neighbours: the tile packs, and the unit of the swizzle shrinks.
 
         Raises:
-            LayoutError: num is no power of two, or larger than the swizzle's unit.
+            LayoutError: num is no power of two, or larger than the swizzle's unit; or as
+                ``TileLayout.pack``.
+
+        >>> from layoutalg import S
+        >>> print(ComposeLayout(3, 3, 3, TileLayout(S[512:1])).pack(2))
+        ComposeLayout(2, 3, 3, S[256:1])
         """
         bits = _log2(num, "pack")
         if bits > self.per_element:
             raise LayoutError(
-                f"pack: the swizzle moves units of {1 << self.per_element} elements; {num} do not fit"
+                f"pack: num must be at most {1 << self.per_element}, the unit that the swizzle "
+                f"moves; got {num}"
             )
         return self._repacked(-bits, self.tile_layout.pack(num))
 
@@ -326,6 +467,10 @@ class ComposeLayout:
 
         Raises:
             LayoutError: num is no power of two.
+
+        >>> from layoutalg import S
+        >>> print(ComposeLayout(2, 3, 3, TileLayout(S[256:1])).unpack(2))
+        ComposeLayout(3, 3, 3, S[(256,2):(2,1)])
         """
         return self._repacked(_log2(num, "unpack"), self.tile_layout.unpack(num))
 
@@ -340,13 +485,14 @@ class ComposeLayout:
 
 
 def _from_zero(value: Any) -> bool:
+    """Say whether a flat index is a number, or an array of numbers, from 0 on."""
     if getattr(value, "ndim", 0):
         return value.dtype.kind in "iu" and (not value.size or int(value.min()) >= 0)
-    return type(value) is int and value >= 0
+    return hasattr(value, "__index__") and not isinstance(value, bool) and value >= 0
 
 
 def _log2(num: Any, what: str) -> int:
     value = as_size(num, f"{what}: num")
     if type(value) is not int or value < 1 or value & (value - 1):
-        raise LayoutError(f"{what}: a swizzled layout needs a power of two; got {num}")
+        raise LayoutError(f"{what}: a swizzled layout needs num to be a power of two; got {num}")
     return value.bit_length() - 1

@@ -21,32 +21,70 @@ from layoutalg.errors import LayoutError
 _RESIDUE_LIMIT = 4096  # how many residue tuples `divides` looks at before it answers None
 
 
-class Digit(sympy.Symbol):
+class Digit(sympy.Symbol):  # type: ignore[misc]
     """A symbol that runs over ``0 .. extent - 1``: a digit of a mixed radix.
 
-    >>> g = Digit("g", 8)
-    >>> FloorDiv(8 * Digit("r", 2) + g, 8)
-    r
+    Digits of one name and different extents are different symbols. Sums print digits by ``rank``.
+
+    >>> g, r = Digit("g", 8), Digit("r", 2, rank=1)
+    >>> FloorDiv(8 * r + g, 8), 8 * r + g
+    (r, g + 8*r)
+    >>> Digit("g", 8) == Digit("g", 4)
+    False
     """
 
     extent: Any
-    __slots__ = ("extent",)
+    rank: int
+    __slots__ = ("extent", "rank")
 
-    def __new__(cls, name: str, extent: Any) -> Digit:
+    def __new__(cls, name: str, extent: Any, rank: int = 0) -> Digit:
         """Make the digit ``name`` of the radix ``extent``."""
-        self = super().__new__(cls, name, integer=True, nonnegative=True)
-        self.extent = extent
+        # Symbol.__new__ would hand out one cached object per name, whatever the extent
+        self = sympy.Symbol.__xnew__(cls, name, integer=True, nonnegative=True)
+        self.extent, self.rank = extent, rank
         return self  # type: ignore[no-any-return]
 
     def __getnewargs_ex__(self) -> tuple[Any, Any]:
         """Pickle with the extent."""
-        return (self.name, self.extent), {}
+        return (self.name, self.extent, self.rank), {}
 
     def _hashable_content(self) -> Any:
         return (*super()._hashable_content(), self.extent)
 
+    def sort_key(self, order: Any = None) -> Any:
+        """Order by rank, then by name; sympy prints sums in this order."""
+        del order
+        one = sympy.S.One
+        return self.class_key(), (1, (f"{self.rank:04d}{self.name}",)), one.sort_key(), one
 
-class FloorDiv(sympy.Function):  # type: ignore[misc]
+
+class _DigitFunction(sympy.Function):  # type: ignore[misc]
+    """What :class:`FloorDiv` and :class:`Mod` share: they cut a digit out of a number.
+
+    Sums list the digits of one number from the largest place value down.
+    """
+
+    nargs = (2,)
+    is_integer = True
+
+    @classmethod
+    def class_key(cls) -> Any:
+        """Give both functions one key, so that sums are ordered by what is cut."""
+        return 4, 10000, "Digit"
+
+    def place(self) -> tuple[Any, Any]:
+        """Return the number that is cut, and the place value of the digit."""
+        raise NotImplementedError
+
+    def sort_key(self, order: Any = None) -> Any:
+        """Order by the number, then by descending place value."""
+        number, weight = self.place()
+        one = sympy.S.One
+        inner = (number.sort_key(order), (-weight).sort_key(order))
+        return self.class_key(), (2, inner), one.sort_key(), one
+
+
+class FloorDiv(_DigitFunction):
     """``floor(a / b)`` for integers, printed ``a//b``.
 
     >>> x = sympy.Symbol("x", integer=True, positive=True)
@@ -54,27 +92,23 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
     (x//8, x, 0)
     """
 
-    nargs = (2,)
-    is_integer = True
     precedence = PRECEDENCE["Mul"] - 5
 
     @classmethod
     def eval(cls, a: Any, b: Any) -> Any:
-        """Apply the identities of floor division."""
-        if b.is_Integer:
-            if b == 1:
-                return a
-            if a.is_Integer:
-                return sympy.Integer(int(a) // int(b))
-        if a == 0:
-            return sympy.Integer(0)
+        """Apply the identities of floor division; they hold for positive divisors."""
+        if a.is_Integer and b.is_Integer and b != 0:
+            return sympy.Integer(int(a) // int(b))
+        if not b.is_positive:
+            return None
+        if a == 0 or b == 1:
+            return a
         if isinstance(a, cls):
             return cls(a.args[0], a.args[1] * b)
         whole, rest = _split_multiples(a, b)
         if whole != 0:
             return whole + cls(rest, b)
-        low, high = bounds(a)
-        if low is not None and high is not None and low >= 0 and less(high, b):
+        if _is_digit(a, b):
             return sympy.Integer(0)
         if isinstance(a, Mod) and divides(b, a.args[1]):
             return Mod(cls(a.args[0], b), quotient(a.args[1], b))
@@ -86,10 +120,16 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
             return cls(inner, b)
         return None
 
+    def place(self) -> tuple[Any, Any]:
+        """Return the number that is cut, and the place value of the digit."""
+        number, weight = self.args
+        return number, weight
+
     @property
     def is_nonnegative(self) -> bool | None:
-        """Follow the numerator: sizes are positive."""
-        return True if self.args[0].is_nonnegative else None
+        """Follow the numerator, where the divisor is positive."""
+        a, b = self.args
+        return True if a.is_nonnegative and b.is_positive else None
 
     def _sympystr(self, printer: Any) -> str:
         a = printer.parenthesize(self.args[0], PRECEDENCE["Mul"])
@@ -100,7 +140,7 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
         return rf"\left\lfloor \frac{{{a}}}{{{b}}} \right\rfloor"
 
 
-class Mod(sympy.Function):  # type: ignore[misc]
+class Mod(_DigitFunction):
     """``a - b*floor(a / b)`` for integers, printed ``a mod b``.
 
     >>> x = sympy.Symbol("x", integer=True, positive=True)
@@ -108,33 +148,38 @@ class Mod(sympy.Function):  # type: ignore[misc]
     (x mod 8, 3, 4*(x mod 8))
     """
 
-    nargs = (2,)
-    is_integer = True
-    is_nonnegative = True
     precedence = PRECEDENCE["Add"] - 5
 
     @classmethod
     def eval(cls, a: Any, b: Any) -> Any:
-        """Apply the identities of the remainder."""
-        if b.is_Integer:
-            if b == 1:
-                return sympy.Integer(0)
-            if a.is_Integer:
-                return sympy.Integer(int(a) % int(b))
-        if a == 0:
+        """Apply the identities of the remainder; they hold for positive divisors."""
+        if a.is_Integer and b.is_Integer and b != 0:
+            return sympy.Integer(int(a) % int(b))
+        if not b.is_positive:
+            return None
+        if a == 0 or b == 1:
             return sympy.Integer(0)
         if isinstance(a, cls) and divides(b, a.args[1]):
             return cls(a.args[0], b)
         whole, rest = _split_multiples(a, b)
         if whole != 0:
             return cls(rest, b)
-        low, high = bounds(a)
-        if low is not None and high is not None and low >= 0 and less(high, b):
+        if _is_digit(a, b):
             return a
         common = _common_factor(a, b)
         if common != 1:
             return common * cls(quotient(a, common), quotient(b, common))
         return None
+
+    def place(self) -> tuple[Any, Any]:
+        """Return the number that is cut, and the place value of the digit."""
+        a = self.args[0]
+        return a.args if isinstance(a, FloorDiv) else (a, sympy.S.One)
+
+    @property
+    def is_nonnegative(self) -> bool | None:
+        """A remainder by a positive divisor is from 0 on."""
+        return True if self.args[1].is_positive else None
 
     def _sympystr(self, printer: Any) -> str:
         a, b = (printer.parenthesize(arg, PRECEDENCE["Mul"]) for arg in self.args)
@@ -143,6 +188,12 @@ class Mod(sympy.Function):  # type: ignore[misc]
     def _latex(self, printer: Any) -> str:
         a, b = (printer.parenthesize(arg, PRECEDENCE["Mul"]) for arg in self.args)
         return rf"\left({a} \bmod {b}\right)"
+
+
+def _is_digit(a: Any, b: Any) -> bool:
+    """Say whether ``0 <= a < b`` is known."""
+    low, high = bounds(a)
+    return high is not None and _from_zero(low) and less(high, b) is True
 
 
 def _split_multiples(a: Any, b: Any) -> tuple[Any, Any]:
@@ -185,8 +236,7 @@ def _drop_small(a: Any, b: Any) -> Any:
         small = [t for t in terms if not divides(sympy.Integer(g), t)]
         if g < 2 or not small or len(small) == len(terms):
             continue
-        low, high = bounds(sympy.Add(*small))
-        if low is not None and high is not None and low >= 0 and less(high, sympy.Integer(g)):
+        if _is_digit(sympy.Add(*small), sympy.Integer(g)):
             return sympy.Add(*(t for t in terms if t not in small))
     return None
 
@@ -206,15 +256,15 @@ def bounds(expr: Any) -> tuple[Any, Any]:
     if isinstance(expr, FloorDiv):
         low, high = bounds(expr.args[0])
         b = expr.args[1]
-        if low is not None and low >= 0 and b.is_positive:
+        if _from_zero(low) and b.is_positive:
             return 0, FloorDiv(sympy.sympify(high), b) if high is not None else None
         return None, None
     if expr.is_Symbol:
         return (1 if expr.is_positive else 0 if expr.is_nonnegative else None), None
     if expr.is_Add:
-        lows, highs = zip(*(bounds(term) for term in expr.args), strict=True)
-        low = None if None in lows else sum(lows)
-        return low, None if None in highs else sum(highs)
+        parts = [bounds(term) for term in expr.args]
+        lows, highs = [low for low, _ in parts], [high for _, high in parts]
+        return None if None in lows else sum(lows), None if None in highs else sum(highs)
     if expr.is_Mul:
         coefficient, rest = expr.as_coeff_Mul()
         if coefficient.is_Integer and coefficient != 1:
@@ -224,10 +274,15 @@ def bounds(expr: Any) -> tuple[Any, Any]:
             scale = int(coefficient)
             return (None if low is None else scale * low), (None if high is None else scale * high)
         parts = [bounds(factor) for factor in expr.args]
-        if all(low is not None and low >= 0 for low, _ in parts):
+        if all(_from_zero(low) for low, _ in parts):
             highs = [high for _, high in parts]
             return math.prod(low for low, _ in parts), None if None in highs else math.prod(highs)
     return None, None
+
+
+def _from_zero(low: Any) -> bool:
+    """Say whether a lower bound is known to be at least 0."""
+    return low is not None and less(low, 0) is False
 
 
 def _number(size: Any) -> Any:
@@ -254,7 +309,7 @@ sympy.Symbol(name, integer=True, positive=True)
             f"{what}: {value} is not known to be an integer; make its symbols with "
             "sympy.Symbol(name, integer=True, positive=True)"
         )
-    return expr
+    return plain(sympy.expand(expr))
 
 
 def plain(value: Any) -> Any:
@@ -281,6 +336,17 @@ def quotient(n: Any, divisor: Any) -> Any:
     return plain(sympy.expand(sympy.cancel(sympy.sympify(n) / divisor)))
 
 
+def namesakes(*sizes: Any) -> tuple[str, ...]:
+    """Return the names that different symbols share: equal names, other assumptions.
+
+    >>> namesakes(symbol("n"), sympy.Symbol("n", integer=True), symbol("k"))
+    ('n',)
+    """
+    free = {s for size in sizes for s in sympy.sympify(size).free_symbols}
+    names = [s.name for s in free]
+    return tuple(sorted({name for name in names if names.count(name) > 1}))
+
+
 @lru_cache(maxsize=4096)
 def divides(divisor: Any, n: Any) -> bool | None:
     """Decide divisibility of polynomials by cancelling, then by residues.
@@ -292,70 +358,80 @@ def divides(divisor: Any, n: Any) -> bool | None:
     divisor, n = sympy.sympify(divisor), sympy.sympify(n)
     if n == 0 or divisor == 1:
         return True
+    if divisor == 0:
+        return False if equal(n, 0) is False else None
     ratio = sympy.cancel(sympy.expand(n) / divisor)
     numerator, denominator = sympy.fraction(sympy.together(ratio))
     if denominator == 1:
         return True
-    if not denominator.is_Integer:
-        return _divides_by_bound(divisor, n)
-    modulus = abs(int(denominator))
-    atoms = sorted(_atoms(numerator), key=str)
-    if any(atom.is_Symbol is not True for atom in atoms) or modulus ** len(atoms) > _RESIDUE_LIMIT:
+    if not denominator.is_Integer:  # no multiple of the divisor lies strictly below it
+        return False if less(0, n) and less(n, divisor) else None
+    return _residues(numerator, abs(int(denominator)))
+
+
+def _residues(n: Any, modulus: int) -> bool | None:
+    """Decide whether the modulus divides a polynomial, from its values at all residues."""
+    atoms = sorted(_atoms(n), key=str)
+    if not (n.is_polynomial(*atoms) and modulus ** len(atoms) <= _RESIDUE_LIMIT):
         return None
-    polynomial = sympy.lambdify(atoms, numerator, modules="math") if atoms else None
+    if not all(atom.is_Symbol for atom in atoms):
+        return None
+    terms = sympy.Poly(n, *atoms).terms() if atoms else [((), n)]
     answers = {
-        (int(numerator) if polynomial is None else polynomial(*residues)) % modulus == 0
-        for residues in itertools.product(range(modulus), repeat=len(atoms))
+        sum(int(c) * math.prod(map(pow, values, powers)) for powers, c in terms) % modulus == 0
+        for values in itertools.product(range(modulus), repeat=len(atoms))
     }
     return answers.pop() if len(answers) == 1 else None
-
-
-def _divides_by_bound(divisor: Any, n: Any) -> bool | None:
-    """Say no where ``0 < n < divisor``; leave the rest open."""
-    return False if less(0, n) and less(n, divisor) else None
 
 
 def _atoms(expr: Any) -> set[Any]:
     """Return what the polynomial is a polynomial in: symbols, floors and remainders."""
     nodes = expr.atoms(FloorDiv, Mod)
     outer = {x for x in nodes if not any(x in y.atoms(FloorDiv, Mod) - {y} for y in nodes)}
-    return outer | expr.xreplace({x: sympy.Integer(0) for x in outer}).free_symbols
+    bare: set[Any] = expr.xreplace({x: sympy.Integer(0) for x in outer}).free_symbols
+    return outer | bare
 
 
 @lru_cache(maxsize=4096)
 def _sign(expr: Any) -> int | None:
-    """Return +1 (always > 0), 0 (always 0), -1 (always < 0), or None.
-
-    Each symbol is its lower bound plus a new nonnegative unknown; a polynomial whose coefficients
-    all have one sign, the constant strictly, has that sign everywhere.
-    """
+    """Return +1 (always > 0), 0 (always 0), -1 (always < 0), or None."""
     expr = sympy.expand(expr)
-    if expr == 0:
-        return 0
     if expr.is_Integer:
-        return 1 if expr > 0 else -1
-    low, high = bounds(expr)
-    if isinstance(low, int) and low > 0:
+        return int(sympy.sign(expr))
+    if _positive(expr):
         return 1
-    if isinstance(high, int) and high < 0:
-        return -1
-    atoms = sorted(_atoms(expr), key=str)
+    return -1 if _positive(-expr) else None
+
+
+def _positive(expr: Any) -> bool:
+    """Prove ``expr > 0``; False where the proof fails.
+
+    A digit that stands alone in its terms takes the end of its range that makes the sum smallest.
+    Every other symbol is its lower bound plus a new unknown from 0 on; a polynomial whose
+    coefficients are all at least 0, the constant above 0, is positive everywhere.
+    """
+    low = bounds(expr)[0]
+    if isinstance(low, int) and low > 0:
+        return True
+    for atom in sorted(_atoms(expr), key=str):
+        weight = expr.coeff(atom)
+        if isinstance(atom, (Digit, Mod)) and not (expr - weight * atom).expand().has(atom):
+            down = _sign(weight)
+            if down is not None:
+                end = bounds(atom)[1] if down < 0 else 0
+                expr = sympy.expand(expr.xreplace({atom: sympy.sympify(end)}))
     shifts = {}
-    for index, atom in enumerate(atoms):
+    for index, atom in enumerate(sorted(_atoms(expr), key=str)):
         lower = bounds(atom)[0]
         if not isinstance(lower, int):
-            return None
+            return False
         shifts[atom] = lower + sympy.Symbol(f"_t{index}", integer=True, nonnegative=True)
     shifted = sympy.expand(expr.xreplace(shifts))
-    if not shifted.is_polynomial():
-        return None
-    constant = shifted.as_independent(*shifted.free_symbols)[0] if shifted.free_symbols else shifted
-    coefficients = [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(shifted)]
-    if constant > 0 and all(c >= 0 for c in coefficients):
-        return 1
-    if constant < 0 and all(c <= 0 for c in coefficients):
-        return -1
-    return None
+    if not shifted.is_polynomial(*shifted.free_symbols):
+        return False
+    terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(shifted)]
+    constant = sum(c for c, rest in terms if rest == 1)
+    return bool(constant > 0 and all(c.is_Integer and c >= 0 for c, _ in terms))
 
 
 @lru_cache(maxsize=4096)
@@ -367,9 +443,7 @@ def equal(a: Any, b: Any) -> bool | None:
     (True, False, None)
     """
     sign = _sign(tidy(sympy.expand(sympy.sympify(a) - b)))
-    if sign is None:
-        return None
-    return sign == 0
+    return None if sign is None else sign == 0
 
 
 @lru_cache(maxsize=4096)
@@ -381,20 +455,20 @@ def less(a: Any, b: Any) -> bool | None:
     (True, False, True, None)
     """
     difference = sympy.expand(sympy.sympify(b) - a)
-    if _sign(difference) == 1:
-        return True
-    if _sign(difference - 1) in (-1, 0) and _sign(difference - 1) is not None:
-        return _sign(difference - 1) == 0 or (False if _sign(difference - 1) == -1 else None)
-    return None
+    sign = _sign(difference)
+    if sign is not None:
+        return sign > 0
+    return False if _sign(1 - difference) == 1 else None  # the difference is an integer
 
 
-def substitute(expr: Any, values: Mapping[Any, Any]) -> Any:
-    """Replace symbols, given as symbols or by name."""
-    names = {str(key): value for key, value in values.items()}
-    return as_integer_expr(
-        sympy.expand(expr.subs({s: names[s.name] for s in expr.free_symbols if s.name in names})),
-        "substitute",
-    )
+def substitute(expr: Any, values: Mapping[str, Any]) -> Any:
+    """Replace the symbols of these names, all at once.
+
+    >>> substitute(symbol("n") + 2 * symbol("k"), {"n": symbol("k"), "k": 3})
+    k + 6
+    """
+    replaced = {s: sympy.sympify(values[s.name]) for s in expr.free_symbols if s.name in values}
+    return as_integer_expr(expr.xreplace(replaced), "subs")
 
 
 def tidy(expr: Any) -> Any:
@@ -405,17 +479,12 @@ def tidy(expr: Any) -> Any:
     x
     """
     expr = sympy.expand(expr)
-    changed = True
-    while changed:
-        changed = False
-        for rest in expr.atoms(Mod):
-            x, b = rest.args
-            floor = FloorDiv(x, b)
-            if floor == 0 or not expr.has(floor):
-                continue
-            weight = expr.coeff(rest)
-            if weight != 0 and sympy.expand(expr.coeff(floor) - weight * b) == 0:
-                expr = sympy.expand(expr - weight * rest - weight * b * floor + weight * x)
-                changed = True
-                break
+    for rest in sorted(expr.atoms(Mod), key=str):
+        x, b = rest.args
+        floor = FloorDiv(x, b)
+        if floor == 0 or not expr.has(floor):
+            continue
+        weight = expr.coeff(rest)
+        if weight != 0 and sympy.expand(expr.coeff(floor) - weight * b) == 0:
+            return tidy(expr - weight * rest - weight * b * floor + weight * x)
     return plain(expr)

@@ -12,19 +12,19 @@ from layoutalg import iters as algebra
 from layoutalg.axis import Axis
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.iters import Iters
-from layoutalg.parts import HasParts, total_size
-from layoutalg.size import Size, is_int, product
+from layoutalg.parts import HasParts, check_sizes, total_size
+from layoutalg.size import Size, is_int
 
 IntArray = npt.NDArray[np.int64]
 _INT64 = 1 << 63
 
 
 def check_concrete(parts: HasParts, what: str) -> None:
-    """Refuse a layout with symbols.
+    """Refuse a layout with symbols, or with coordinates that NumPy could not hold.
 
     Raises:
         Undecided: a size is symbolic; the symbols are named.
-        LayoutError: a coordinate would not fit in 64 bits.
+        LayoutError: a coordinate or a flat index would not fit in 64 bits.
     """
     sizes: list[Size] = [s for it in parts.shard + parts.replica for s in (it.extent, it.stride)]
     sizes.extend(parts.offset.values())
@@ -34,9 +34,13 @@ def check_concrete(parts: HasParts, what: str) -> None:
             f"{what}: the sizes must be numbers; {parts} has the symbols {', '.join(free)}: "
             f"substitute them with .subs({{'{free[0]}': …}})"
         )
-    for low, high in algebra.reach(parts.shard + parts.replica).values():
-        if not -_INT64 <= low <= high < _INT64:  # type: ignore[operator]
-            raise LayoutError(f"{what}: the coordinates of {parts} do not fit in 64 bits")
+    count: Any = total_size(parts)
+    limits: list[Any] = [count - 1, *parts.offset.values()]
+    for axis, (low, high) in algebra.reach(parts.shard + parts.replica).items():
+        offset: Any = parts.offset.get(axis, 0)
+        limits += [low, high, low + offset, high + offset]
+    if not all(-_INT64 <= limit < _INT64 for limit in limits):
+        raise LayoutError(f"{what}: the coordinates of {parts} do not fit in 64 bits")
 
 
 def steps(iters: Iters, axis: Axis, offset: int = 0) -> IntArray:
@@ -46,29 +50,27 @@ def steps(iters: Iters, axis: Axis, offset: int = 0) -> IntArray:
     >>> steps((Iter(2, 8), Iter(2, 1)), Axis.get("m"))
     array([0, 1, 8, 9])
     """
-    values: Any = np.full((), offset, dtype=np.int64)
+    values: IntArray = np.full(1, offset, dtype=np.int64)
     for it in iters:
         stride = it.stride if it.axis is axis else 0
-        values = values[..., None] + np.arange(it.extent, dtype=np.int64) * stride
-    return values.reshape(-1)  # type: ignore[no-any-return]
+        digits = np.arange(it.extent, dtype=np.int64)
+        values = (values[:, None] + digits * stride).reshape(-1)
+    return values
 
 
 def table(parts: HasParts, shape: Sequence[Size], replicas: bool = False) -> dict[str, IntArray]:
     """Return per axis an array of ``shape`` with the coordinate of every element.
 
-    With ``replicas`` each array has one more dimension, last: one entry per replica, the first is
-    the base; its length is 1 where the layout has none.
+    ``table(L, s)[axis][c] == L.apply(*c, shape=s)[axis]``. With ``replicas`` each array has one
+    more dimension, last: one entry per replica, the first is the base; its length is 1 where the
+    layout has none.
 
     Raises:
-        LayoutError: the shape holds another number of elements.
+        LayoutError: the shape holds another number of elements, or 64 bits do not hold them.
         Undecided: a size is symbolic.
     """
     check_concrete(parts, "table")
-    if product(shape) != total_size(parts):
-        raise LayoutError(
-            f"table: the shape must hold as many elements as the layout; shape "
-            f"{tuple(shape)} holds {product(shape)}, {parts} holds {total_size(parts)}"
-        )
+    check_sizes(parts, shape, "table")
     axes = dict.fromkeys(it.axis for it in parts.shard)
     axes.update(dict.fromkeys(parts.offset))
     if replicas:

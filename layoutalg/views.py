@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from layoutalg.axis import Axis, m
+from layoutalg.axis import Axis
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter, Iters
 from layoutalg.parts import HasParts, Parts
@@ -21,65 +21,66 @@ def storage(parts: HasParts) -> Parts:
     )
 
 
-def unpack(parts: HasParts, num: Any) -> Parts:
-    """Split each element of axis m into ``num``: strides, replicas and offset on m grow by num."""
-    num = as_extent(num, "unpack: num")
+def unpack(parts: HasParts, num: Any, axis: Axis | str) -> Parts:
+    """Split each cell of a memory axis into ``num``: see ``TileLayout.unpack``.
+
+    Raises:
+        LayoutError: num is no size, or the axis is a thread axis.
+    """
+    num, axis = as_extent(num, "unpack: num"), Axis.get(axis)
+    if axis.thread:
+        raise LayoutError(f"unpack: cells are split on a memory axis; {axis.describe()}")
 
     def grow(iters: Iters) -> Iters:
         return tuple(
-            Iter(it.extent, it.stride * num, it.axis) if it.axis is m else it for it in iters
+            Iter(it.extent, it.stride * num, axis) if it.axis is axis else it for it in iters
         )
 
     return Parts(
-        (*grow(parts.shard), Iter(num, 1, m)),
+        (*grow(parts.shard), Iter(num, 1, axis)),
         grow(parts.replica),
-        {axis: value * num if axis.memory else value for axis, value in parts.offset.items()},
+        {each: value * num if each is axis else value for each, value in parts.offset.items()},
     )
 
 
 def pack(parts: HasParts, num: Any) -> Parts:
-    """Join ``num`` neighbours of the last iter; strides, replicas and offset in memory shrink.
+    """Join ``num`` neighbours of the last iter: see ``TileLayout.pack``.
 
     Raises:
         LayoutError: the last iter is not dense in memory or not a multiple of num, or a stride or
-            an offset is not.
+            an offset on its axis is not.
+        Undecided: that depends on a symbol.
     """
     num = as_extent(num, "pack: num")
     last = parts.shard[-1] if parts.shard else None
     if last is None or not last.axis.memory or last.stride != 1:
         raise LayoutError(f"pack: the last iter must have stride 1 on a memory axis; got {parts}")
-    if not decide(
-        divides(num, last.extent),
-        f"pack: does {num} divide {last.extent}",
-        f"write the extent as a multiple, {num}*k",
-    ):
-        raise LayoutError(
-            f"pack: the extent of the last iter must be a multiple of {num}; got {last.extent} in "
-            f"{parts}"
-        )
+    axis = last.axis
 
     def shrink(value: Any, what: str) -> Any:
         if not decide(
-            divides(num, value), f"pack: does {num} divide {what} {value}", "substitute the symbols"
+            divides(num, value),
+            f"pack: does {num} divide the {what} {value}",
+            f"write it as a multiple, such as {num}*k",
         ):
             raise LayoutError(
-                f"pack: {what} {value} must be a multiple of {num}, or an element would lie astride "
-                f"two words; got {parts}"
+                f"pack: the {what} {value} on axis {axis} must be a multiple of {num}, or a word "
+                f"would hold parts of two; got {parts}"
             )
         return quotient(value, num)
 
     def each(iters: Iters) -> Iters:
         return tuple(
-            Iter(it.extent, shrink(it.stride, "stride"), it.axis)
-            if it.axis.memory and (it.extent != 1 or divides(num, it.stride))
+            Iter(it.extent, shrink(it.stride, "stride"), axis)
+            if it.axis is axis and (it.extent != 1 or divides(num, it.stride))
             else it
             for it in iters
         )
 
     return Parts(
-        (*each(parts.shard[:-1]), Iter(quotient(last.extent, num), 1, last.axis)),
+        (*each(parts.shard[:-1]), Iter(shrink(last.extent, "last extent"), 1, axis)),
         each(parts.replica),
-        {a: shrink(v, "offset") if a.memory else v for a, v in parts.offset.items()},
+        {a: shrink(v, "offset") if a is axis else v for a, v in parts.offset.items()},
     )
 
 

@@ -284,7 +284,7 @@ def _divided(text: str, by: int, style: Style) -> str:
 def _remainder(text: str, by: int) -> str:
     if by & (by - 1) == 0:
         return f"{text} & {by - 1}"
-    return f"({text}) % {by}" if " " in text else f"{text} % {by}"
+    return f"({text}) % {by}" if " " in text and not _wrapped(text) else f"{text} % {by}"
 
 
 def _joined(terms: tuple[tuple[int, Atom], ...]) -> tuple[tuple[int, Atom], ...]:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg import ComposeLayout, LayoutError, TileLayout
+from layoutalg import Axis, ComposeLayout, Iter, LayoutError, TileLayout, m
 from layoutalg import iters as algebra
-from layoutalg.size import is_int
+from layoutalg.size import Size, is_int
 from lowering.address import Index
 from lowering.ops import Guard
 from lowering.registers import thread_coordinate
@@ -85,17 +85,14 @@ def register_tile(
     >>> [str(index) for index in tile.places[1]]
     ['thread % 4 * 2 + 1', 'thread // 4']
     """
-    inverse = layout.inverse(shape)
+    dense, numbers = _dense(layout)
+    inverse = dense.inverse(shape)
     if thread is None:
         thread = Index.of("thread", threads)
     base: list[Index] = [Index((), int(value)) for value in inverse.base]  # type: ignore[arg-type]
     guards: list[Guard] = []
-    memory = None
     for axis in dict.fromkeys((*inverse.axes, *inverse.offset)):
-        if axis.memory:
-            if axis.name != "m":
-                raise LayoutError(f"registers: registers lie on axis m; {layout} has {axis}")
-            memory = axis
+        if axis is m:
             continue
         for place, digit in inverse.digits(axis, thread_coordinate(axis, thread)):
             limit = 1 if place is None else int(place.extent)
@@ -106,25 +103,41 @@ def register_tile(
                     guards.append(Guard(digit, 0, limit))
             if place is not None and place.dim is not None:
                 base[place.dim] += digit * int(place.weight)
-    held = {0: [0] * len(base)}
-    if memory is not None:
-        start = int(inverse.offset.get(memory, 0))
-        held = {start: [0] * len(base)}
-        for place in inverse.places:
-            if place.axis is memory:
-                held = {
-                    register + step * int(place.stride): [
-                        value + (step * int(place.weight) if dim == place.dim else 0)
-                        for dim, value in enumerate(coordinate)
-                    ]
-                    for register, coordinate in held.items()
-                    for step in range(int(place.extent))
-                }
-    places = {
-        register: tuple(b + c for b, c in zip(base, coordinate, strict=True))
-        for register, coordinate in sorted(held.items())
-    }
+    places = {}
+    for count, register in sorted(enumerate(numbers), key=lambda each: each[1]):
+        coordinate = list(base)
+        for place, digit in inverse.digits(m, count):
+            if place is not None and place.dim is not None:
+                coordinate[place.dim] += digit * int(place.weight)
+        places[register] = tuple(coordinate)
     return RegisterTile(places, tuple(guards))
+
+
+def _dense(layout: TileLayout) -> tuple[TileLayout, list[int]]:
+    """Return a layout with its registers renumbered 0, 1, 2, …, and the numbers that they had.
+
+    Register numbers may be any that differ: they are listed, so that the inverse need not divide
+    them.
+
+    Raises:
+        LayoutError: two elements share a register of a thread, or a memory axis is not m.
+    """
+    for axis in (*(it.axis for it in layout.shard + layout.replica), *layout.offset):
+        if axis.memory and axis is not m:
+            raise LayoutError(f"registers: registers lie on axis m; {layout} has {axis}")
+    shard: list[Iter] = []
+    numbers = [int(layout.offset.get(m, 0))]
+    for it in reversed(layout.shard):
+        if it.axis is m:
+            shard.append(Iter(it.extent, len(numbers), m))
+            steps = [step * int(it.stride) for step in range(int(it.extent))]
+            numbers = [step + number for step in steps for number in numbers]
+        else:
+            shard.append(it)
+    if len(set(numbers)) != len(numbers):
+        raise LayoutError(f"registers: {layout} puts two elements into one register of a thread")
+    offset: dict[Axis | str, Size] = {a: v for a, v in layout.offset.items() if a is not m}
+    return TileLayout.from_iters(shard[::-1], layout.replica, offset), numbers
 
 
 def region_tile(region: BufferRegion) -> TileLayout:

@@ -20,7 +20,7 @@ from lowering import ptx
 from lowering.address import Style
 from lowering.body import Body, cells
 from lowering.emit import variables
-from lowering.instructions import MmaInst
+from lowering.instructions import MmaInst, compute_capability
 from lowering.kernel_text import Writer
 from lowering.ops import Mma
 from lowering.ptx import Asm
@@ -198,30 +198,13 @@ def kernel(body: Body, name: str) -> Any:
     return _dispatcher(_python(body, name))
 
 
-def compute_capability(arch: str) -> tuple[Any, ...]:
-    """Return (major, minor) of ``sm_90``, with the suffix of ``sm_90a``.
-
-    Raises:
-        LayoutError: not of that form.
-
-    >>> compute_capability("sm_120"), compute_capability("sm_90a")
-    ((12, 0), (9, 0, 'a'))
-    """
-    found = re.fullmatch(r"sm_([0-9]+)([0-9])([af]?)", arch) if isinstance(arch, str) else None
-    if found is None:
-        raise LayoutError(f"target: must look like sm_90 or sm_90a; got {arch!r}")
-    version = int(found[1]), int(found[2])
-    return (*version, found[3]) if found[3] else version
-
-
 def check_target(inst: MmaInst, arch: str) -> None:
     """Refuse a target older than the instruction's first.
 
     Raises:
         LayoutError: the target lacks it; the first that has it is named.
     """
-    have, need = compute_capability(arch)[:2], compute_capability(inst.min_arch)[:2]
-    if have < need:
+    if not inst.runs_on(arch):
         raise LayoutError(f"target: {arch} lacks {inst.ptx}; it needs {inst.min_arch} or newer")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.fragments import WARP
+from lowering.instructions import compute_capability
 from lowering.ops import Op
 from lowering.tile import TilePrimitiveCall
 
@@ -214,7 +215,7 @@ def context_of(
     """Return the context of a call, its arguments checked.
 
     Raises:
-        LayoutError: no call, or threads that do not make whole units of the scope.
+        LayoutError: no call, no target, or threads that do not make whole units of the scope.
     """
     if not isinstance(call, TilePrimitiveCall):
         raise LayoutError(f"lower: needs a tile primitive call, such as gemm(…); got {call!r}")
@@ -223,6 +224,7 @@ def context_of(
     elif isinstance(threads, np.integer):
         threads = int(threads)
     _check_threads(call, threads)
+    compute_capability(arch)
     return Context(call, target, threads, _narrowed(call, threads, active), arch)
 
 

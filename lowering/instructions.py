@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from layoutalg import LayoutError, fragments
 from layoutalg.fragments import Fragment
 from lowering import dtypes
 from lowering.dtypes import DType
+
+
+def compute_capability(arch: object) -> tuple[Any, ...]:
+    """Return (major, minor) of ``sm_90``, with the suffix of ``sm_90a``.
+
+    Raises:
+        LayoutError: not of that form.
+
+    >>> compute_capability("sm_120"), compute_capability("sm_90a")
+    ((12, 0), (9, 0, 'a'))
+    """
+    found = re.fullmatch(r"sm_([0-9]+)([0-9])([af]?)", arch) if isinstance(arch, str) else None
+    if found is None:
+        raise LayoutError(f"target: must look like sm_90 or sm_90a; got {arch!r}")
+    version = int(found[1]), int(found[2])
+    return (*version, found[3]) if found[3] else version
 
 
 @dataclass(frozen=True)
@@ -76,6 +94,14 @@ class MmaInst:
     def min_arch(self) -> str:
         """The first target that has the instruction."""
         return self.fragment("A").min_arch
+
+    def runs_on(self, arch: str) -> bool:
+        """Say whether a target has the instruction.
+
+        >>> MMA_INSTRUCTIONS[0].runs_on("sm_75"), MMA_INSTRUCTIONS[0].runs_on("sm_90a")
+        (False, True)
+        """
+        return compute_capability(arch)[:2] >= compute_capability(self.min_arch)[:2]
 
     @property
     def k_pack(self) -> int:

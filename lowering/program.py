@@ -117,9 +117,13 @@ class Program(Executable):
     def body(self) -> Body:
         """The whole kernel: the call framed by copies of its matrices, parameters by role."""
         params: dict[Buffer, Buffer] = {}  # register buffer -> parameter
+        taken = {buffer.name for buffer in self.call.buffers}
         for role in (*self.inputs, "D"):
             buffer = self.buffer(role)
-            params.setdefault(buffer, Buffer(f"{role}g", buffer.shape, buffer.dtype, "global"))
+            name = f"{role}g"
+            while name in taken:
+                name += "g"
+            params.setdefault(buffer, Buffer(name, buffer.shape, buffer.dtype, "global"))
         ops: list[Op] = []
         for buffer, param in params.items():
             if any(self.buffer(role) == buffer for role in self.inputs) or self._partial(buffer):
@@ -225,4 +229,9 @@ def lower(
         LayoutError: the threads do not make whole units of the scope.
     """
     context = context_of(call, target, threads, active, arch)
-    return Program(call, dispatch(context), context.threads, target, arch)
+    lowered = dispatch(context)
+    if call.op != "gemm":
+        raise LayoutError(
+            f"lower: takes a gemm call; a {call.op} is a statement of a Kernel; got {call}"
+        )
+    return Program(call, lowered, context.threads, target, arch)

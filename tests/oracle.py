@@ -98,3 +98,116 @@ def slice_holds(case: dict[str, Any], plain: Any) -> bool:
         if set(map(thread_number, image(piece, x))) != set(map(thread_number, whole)):
             return False
     return True
+
+
+def every(shape: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return all coordinates of a shape, in row-major order."""
+    return list(itertools.product(*(range(extent) for extent in shape)))
+
+
+def images(layout: Layout) -> list[frozenset[tuple[tuple[str, int], ...]]]:
+    """Return the sets of coordinates of all elements, in flat order."""
+    return [image(layout, x) for x in range(size(layout))]
+
+
+def threads_of(layout: Layout) -> list[set[tuple[tuple[str, int], ...]]]:
+    """Return the same with thread axes added up to thread numbers."""
+    return [set(map(thread_number, found)) for found in images(layout)]
+
+
+def boundaries(extents: Sequence[int]) -> list[int]:
+    """Return the sizes of the inner parts of a row-major split: products from the last extent."""
+    return [flat([e - 1 for e in extents[at:]], extents[at:]) + 1 for at in range(len(extents) + 1)]
+
+
+def groups(extents: Sequence[int], shape: Sequence[int]) -> bool:
+    """Say whether the shape cuts the extents: every boundary of it ends at a divisor of an iter."""
+    own = boundaries(extents)
+    if own[0] != boundaries(shape)[0] or (shape and not extents):
+        return False
+    for cut in boundaries(shape):
+        inner = max(b for b in own if b <= cut)
+        outer = min(b for b in own if b >= cut)
+        if cut % inner or outer % cut:
+            return False
+    return True
+
+
+def tiled(
+    inner: Layout,
+    outer: Layout,
+    inner_shape: Sequence[int],
+    o: Sequence[int],
+    n: Sequence[int],
+    outer_shape: Sequence[int],
+) -> frozenset[tuple[tuple[str, int], ...]]:
+    """Return where element (o, n) of a tiling is: ``span * Outer(o) + Inner(n) + offsets``."""
+    span = {
+        axis: 1
+        + sum((e - 1) * s for e, s, a in inner["shard"] + inner["replica"] if a == axis)
+        + inner["offset"].get(axis, 0)
+        for axis in {a for e, _, a in inner["shard"] if e > 1} or {inner["shard"][0][2]}
+    }
+    copies = {
+        "shard": [[e, s * span.get(a, 1), a] for e, s, a in outer["shard"]],
+        "replica": [[e, s * span.get(a, 1), a] for e, s, a in outer["replica"]],
+        "offset": outer["offset"],
+    }
+    return summed(copies, inner, flat(o, outer_shape), flat(n, inner_shape))
+
+
+def summed(left: Layout, right: Layout, x: int, y: int) -> frozenset[tuple[tuple[str, int], ...]]:
+    """Return every sum of a place of x in the left layout and a place of y in the right one."""
+    found = set()
+    for one in image(left, x):
+        for other in image(right, y):
+            total = dict(one)
+            for axis, value in other:
+                total[axis] = total.get(axis, 0) + value
+            found.add(tuple(sorted((axis, v) for axis, v in total.items() if v)))
+    return frozenset(found)
+
+
+def expressible(places: Sequence[dict[str, int]]) -> bool:
+    """Say whether any tuple of iters, behind an offset, runs through these places in order.
+
+    Every extent is tried for the fastest iter, and then the same for where its runs begin.
+    """
+    axes = sorted({axis for place in places for axis in place})
+    rows = [tuple(place.get(axis, 0) for axis in axes) for place in places]
+
+    def step(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(y - x for x, y in zip(a, b, strict=True))
+
+    def says(rows: Sequence[tuple[int, ...]]) -> bool:
+        count = len(rows)
+        if count == 1:
+            return True
+        move = step(rows[0], rows[1])
+        if sum(value != 0 for value in move) > 1:
+            return False
+        for run in range(2, count + 1):
+            if (
+                count % run == 0
+                and all(
+                    step(rows[x], rows[x + 1]) == move for x in range(count - 1) if (x + 1) % run
+                )
+                and says(rows[::run])
+            ):
+                return True
+        return False
+
+    return says(rows)
+
+
+def swizzled(address: int, per_element: int, swizzle_len: int, atom_len: int, inner: bool) -> int:
+    """Return the swizzled address, bit by bit."""
+    bits = [address >> at & 1 for at in range(max(address.bit_length(), 1) + 64)]
+    out = list(bits)
+    for at in range(swizzle_len):
+        low, high = per_element + at, per_element + at + atom_len
+        if inner:
+            out[low] = bits[low] ^ bits[high]
+        else:
+            out[high] = bits[high] ^ bits[low]
+    return sum(bit << at for at, bit in enumerate(out))

@@ -1,8 +1,8 @@
 """Every conformance vector: what TVM 0.27 answers where its answer is right.
 
-Rows are counted, so that none is skipped. Two kinds of row are judged by the law instead of TVM:
-``oob`` rows name coordinates outside the layout, which ours refuses, and ``exists`` rows are slices
-that TVM misses although a layout exists.
+Rows are counted, so that none is skipped. Three kinds of row are judged by the law instead of TVM:
+``oob`` rows name coordinates outside the layout, which ours refuses; slices, and inner tiles, that
+TVM misses although there is one, are judged by the elements, and by tiling again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import layoutalg
-from layoutalg import ComposeLayout, LayoutError, TileLayout
+from layoutalg import ComposeLayout, Iter, LayoutError, TileLayout
 from tests import oracle, vectors
 from tests.vectors import expected, layout, plain, read
 
@@ -118,7 +118,7 @@ def run_spec(case: dict[str, Any]) -> Any:
     """Read the row both ways: as Python, which the rows are, and through the parser."""
     names = {"S": layoutalg.S, "R": layoutalg.R} | layoutalg.Axis.registry
     try:
-        built = plain(TileLayout(eval(case["spec"], {"__builtins__": {}}, names)))  # noqa: S307
+        built = plain(TileLayout(eval(case["spec"], {"__builtins__": {}}, names)))
     except TypeError as error:
         with pytest.raises(LayoutError):
             layoutalg.parse(case["spec"])
@@ -162,7 +162,19 @@ def want(row: dict[str, Any]) -> Any:
     return expected(out)
 
 
-FOUND: list[dict[str, Any]] = []  # slices that exist although TVM has none
+FOUND: list[dict[str, Any]] = []  # slices and inner tiles that TVM misses
+
+
+def tiles_again(case: dict[str, Any], found: Any) -> bool:
+    """Say whether the inner layout found, tiled by the outer one, is the tiled layout."""
+    shard, replica, offset = found
+    inner = TileLayout.from_iters(
+        [Iter(*it) for it in shard], [Iter(*it) for it in replica], offset
+    )
+    counts = case["outer_shape"]
+    sizes = [whole // count for whole, count in zip(case["tiled_shape"], counts, strict=True)]
+    again = inner.tile(layout(case["layout"]), counts, sizes, case.get("target"))
+    return bool(again.equivalent(layout(case["tiled"]), case.get("target")))
 
 
 def judge(row: dict[str, Any]) -> str | None:
@@ -180,9 +192,10 @@ def judge(row: dict[str, Any]) -> str | None:
     if row["op"] == "size_span":
         wanted_axes = wanted["size"].keys()
         got = {part: {a: got[part][a] for a in wanted_axes} for part in got}
-    if row["op"] == "slice" and wanted is None and got is not None:
+    if row["op"] in ("slice", "is_tile_outer") and wanted is None and got is not None:
         FOUND.append(row)
-        return None if oracle.slice_holds(row["in"], got) else f"wrong elements: {got}"
+        holds = oracle.slice_holds if row["op"] == "slice" else tiles_again
+        return None if holds(row["in"], got) else f"found, but wrong: {got}"
     if row.get("exists"):
         return "missed although a layout exists"
     if got == wanted:
@@ -215,11 +228,14 @@ FILES = {
 def test_every_vector(name: str) -> None:
     rows = read(f"{name}.jsonl")
     assert len(rows) == FILES[name]
+    FOUND.clear()
     wrong = [(row, reason) for row in rows if (reason := judge(row)) is not None]
     shown = "\n".join(f"{row['in']}\n  {reason}" for row, reason in wrong[:25])
     assert not wrong, f"{len(wrong)} of {len(rows)} rows of {name}:\n{shown}"
     if name == "slice":
         assert len(FOUND) == 4  # the three rows marked `exists`, and one more under cuda
+    elif name == "is_tile":
+        assert len(FOUND) == 1  # the tiled layout holds one replica twice
 
 
 def test_out_of_range_coordinates_are_refused() -> None:

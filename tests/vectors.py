@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from layoutalg import Axis, ComposeLayout, Iter, TileLayout
+from layoutalg import Axis, ComposeLayout, Iter, TileLayout, parse
 
 DATA = Path(__file__).parent / "data"
 
@@ -16,30 +16,22 @@ def read(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / "conformance" / name).read_text().splitlines()]
 
 
-def layout(data: dict[str, Any], symbols: dict[str, Any] | None = None) -> Any:
+def layout(data: dict[str, Any]) -> Any:
     """Build the layout that a vector describes."""
     if "swizzle" in data:
-        return ComposeLayout(*data["swizzle"], layout(data["tile"], symbols), data["inner"])
-
-    def size(value: Any) -> Any:
-        return number(value, symbols)
+        return ComposeLayout(*data["swizzle"], layout(data["tile"]), data["inner"])
 
     def iters(key: str) -> list[Iter]:
-        return [Iter(size(e), size(s), axis) for e, s, axis in data.get(key, [])]
+        return [Iter(number(e), number(s), axis) for e, s, axis in data.get(key, [])]
 
-    offset = {axis: size(value) for axis, value in data.get("offset", {}).items()}
-    offset.update({axis: 0 for axis in data.get("offset0", [])})
+    offset = {axis: number(value) for axis, value in data.get("offset", {}).items()}
+    offset.update(dict.fromkeys(data.get("offset0", []), 0))
     return TileLayout.from_iters(iters("shard"), iters("replica"), offset)
 
 
-def number(value: Any, symbols: dict[str, Any] | None = None) -> Any:
+def number(value: Any) -> Any:
     """Read a size: an int, or an expression in symbols as our own parser reads it."""
-    if isinstance(value, int):
-        return value
-    from layoutalg import parse
-
-    parsed = parse(f"S[1:({value})]").shard[0].stride
-    return parsed if symbols is None else parsed
+    return value if isinstance(value, int) else parse(f"S[1:({value})]").shard[0].stride
 
 
 def plain(value: Any) -> Any:

@@ -95,8 +95,10 @@ def swatches_of(owners: Ownership, lane: int | None) -> Swatches:
     return Swatches(caption, heads, (), fills, (("",),) * len(hues))
 
 
-def key_of(shown: tuple[Placed, ...], lane: int | None) -> tuple[tuple[str, str], ...]:
-    """List the marks that occur in the tiles: (role, meaning)."""
+def key_of(
+    shown: tuple[Placed, ...], lane: int | None, solid: str = "instruction"
+) -> tuple[tuple[str, str], ...]:
+    """List the marks that occur in the tiles: (role, meaning); ``solid`` is what solid lines mean."""
     owners = [each.tile.owners for each in shown]
     found = []
     if lane is not None:
@@ -105,7 +107,7 @@ def key_of(shown: tuple[Placed, ...], lane: int | None) -> tuple[tuple[str, str]
     if any(o.hue_is == "warp" for o in owners):
         found.append(("warp", "warp"))
     if any(each.tile.instruction is not None for each in shown):
-        found.append(("instruction", "instruction"))
+        found.append(("instruction", solid))
     if any(max(o.shape) > BLOCK for o in owners):
         found.append(("block", f"{BLOCK} \u00d7 {BLOCK} block"))
     if any(map(bracketed, shown)):
@@ -125,14 +127,19 @@ def _two_colored(owners: Ownership) -> bool:
 
 
 def legend_of(
-    shown: tuple[Placed, ...], lane: int | None, x: float, y: float, width: float
+    shown: tuple[Placed, ...],
+    lane: int | None,
+    x: float,
+    y: float,
+    width: float,
+    solid: str = "instruction",
 ) -> tuple[Panel, float, float]:
     """Draw the legend with its corner at (x, y); return it with the width and height it takes.
 
     The key stands right of the swatches where ``width`` has room for it, else below them.
     """
     table = swatches_of(shown[0].tile.owners, lane)
-    key = key_of(shown, lane)
+    key = key_of(shown, lane, solid)
     left, top = x + table.margin, y + 18
     texts = [Text(left, y + 6, table.caption, _SIZE, "start", True)]
     heads: list[Text] = []

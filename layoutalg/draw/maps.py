@@ -179,18 +179,23 @@ def lane_map(
     ['T5 m0 (1, 2)', 'T5 m1 (1, 3)', 'T5 m2 (9, 2)', 'T5 m3 (9, 3)']
     """
     checked = None if path is None else checked_path(path, "lane_map")
-    if ax is not None and width is None:
-        width = ax.get_window_extent().width / ax.figure.dpi
     scene = lane_map_scene(
         layout,
         shape,
         lane,
-        width=width,
+        width=width if ax is None else width_for(ax, width),
         title=title,
         instruction=instruction,
         register=register,
     )
     return finished(scene, checked, ax)
+
+
+def width_for(ax: Axes | None, width: float | None) -> float:
+    """Return the width of the page in inches: as asked, or that of the axes, or the widest."""
+    if width is not None:
+        return width
+    return PAGE if ax is None else float(ax.get_window_extent().width / ax.figure.dpi)
 
 
 def finished(scene: Scene, path: Path | None, ax: Axes | None = None) -> Figure:

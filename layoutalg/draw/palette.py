@@ -24,6 +24,8 @@ HUES = (
 )
 FILLS = tuple(step for hue in HUES for step in hue)  # hue * 4 + step
 WARP_HUES = (0, 4, 3, 5, 1, 2, 6, 7)  # of warps 0, 1, 2 ...: the first few are furthest apart
+WAYS = ("#e4f3ec", "#fee184", "#eca377", "#e08461", "#d4684c")  # 1, 2, 3-4, 5-8, 9 or more ways
+EMPTY = "#f3f3f3"  # a place that holds nothing, or is not asked for
 INK = "#1a1a1a"
 NOTE = "#4d4d4d"  # headers and notes, on paper
 PAPER = "#ffffff"

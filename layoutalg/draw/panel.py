@@ -288,11 +288,9 @@ def panel_of(name: str, shown: Placed, at: Point) -> Panel:
     if tile.title:
         top = y - COLUMN_HEADER - 3.5
         texts.append(Text(x, top, tile.title, 7, "start", bold=True))
-        texts.append(
-            Text(
-                x + text_width(tile.title, 7, bold=True) + 4, top, tile.note, 6, "start", color=NOTE
-            )
-        )
+        if tile.note:
+            left = x + text_width(tile.title, 7, bold=True) + 4
+            texts.append(Text(left, top, tile.note, 6, "start", color=NOTE))
     texts += range_texts
     texts += _cell_texts(tile, detail, at, cell)
     texts.sort(key=lambda text: text.bold)

@@ -42,12 +42,8 @@ def entries_of(fragment: Fragment, lane: int | None) -> tuple[Entry, ...]:
         fragment: of an instruction.
         lane: whose places are given; None for none.
     """
-    packed = slots_per_register(fragment)
+    packed, step = slots_per_register(fragment), slots_per_line(fragment)
     coords = fragment.coords
-    wholes = packed > 2 and all(
-        _straight(coords[:, i : i + packed]) for i in range(0, fragment.slots, packed)
-    )
-    step = packed if wholes else 1
     entries = []
     for slot in range(0, fragment.slots, step):
         part = coords[:, slot : slot + step]
@@ -60,12 +56,21 @@ def entries_of(fragment: Fragment, lane: int | None) -> tuple[Entry, ...]:
         entries.append(
             Entry(
                 slot // packed,
-                register_name(fragment, slot // packed) if wholes else slot_name(fragment, slot),
+                register_name(fragment, slot // packed) if step > 1 else slot_name(fragment, slot),
                 f"({rules[0]}, {rules[1]})" if None not in rules else "",
                 f"({places[0]}, {places[1]})" if places else "",
             )
         )
     return tuple(entries)
+
+
+def slots_per_line(fragment: Fragment) -> int:
+    """Return how many slots share a line: a whole register where more than two lie in a row."""
+    packed, coords = slots_per_register(fragment), fragment.coords
+    wholes = packed > 2 and all(
+        _straight(coords[:, i : i + packed]) for i in range(0, fragment.slots, packed)
+    )
+    return packed if wholes else 1
 
 
 def _straight(part: npt.NDArray[np.int64]) -> bool:

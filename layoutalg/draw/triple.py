@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _GAP = 9.0  # between panels, in points
 _SIDE = 150.0  # width of a side panel beside a single tile
 _TITLE = "{}: which lane and register hold each element"
-_INDEX = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n"), "D": ("m", "n")}
+INDEX = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n"), "D": ("m", "n")}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Operand:
     def role(self) -> str:
         """``"A"``, ``"B"`` or ``"D"`` (accumulators); ``""`` for the rest."""
         letter = self.fragment.operand[0]
-        return {"C": "D"}.get(letter, letter) if letter in _INDEX else ""
+        return {"C": "D"}.get(letter, letter) if letter in INDEX else ""
 
     @property
     def rows(self) -> int:
@@ -70,7 +70,7 @@ def operand_of(fragment: Fragment, lane: int | None) -> Operand:
         slots = np.zeros((*fragment.shape, 1), dtype=np.int64)
         owners = replace(owners, memory=(("m", slots),))
     packed = slots_per_register(fragment)
-    rows, columns = _INDEX.get(fragment.operand[0], ("row", "col"))
+    rows, columns = INDEX.get(fragment.operand[0], ("row", "col"))
     tile = Tile(
         fragment.operand.split(".")[0],
         f"{fragment.shape[0]} \u00d7 {fragment.shape[1]}, {fragment.dtype}",

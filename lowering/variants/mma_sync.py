@@ -289,6 +289,8 @@ def _match(
         have = ", ".join(f"{role} {dtype}" for role, dtype in zip(ROLES, types, strict=True))
         want = ", ".join(f"{r} {d}" for r, d in zip(ROLES, instruction.dtypes, strict=True))
         return f"needs {want}; got {have}"
+    if not instruction.runs_on(context.arch):
+        return f"needs {instruction.min_arch} or newer; the target is {context.arch}"
     for dim, unit in (("M", instruction.m), ("N", instruction.n), ("K", instruction.k)):
         if sizes[dim] % unit:
             return f"{dim} = {sizes[dim]} is no multiple of {unit}"

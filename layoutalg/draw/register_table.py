@@ -1,0 +1,328 @@
+"""``registers``: one row per lane, one column per slot, the packed b32 registers bracketed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layoutalg import fragments
+from layoutalg.draw.formula import index_formula, index_range
+from layoutalg.draw.maps import PAGE, finished, width_for
+from layoutalg.draw.naming import register_name, slot_name, slots_per_register
+from layoutalg.draw.output import checked_path
+from layoutalg.draw.ownership import DEFAULT_LANE, LANES
+from layoutalg.draw.page import (
+    INCH,
+    MARGIN,
+    SMALL,
+    Mark,
+    bracket_above,
+    frame,
+    grid,
+    heading,
+    key,
+    outline,
+    page,
+)
+from layoutalg.draw.palette import FILLS, NOTE
+from layoutalg.draw.panel import Path
+from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, text_width
+from layoutalg.draw.sidebar import slots_per_line
+from layoutalg.draw.triple import chosen_fragments
+from layoutalg.errors import LayoutError
+from layoutalg.fragments import Fragment
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_ROW = 8.5  # height of a lane's row, in points
+_LABEL = 6.0  # font size in the cells
+_HEAD = 34.0  # height of title, register brackets, slot names and rules above a block
+_GROUP = 15.0  # width of the brackets of 4-lane groups
+_GAP = 12.0  # between blocks
+
+
+@dataclass(frozen=True)
+class Column:
+    """One slot, or one register of neighbouring slots: its names, rules and places."""
+
+    register: int
+    name: str
+    rules: tuple[str, str]
+    places: tuple[str, ...]
+    where: tuple[tuple[str, str], ...]
+
+    @property
+    def width(self) -> float:
+        """Width of the column, in points: all that stands in it fits."""
+        return 2.5 + max(
+            text_width(self.name, _LABEL, True),
+            *(text_width(rule, SMALL) for rule in self.rules),
+            *(text_width(place, _LABEL, True) for place in self.places),
+        )
+
+
+@dataclass(frozen=True)
+class Block:
+    """Columns of one fragment that stand side by side."""
+
+    fragment: Fragment
+    columns: tuple[Column, ...]
+    pitch: float
+    first: bool
+
+    @property
+    def width(self) -> float:
+        """Width with the lanes at the left, in points."""
+        return _GROUP + (len(self.columns) + 1) * self.pitch
+
+
+def columns_of(fragment: Fragment, lanes: range) -> tuple[Column, ...]:
+    """Return the columns of a fragment: slots, or registers whose slots lie in a row.
+
+    >>> columns_of(fragments.get("mma.m16n8k16.f16", "A"), range(32))[3].places[5]
+    '9,3'
+    """
+    packed, step = slots_per_register(fragment), slots_per_line(fragment)
+    coords = fragment.coords
+    columns = []
+    for slot in range(0, fragment.slots, step):
+        part = coords[:, slot : slot + step]
+        rules = tuple(index_formula(part[..., dim]) or "" for dim in (0, 1))
+        ranges = [tuple(index_range(part[lane, :, dim].tolist()) for dim in (0, 1)) for lane in lanes]
+        columns.append(
+            Column(
+                slot // packed,
+                register_name(fragment, slot // packed) if step > 1 else slot_name(fragment, slot),
+                (rules[0], rules[1]),
+                tuple(f"{row},{col}" for row, col in ranges),
+                tuple((row, col) for row, col in ranges),
+            )
+        )
+    return tuple(columns)
+
+
+def registers_scene(
+    instruction: str,
+    operand: str | None = None,
+    lane: int | None = DEFAULT_LANE,
+    *,
+    lanes: Sequence[int] | None = None,
+    width: float = PAGE,
+) -> Scene:
+    """Return the picture that :func:`registers` draws, as data."""
+    chosen = (
+        chosen_fragments(instruction, None)
+        if operand is None
+        else (fragments.get(instruction, operand),)
+    )
+    threads = max(fragment.lanes for fragment in chosen)
+    begin, end = (0, min(threads, LANES)) if lanes is None else lanes
+    if not 0 <= begin < end <= threads:
+        raise LayoutError(
+            f"registers: lanes is (begin, end) within 0..{threads}; got {(begin, end)}. (0, 32) fits"
+        )
+    shown = range(begin, end)
+    if lane is not None and lane not in range(threads):
+        raise LayoutError(
+            f"registers: lane must own an element; got lane {lane!r}. Owners are 0..{threads - 1}; "
+            "lane=None outlines nothing"
+        )
+    room = width * INCH - 2 * MARGIN
+    blocks = _blocks(chosen, shown, room)
+    unit = "thread" if threads > LANES else "lane"
+    notes = [f"row, column of each element of each {unit}; operands in PTX order"]
+    if len(shown) < threads:
+        notes.append(f"{unit}s {begin}..{end - 1} of {threads}")
+    rules = [f"g = {unit} // 4", f"t = {unit} mod 4"]
+    if threads > LANES:
+        rules = [f"w = {unit} // 32", f"g = {unit} mod 32 // 4", f"t = {unit} mod 4"]
+    notes.append(", ".join(rules))
+    title, right, top = heading(instruction + ": registers", notes, room)
+    right += MARGIN
+    panels = [title]
+    x, bottom = MARGIN, top
+    for block in blocks:
+        if x > MARGIN and x + block.width > MARGIN + room:
+            x, top = MARGIN, bottom + 4
+        panels.append(_panel(block, shown, lane, x, top))
+        right = max(right, x + block.width)
+        bottom = max(bottom, top + _HEAD + _ROW * len(shown))
+        x += block.width + _GAP
+    marks = [Mark(f"colour: the {unit}, hue is g", "fill", FILLS[4 * 1 + 1])]
+    if lane is not None and lane in shown:
+        marks.append(Mark(f"{unit} {lane}", "lane"))
+    if any(slots_per_register(f) > 1 for f in chosen):
+        marks.append(Mark("one b32 register", "word"))
+    legend, taken, bottom = key(marks, MARGIN, bottom + 5, right - MARGIN)
+    return page(title_of(instruction), [*panels, legend], max(right, MARGIN + taken), bottom)
+
+
+def title_of(instruction: str) -> str:
+    """Return the title of the picture."""
+    return f"{instruction}: which element lies in each register of each lane"
+
+
+def _blocks(chosen: tuple[Fragment, ...], shown: range, room: float) -> list[Block]:
+    """Cut each fragment's columns where the page ends, between registers."""
+    blocks = []
+    for fragment in chosen:
+        columns = columns_of(fragment, shown)
+        lane_width = text_width(f"T{fragment.lanes - 1}", _LABEL, True) + 4
+        pitch = max(lane_width, *(column.width for column in columns))
+        fitting = int((room - _GROUP) / pitch) - 1
+        per = sum(column.register == columns[0].register for column in columns)
+        fitting = max(fitting // per * per, per)
+        if _GROUP + (per + 1) * pitch > room:
+            raise LayoutError(
+                f"registers: one register of {fragment.operand} needs "
+                f"{(_GROUP + (per + 1) * pitch + 2 * MARGIN) / INCH:.1f} inches; got a narrower "
+                "width"
+            )
+        count = -(-len(columns) // fitting)
+        even = -(-len(columns) // (per * count)) * per  # blocks of about one size
+        for at in range(0, len(columns), even):
+            blocks.append(Block(fragment, columns[at : at + even], pitch, at == 0))
+    return blocks
+
+
+def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> Panel:
+    """Draw a block with its corner at (x, y)."""
+    fragment, pitch = block.fragment, block.pitch
+    left, top = x + _GROUP, y + _HEAD
+    body = left + pitch
+    cells: list[Cell] = []
+    texts: list[Text] = []
+    name = fragment.operand.split(".")[0]
+    rows, cols = fragment.shape
+    texts.append(Text(left, y + 8, name, 7, "start", bold=True))
+    note = f"{rows} \u00d7 {cols}, {fragment.dtype}" + ("" if block.first else ", continued")
+    texts.append(
+        Text(left + text_width(name, 7, True) + 4, y + 8, note, 6, "start", color=NOTE)
+    )
+    for word, up in (("row", 8.2), ("col", 2.4)):
+        texts.append(Text(body - 3, top - up, word, SMALL, "end", color=NOTE))
+    for j, column in enumerate(block.columns):
+        middle = body + (j + 0.5) * pitch
+        texts.append(Text(middle, top - 14.5, column.name, _LABEL, bold=True))
+        for rule, up in zip(column.rules, (8.2, 2.4), strict=True):
+            if rule:
+                texts.append(Text(middle, top - up, rule, SMALL, color=NOTE))
+    for i, number in enumerate(shown):
+        low, fill = top + i * _ROW, FILLS[number % LANES]
+        held = number == lane
+        cells.append(
+            Cell(left, low, pitch, _ROW, fill, f"T{number}", (("lane", str(number)),))
+        )
+        base = low + _ROW / 2 + 0.365 * _LABEL
+        texts.append(Text(left + pitch / 2, base, f"T{number}", _LABEL, bold=True))
+        for j, column in enumerate(block.columns):
+            row, col = column.where[i]
+            cells.append(
+                Cell(
+                    body + j * pitch,
+                    low,
+                    pitch,
+                    _ROW,
+                    fill,
+                    f"T{number} {column.name} ({row}, {col})",
+                    (
+                        ("lane", str(number)),
+                        ("register", column.name),
+                        ("row", row),
+                        ("col", col),
+                    ),
+                )
+            )
+            middle = body + (j + 0.5) * pitch
+            texts.append(Text(middle, base, column.places[i], _LABEL, bold=held))
+    width, height = (len(block.columns) + 1) * pitch, len(shown) * _ROW
+    strokes = [
+        grid((left, top), (pitch, _ROW), len(shown), len(block.columns) + 1),
+        *_marks(block, shown, body, top),
+        frame(left, top, width, height),
+        Stroke((((body, top), (body, top + height)),), 0.8, role="frame"),
+    ]
+    paths: list[Path] = []
+    for first in range(shown.start - shown.start % 4, shown.stop, 4):
+        a, b = max(first, shown.start) - shown.start, min(first + 4, shown.stop) - shown.start
+        up, down = top + a * _ROW + 1, top + b * _ROW - 1
+        edge = left - 4
+        paths.append(((edge + 2, up), (edge, up), (edge, down), (edge + 2, down)))
+        label = f"g={first % LANES // 4}"
+        if b - a == 4:
+            texts.append(Text(edge - 2.5, (up + down) / 2, label, SMALL, color=NOTE, angle=90))
+    strokes.append(Stroke(tuple(paths), 0.6, NOTE, role="rows"))
+    if lane in shown:
+        strokes.append(outline(left, top + (lane - shown.start) * _ROW, width, _ROW, 1.4))
+    texts.sort(key=lambda text: (text.bold, text.color, text.size))
+    suffix = "" if block.first else f" {block.columns[0].name}"
+    return Panel(fragment.operand + suffix, tuple(cells), tuple(strokes), tuple(texts))
+
+
+def _marks(block: Block, shown: range, body: float, top: float) -> list[Stroke]:
+    """Bracket the slots of one register above their names, and rule between registers."""
+    registers = np.array([column.register for column in block.columns])
+    height = len(shown) * _ROW
+    edges = np.flatnonzero(np.diff(registers)) + 1
+    upright = tuple(
+        ((body + j * block.pitch, top), (body + j * block.pitch, top + height))
+        for j in edges.tolist()
+    )
+    strokes = [Stroke(upright, 0.5, NOTE, role="register")] if upright else []
+    if slots_per_register(block.fragment) > 1:
+        begins, ends = [0, *edges.tolist()], [*edges.tolist(), len(registers)]
+        strokes.append(
+            Stroke(
+                tuple(
+                    bracket_above(body + a * block.pitch + 2, body + b * block.pitch - 2, top - 22)
+                    for a, b in zip(begins, ends, strict=True)
+                ),
+                0.6,
+                NOTE,
+                role="word",
+            )
+        )
+    return strokes
+
+
+def registers(
+    instruction: str,
+    operand: str | None = None,
+    lane: int | None = DEFAULT_LANE,
+    path: str | os.PathLike[str] | None = None,
+    ax: Axes | None = None,
+    *,
+    lanes: Sequence[int] | None = None,
+    width: float | None = None,
+) -> Figure:
+    """Draw which element each register of each lane holds: a row per lane, a column per slot.
+
+    Columns stand in PTX operand order; the slots that one b32 register packs are bracketed. Under a
+    slot's name stand its row and column as sums in g and t, in the cells the numbers.
+
+    Args:
+        instruction: a name of ``fragments.names()``.
+        operand: one operand; all of them unless given.
+        lane: outlined; None for none.
+        path: file to write; the suffix says what.
+        ax: axes to draw on, instead of a figure of its own.
+        lanes: (begin, end) of the rows; the first warp unless given.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: the instruction, operand, lane, lanes or suffix is unknown, or the page too
+            narrow.
+
+    >>> figure = registers("mma.m16n8k16.f16", "A")
+    >>> [cell.title for cell in figure.scene.panel("A").cells if cell.title.startswith("T5 ")][:3]
+    ['T5 a0 (1, 2)', 'T5 a1 (1, 3)', 'T5 a2 (9, 2)']
+    """
+    checked = None if path is None else checked_path(path, "registers")
+    scene = registers_scene(instruction, operand, lane, lanes=lanes, width=width_for(ax, width))
+    return finished(scene, checked, ax)

@@ -1,0 +1,185 @@
+"""The map itself: from a logical coordinate to digits, and from digits to machine coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from layoutalg import iters as algebra
+from layoutalg.coordinates import as_coordinate, check_range
+from layoutalg.errors import LayoutError, Undecided
+from layoutalg.iters import Iters
+from layoutalg.parts import HasParts, check_sizes, total_size
+from layoutalg.refine import try_group
+from layoutalg.size import Size, as_shape, is_int, tidy
+from layoutalg.table import check_concrete
+
+
+class Reader(NamedTuple):
+    """How a coordinate is read: one group of iters per index, or all iters for the flat index.
+
+    ``digits`` splits each index row-major over the extents of its group; where the layout does not
+    group by the shape, ``flat_shape`` says how to flatten the coordinate first.
+    """
+
+    owner: HasParts
+    what: str  # the operation, for messages
+    entry: str  # what one entry of a coordinate is: "flat index", "digit" or "coordinate"
+    limits: tuple[Size, ...]
+    groups: tuple[Iters, ...]
+    flat_shape: tuple[Size, ...] | None
+    rows: tuple[tuple[tuple[int, int, str], ...], ...] | None  # (extent, stride, axis), fast first
+    start: dict[str, Any]  # the offset, 0 on the other axes, in the order of the answer
+
+    @property
+    def iters(self) -> Iters:
+        """The iters that the digits belong to."""
+        return tuple(it for group in self.groups for it in group)
+
+    def digits(self, coord: Sequence[Any]) -> list[Any]:
+        """Return one digit per iter: ints, arrays or expressions.
+
+        Raises:
+            LayoutError: an index is out of range, is no integer, or arrays do not broadcast.
+            Undecided: an array is given, but the layout has symbols.
+        """
+        values = [as_coordinate(value, self.what) for value in coord]
+        if any(getattr(value, "ndim", 0) for value in values):
+            self._check_arrays(values)
+        for value, limit in zip(values, self.limits, strict=True):
+            check_range(value, limit, f"{self.what}: {self.entry}", self.owner)
+        if self.flat_shape is not None:
+            values = [algebra.flatten(values, self.flat_shape)]
+        return [
+            digit
+            for value, group in zip(values, self.groups, strict=True)
+            for digit in algebra.split(value, algebra.extents(group))
+        ]
+
+    def _check_arrays(self, values: Sequence[Any]) -> None:
+        check_concrete(self.owner, self.what)
+        if any(hasattr(value, "free_symbols") for value in values):
+            raise LayoutError(f"{self.what}: arrays and symbols cannot be mixed in one coordinate")
+        try:
+            np.broadcast_shapes(*(np.shape(value) for value in values))
+        except ValueError:
+            shapes = ", ".join(str(np.shape(value)) for value in values)
+            raise LayoutError(
+                f"{self.what}: the arrays of coordinates must broadcast together; got the shapes "
+                f"{shapes}"
+            ) from None
+
+    def apply(self, coord: Sequence[Any]) -> dict[str, Any]:
+        """Return the base machine coordinate: ``sum digit * stride + offset`` per axis."""
+        if self.rows is not None:
+            values = self.start.copy()
+            for value, limit, row in zip(coord, self.limits, self.rows, strict=True):
+                if type(value) is not int or not 0 <= value < limit:
+                    break
+                for extent, stride, name in row:
+                    values[name] += value % extent * stride
+                    value //= extent
+            else:
+                return values
+        values = self.start.copy()
+        for it, digit in zip(self.iters, self.digits(coord), strict=True):
+            values[it.axis.name] = values[it.axis.name] + digit * it.stride
+        return {name: tidy(value) for name, value in values.items()}
+
+
+def reader(parts: HasParts, coord: Sequence[Any], shape: Sequence[Any] | None, what: str) -> Reader:
+    """Return how ``coord`` is read over ``shape``; without a shape, flat or digit by digit.
+
+    Raises:
+        LayoutError: the number of coordinates is wrong, or the shape holds another number of
+            elements.
+        Undecided: that depends on a symbol.
+
+    >>> from layoutalg.iters import Iter
+    >>> from layoutalg.parts import Parts
+    >>> reader(Parts((Iter(8, 1),), (), {}), (5, 0), (4, 2), "apply").digits((3, 1))
+    [3, 1]
+    """
+    shard = parts.shard
+    radix = algebra.extents(shard)
+    if shape is None:
+        if len(coord) == len(radix):
+            return _reader(parts, what, "digit", radix, tuple((it,) for it in shard), None)
+        if len(coord) == 1:
+            return _reader(parts, what, "flat index", (total_size(parts),), (shard,), None)
+        raise LayoutError(
+            f"{what}: without a shape give one flat index or one digit per iter; {parts} has "
+            f"{len(radix)} iters, got {len(coord)} coordinates"
+        )
+    extents = as_shape(shape, what)
+    if len(coord) != len(extents):
+        raise LayoutError(
+            f"{what}: give one coordinate per dimension of the shape {tuple(extents)}; "
+            f"got {len(coord)}"
+        )
+    grouped = try_group(shard, extents)
+    if grouped is None:
+        check_sizes(parts, extents, what)
+        return _reader(parts, what, "coordinate", extents, (shard,), extents)
+    iters, seps = grouped
+    groups = tuple(iters[seps[d] : seps[d + 1]] for d in range(len(extents)))
+    return _reader(parts, what, "coordinate", extents, groups, None)
+
+
+def _reader(
+    parts: HasParts,
+    what: str,
+    entry: str,
+    limits: tuple[Size, ...],
+    groups: tuple[Iters, ...],
+    flat_shape: tuple[Size, ...] | None,
+) -> Reader:
+    start: dict[str, Any] = dict.fromkeys((it.axis.name for g in groups for it in g), 0)
+    for axis, value in parts.offset.items():
+        start[axis.name] = value
+    rows: Any = None
+    sizes = [size for group in groups for it in group for size in (it.extent, it.stride)]
+    if flat_shape is None and is_int(*limits, *start.values(), *sizes):
+        rows = tuple(
+            tuple((it.extent, it.stride, it.axis.name) for it in reversed(group))
+            for group in groups
+        )
+    return Reader(parts, what, entry, limits, groups, flat_shape, rows, start)
+
+
+def owners(replica: Iters, base: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return every machine coordinate of an element, given its base coordinate; base first.
+
+    Raises:
+        Undecided: the number of replicas is symbolic.
+        LayoutError: the base holds arrays.
+
+    >>> from layoutalg.iters import Iter
+    >>> owners((Iter(2, 4, "warpid"),), {"m": 3})
+    ({'m': 3, 'warpid': 0}, {'m': 3, 'warpid': 4})
+    """
+    if any(getattr(value, "ndim", 0) for value in base.values()):
+        raise LayoutError(
+            "owners: the coordinate must be of one element; got an array. "
+            "table(shape, replicas=True) answers for every element"
+        )
+    first = dict(base)
+    for it in replica:
+        first.setdefault(it.axis.name, 0)
+        if type(it.extent) is not int:
+            raise Undecided(
+                f"owners: how many replicas has {it}? The symbols leave it open; substitute "
+                f"{it.extent}."
+            )
+    found = {tuple(first.values()): first}
+    for it in replica:
+        name = it.axis.name
+        found = {
+            tuple(moved.values()): moved
+            for place in found.values()
+            for step in range(int(it.extent))
+            for moved in [{**place, name: tidy(place[name] + step * it.stride)}]
+        }
+    return tuple(found.values())

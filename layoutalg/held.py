@@ -1,0 +1,97 @@
+"""What each thread of a CTA holds: the table of a distributed layout, thread by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layoutalg import iters as algebra
+from layoutalg.axis import Axis, laneid, m, tid_in_wg, tx, warpid, wgid, wid_in_wg
+from layoutalg.errors import LayoutError
+from layoutalg.parts import HasParts, scope
+from layoutalg.size import Size
+from layoutalg.table import IntArray, table
+
+WARP = 32
+MAX_THREADS = 1024
+THREADS_OF: dict[Axis, int] = {laneid: 1, tid_in_wg: 1, tx: 1, wid_in_wg: 32, warpid: 32, wgid: 128}
+"""Per thread axis: how far apart in the CTA's thread numbers its neighbours are."""
+
+
+def check_distributed(parts: HasParts, what: str, name: str) -> None:
+    """Refuse a layout that does not put elements into registers of one CTA's threads.
+
+    Args:
+        parts: the layout.
+        what: the operation, for messages.
+        name: what the layout is there, for messages.
+
+    Raises:
+        LayoutError: an axis is neither m nor a thread axis inside the CTA, or the axes conflict.
+    """
+    if not hasattr(parts, "shard"):
+        raise LayoutError(f"{what}: {name} must be a layout of registers; got {parts!r}")
+    axes = {it.axis for it in parts.shard + parts.replica if it.extent != 1} | set(parts.offset)
+    for axis in sorted(axes, key=str):
+        if axis is not m and axis not in THREADS_OF:
+            raise LayoutError(
+                f"{what}: {name} must lie in the registers (axis m) of the threads of one CTA "
+                f"({', '.join(map(str, THREADS_OF))}); got axis {axis} in {parts}"
+            )
+    scope(parts)
+
+
+def elements_held(parts: HasParts, shape: Sequence[Size], what: str, name: str) -> IntArray:
+    """Return the flat index of the element in each slot of each thread; -1 where there is none.
+
+    Args:
+        parts: a concrete layout over thread axes and m (the slot: the element inside the thread).
+        shape: logical extents.
+        what: the operation, for messages.
+        name: what the layout is there, for messages.
+
+    Returns:
+        An array (threads, slots), whole warps. Thread axes that the layout does not name are 0.
+
+    Raises:
+        LayoutError: other axes, a place below zero, threads beyond a CTA's, or two elements in one
+            slot.
+
+    >>> from layoutalg import parse
+    >>> D = parse("S[(2,8,4,2):(2,4@laneid,1@laneid,1)]")
+    >>> elements_held(D, (16, 8), "show", "D")[5].tolist()
+    [10, 11, 74, 75]
+    """
+    check_distributed(parts, what, name)
+    places = table(parts, shape, replicas=True)
+    first = next(iter(places.values()), np.zeros((1,), dtype=np.int64))
+    thread, slot = np.zeros_like(first), np.zeros_like(first)
+    for axis, values in places.items():
+        if axis == "m":
+            slot = slot + values
+        else:
+            thread = thread + values * THREADS_OF[Axis.get(axis)]
+    low, high = min(thread.min(), slot.min()), int(thread.max())
+    if low < 0 or high >= MAX_THREADS:
+        raise LayoutError(
+            f"{what}: {name} must use threads 0..{MAX_THREADS - 1} and slots from 0; {parts} uses "
+            f"threads {thread.min()}..{high}, slots {slot.min()}..{slot.max()}"
+        )
+    elements = np.arange(first.size // first.shape[-1], dtype=np.int64)
+    element = np.repeat(elements, first.shape[-1])
+    thread, slot = thread.reshape(-1), slot.reshape(-1)
+    held = np.full((high // WARP * WARP + WARP, int(slot.max()) + 1), -1, dtype=np.int64)
+    held[thread, slot] = element
+    lost = np.flatnonzero(held[thread, slot] != element)
+    if lost.size:
+        at = int(lost[0])
+        pair = [
+            tuple(int(i) for i in algebra.split(int(x), shape))
+            for x in (element[at], held[thread[at], slot[at]])
+        ]
+        raise LayoutError(
+            f"{what}: {name} must keep its elements apart; {parts} puts {pair[0]} and {pair[1]} "
+            f"into slot {slot[at]} of thread {thread[at]}"
+        )
+    return held

@@ -1,0 +1,199 @@
+"""Verdicts: the answer to a question about layouts, with what a reader needs to check it.
+
+A verdict is true or false, never a guess: where symbols leave the question open, it raises
+:class:`layoutalg.Undecided` instead. True comes with a :class:`Certificate` (the digits of the
+mixed radix and what each of them settles), false with a counter-example.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layoutalg.axis import Axis
+from layoutalg.iters import Iter
+from layoutalg.notation import stride_text
+from layoutalg.size import Size
+
+Place = tuple[tuple[str, Size], ...]  # (axis name, coordinate), one per axis
+
+
+def place_text(place: Place) -> str:
+    """Print a place.
+
+    >>> place_text((("laneid", 5), ("m", 3)))
+    'laneid 5, m 3'
+    """
+    return ", ".join(f"{name} {value}" for name, value in place) or "the origin"
+
+
+def _element_text(element: tuple[Size, ...]) -> str:
+    inside = ", ".join(map(str, element))
+    return f"element ({inside})" if len(element) > 1 else f"element {inside}"
+
+
+def _places_text(places: tuple[Place, ...]) -> str:
+    return " and ".join(f"({place_text(place)})" for place in places)
+
+
+@dataclass(frozen=True)
+class ProofDigit:
+    """One digit of a proof: it runs over ``0 .. extent - 1`` and adds ``stride`` per step.
+
+    ``weight`` is what one step is worth in the flat index; None marks the digit of a replica, which
+    moves no element. ``note`` says what the digit settles.
+    """
+
+    extent: Size
+    stride: Size
+    axis: Axis
+    weight: Size | None
+    note: str
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """The digit as text: extent, weight in the flat index, stride, note."""
+        weight = "copy" if self.weight is None else str(self.weight)
+        return str(self.extent), weight, stride_text(Iter(1, self.stride, self.axis)), self.note
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Why a claim holds: one sentence, and the digits on which it stands (none: all compared)."""
+
+    argument: str
+    digits: tuple[ProofDigit, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the argument and a table of the digits."""
+        if not self.digits:
+            return self.argument
+        rows = [("extent", "weight", "stride", ""), *(digit.cells for digit in self.digits)]
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines = ["  ".join([*map(str.rjust, row, widths), row[3]]).rstrip() for row in rows]
+        return "\n".join([self.argument, *lines])
+
+    def markdown(self) -> str:
+        """Return the argument and a table of the digits, as Markdown."""
+        if not self.digits:
+            return self.argument
+        rows = ["| extent | weight | stride | |", "|--:|--:|--:|:--|"]
+        rows += ["| " + " | ".join(digit.cells) + " |" for digit in self.digits]
+        return "\n".join([self.argument, "", *rows])
+
+
+@dataclass(frozen=True)
+class OtherSize:
+    """Two maps that hold different numbers of elements."""
+
+    left: Size
+    right: Size
+
+    def __str__(self) -> str:
+        """Name both sizes."""
+        return f"the left holds {self.left} elements, the right {self.right}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first element that two maps put in different places (or a map and a formula)."""
+
+    element: tuple[Size, ...]
+    left: tuple[Place, ...]
+    right: tuple[Place, ...]
+    remark: str = ""
+
+    def __str__(self) -> str:
+        """Name the element and where both put it."""
+        text = (
+            f"{_element_text(self.element)}: the left has it at {_places_text(self.left)}, "
+            f"the right at {_places_text(self.right)}"
+        )
+        return f"{text}\n{self.remark}" if self.remark else text
+
+
+@dataclass(frozen=True)
+class Collision:
+    """Two elements that share a place."""
+
+    first: tuple[Size, ...]
+    second: tuple[Size, ...]
+    place: Place
+
+    def __str__(self) -> str:
+        """Name both elements and the place."""
+        return (
+            f"{_element_text(self.first)} and {_element_text(self.second)} share the place "
+            f"({place_text(self.place)})"
+        )
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A place of the box that no element reaches."""
+
+    place: Place
+
+    def __str__(self) -> str:
+        """Name the place."""
+        return f"no element is at ({place_text(self.place)})"
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A coordinate that leaves the box."""
+
+    axis: Axis
+    value: Size
+    extent: Size
+
+    def __str__(self) -> str:
+        """Name the coordinate and the box."""
+        return f"axis {self.axis} reaches {self.value}, outside 0 .. {self.extent - 1}"
+
+
+Reason = Certificate | OtherSize | Difference | Collision | Gap | Outside
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to a question: true or false, and why.
+
+    Attributes:
+        holds: the answer; ``bool(verdict)`` is the same.
+        claim: what was asked, as a statement.
+        reason: a :class:`Certificate`, or a counter-example.
+        degree: a count that belongs to the claim: elements in each place (``covers``; None where it
+            differs from place to place), places of each element (``replication``).
+        checked: how many elements were also compared one by one in NumPy; 0 where sizes are
+            symbolic or too many.
+
+    >>> from layoutalg import S, TileLayout
+    >>> verdict = TileLayout(S[(4, 4):(4, 1)]).equivalent(TileLayout(S[16:1]))
+    >>> bool(verdict)
+    True
+    >>> print(TileLayout(S[4:1]).equivalent(TileLayout(S[4:2])))
+    refuted: S[4:1] and S[4:2] are one map
+    element 1: the left has it at (m 1), the right at (m 2)
+    3 of 4 elements differ
+    """
+
+    holds: bool
+    claim: str
+    reason: Reason
+    degree: Size | None = None
+    checked: int = 0
+
+    def __bool__(self) -> bool:
+        """Return the answer."""
+        return self.holds
+
+    def __str__(self) -> str:
+        """Return the answer, the claim and the reason."""
+        return f"{'proved' if self.holds else 'refuted'}: {self.claim}\n{self.reason}"
+
+    def _repr_markdown_(self) -> str:
+        """Return the same as Markdown, for Jupyter."""
+        word = "proved" if self.holds else "refuted"
+        reason = self.reason
+        body = reason.markdown() if isinstance(reason, Certificate) else str(reason)
+        return f"**{word}**: {self.claim}\n\n{body}"

@@ -1,0 +1,83 @@
+"""The CUDA C++ text: what it says, and that nvcc takes it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lowering as lw
+from lowering.verification import Case
+from tests.gemm_cases import lower_case
+from tests.vectors import read
+
+NVCC = shutil.which("nvcc")
+compiled = pytest.mark.skipif(NVCC is None, reason="no nvcc: the CUDA C++ text was not compiled")
+
+
+def compile_text(program: lw.Program, folder: Path, kind: str, arch: str) -> Path:
+    """Compile with every warning an error."""
+    source, output = folder / "gemm.cu", folder / f"gemm.{kind}"
+    source.write_text(program.cuda_source())
+    flags = ["-std=c++17", f"-arch={arch}", "-Werror", "all-warnings", f"-{kind}"]
+    done = subprocess.run(
+        [str(NVCC), *flags, "-o", str(output), str(source)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+@pytest.mark.parametrize("name", [row.name for row in lw.MMA_INSTRUCTIONS[:4]])
+def test_the_helper_of_each_instruction(name: str) -> None:
+    """One device function, in place on D, called once per tile."""
+    case = Case(name, (2, 1, 3), 1)
+    source = case.program().cuda_source()
+    words = {16: "{%4,%5,%6,%7}, {%8,%9}", 8: "{%4,%5}, {%6}"}[case.row.k]
+    assert (f'asm volatile("{case.row.ptx} {{%0,%1,%2,%3}}, {words}, {{%0,%1,%2,%3}};"') in source
+    assert source.count('asm volatile("mma.sync') == 1
+    helper = name.replace(".", "_")
+    assert source.count(f"  {helper}(D_") == 6
+    assert source.startswith("// gemm(D=D[0:32,0:8], ")
+    assert 'extern "C" __global__ void __launch_bounds__(32)\ngemm(' in source
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("name", "tiles", "arch"),
+    [
+        ("mma.m16n8k16.f16", (2, 2, 2), "sm_90"),
+        ("mma.m16n8k16.bf16", (1, 1, 1), "sm_80"),
+        ("mma.m16n8k8.f16", (1, 2, 3), "sm_75"),
+        ("mma.m16n8k8.bf16", (1, 1, 3), "sm_120"),
+    ],
+)
+def test_nvcc_compiles_the_text(
+    name: str, tiles: tuple[int, int, int], arch: str, tmp_path: Path
+) -> None:
+    """One mma per tile in nvcc's PTX too, and machine code without a warning."""
+    case = Case(name, tiles, 1)
+    mt, nt, kt = tiles
+    ptx = compile_text(case.program(), tmp_path, "ptx", arch).read_text()
+    assert ptx.count(f"{case.row.ptx} ") == mt * nt * kt
+    cubin = compile_text(case.program(), tmp_path, "cubin", arch).read_bytes()
+    assert cubin[:4] == b"\x7fELF"
+
+
+@compiled
+@pytest.mark.parametrize("kind", ["warps", "regions", "other axes"])
+def test_nvcc_compiles_what_vectors_ask_for(kind: str, tmp_path: Path) -> None:
+    """Split warps, guards, regions, threads on other axes."""
+    rows = [row for row in read("gemm.jsonl") if row["out"]["accepted"]]
+    kinds: dict[str, Callable[[Any], bool]] = {
+        "warps": lambda row: row["in"].get("threads", 32) == 128,
+        "regions": lambda row: any("region" in each for each in row["in"]["operands"].values()),
+        "other axes": lambda row: "laneid" not in str(row["in"]["operands"]["D"]["layout"]),
+    }
+    chosen = kinds[kind]
+    program = lower_case(next(row["in"] for row in rows if chosen(row)))
+    ptx = compile_text(program, tmp_path, "ptx", "sm_90").read_text()
+    assert ptx.count(program.instruction.ptx) == len(program.mma)

@@ -1,0 +1,747 @@
+"""Every operation against its definition, by brute force on every coordinate (tests/oracle.py)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from layoutalg import (
+    ComposeLayout,
+    Iter,
+    LayoutError,
+    R,
+    S,
+    SwizzleLayout,
+    TileLayout,
+    align,
+    fragments,
+    laneid,
+    m,
+    parse,
+    tx,
+    warpid,
+    wgid,
+    wid_in_wg,
+)
+from layoutalg.parts import well_formed
+from tests import oracle, strategies
+from tests.strategies import Grouped, Pair, Sliced, grouped_layouts, laws, layouts, pairs, sliced
+from tests.vectors import plain
+
+D_FRAG = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
+DENSE = {"lowest": 0}
+
+
+def described(layout: Any) -> dict[str, Any]:
+    """Return a layout as the oracle reads it."""
+    return oracle.as_dict(plain(layout))
+
+
+def nonzero(place: dict[str, Any]) -> dict[str, int]:
+    return {axis: int(value) for axis, value in place.items() if value != 0}
+
+
+def extents(layout: TileLayout) -> list[int]:
+    return [int(it.extent) for it in layout.shard]
+
+
+def places(layout: TileLayout) -> list[dict[str, int]]:
+    return [oracle.base(described(layout), x) for x in range(int(layout.size()))]
+
+
+def same_images(one: TileLayout, other: TileLayout) -> bool:
+    return oracle.images(described(one)) == oracle.images(described(other))
+
+
+# -- the map ----------------------------------------------------------------------------------
+
+
+@laws
+@given(grouped_layouts())
+def test_apply_is_the_definition_in_all_its_forms(case: Grouped) -> None:
+    layout, shape = case
+    for x, coord in enumerate(oracle.every(shape)):
+        want = oracle.base(described(layout), x)
+        assert nonzero(layout.apply(*coord, shape=shape)) == want
+        digits = oracle.digits(x, extents(layout))
+        if len(digits) != 1:
+            assert nonzero(layout.apply(x)) == want
+        assert nonzero(layout.apply(*digits)) == want
+        assert nonzero(layout.group(shape)[0].apply(*layout.apply_to_shape(coord, shape))) == want
+
+
+@laws
+@given(layouts(), st.data())
+def test_apply_over_a_shape_that_does_not_group(layout: TileLayout, data: st.DataObject) -> None:
+    shape = data.draw(strategies.factorings(int(layout.size())))
+    for x, coord in enumerate(oracle.every(shape)):
+        assert nonzero(layout.apply(*coord, shape=shape)) == oracle.base(described(layout), x)
+
+
+@laws
+@given(grouped_layouts())
+def test_keys_are_the_axes_of_shard_and_offset(case: Grouped) -> None:
+    layout, shape = case
+    named = {it.axis.name for it in layout.shard} | {axis.name for axis in layout.offset}
+    assert set(layout.apply(*(0 for _ in layout.shard))) == named
+    grouped = {it.axis.name for it in layout.group(shape)[0].shard}
+    offset = {axis.name for axis in layout.offset}
+    assert set(layout.apply(*(0 for _ in shape), shape=shape)) == grouped | offset
+
+
+@laws
+@given(grouped_layouts())
+def test_tables_and_arrays_agree_with_apply(case: Grouped) -> None:
+    layout, shape = case
+    coords = oracle.every(shape)
+    table = layout.table(shape)
+    whole = layout.table(shape, replicas=True)
+    arrays = np.indices(shape, dtype=np.int64)
+    by_array = layout.apply(*arrays, shape=shape)
+    copies = max((a.shape[-1] for a in whole.values()), default=1)
+    for x, coord in enumerate(coords):
+        assert nonzero({a: v[coord] for a, v in table.items()}) == oracle.base(described(layout), x)
+        if shape:
+            at = {a: v[coord] if getattr(v, "ndim", 0) else v for a, v in by_array.items()}
+            assert nonzero(at) == oracle.base(described(layout), x)
+        found = {
+            tuple(sorted(nonzero({a: v[coord][r] for a, v in whole.items()}).items()))
+            for r in range(copies)
+        }
+        assert found == set(oracle.image(described(layout), x))
+
+
+@laws
+@given(grouped_layouts())
+def test_owners_are_the_image(case: Grouped) -> None:
+    layout, shape = case
+    for x, coord in enumerate(oracle.every(shape)):
+        owners = layout.owners(*coord, shape=shape)
+        found = {tuple(sorted(nonzero(place).items())) for place in owners}
+        assert found == set(oracle.image(described(layout), x))
+        assert len(found) == len(owners)
+        assert nonzero(owners[0]) == oracle.base(described(layout), x)
+
+
+@laws
+@given(grouped_layouts(replicas=False))
+@example(Grouped(D_FRAG, (16, 8)))
+@example(Grouped(TileLayout(S[(2, 3) : (-1, 4 @ laneid)] + 7), (6,)))
+def test_inverse_finds_each_element_or_the_layout_has_none(case: Grouped) -> None:
+    layout, shape = case
+    try:
+        inverse = layout.inverse(shape)
+    except LayoutError:
+        # refused: two elements share a place, or the strides are not super-increasing
+        strides = [
+            (abs(int(it.stride)), int(it.extent), it.axis) for it in layout.shard if it.extent != 1
+        ]
+        assert any(
+            stride <= sum((e - 1) * s for s, e, a in strides if a is axis and s < stride)
+            or sum(s == stride and a is axis for s, _, a in strides) > 1
+            or stride == 0
+            for stride, _, axis in strides
+        )
+        return
+    for coord in oracle.every(shape):
+        place = layout.apply(*coord, shape=shape)
+        wanted = {a.name for a in (*inverse.axes, *inverse.offset)}
+        assert inverse.at(**{a: v for a, v in place.items() if a in wanted}) == coord
+    taken = {tuple(sorted(place.items())) for place in places(layout)}
+    names = [axis.name for axis in inverse.axes]
+    if len(names) == 1 and set(inverse.offset) <= set(inverse.axes):
+        for value in range(-40, 80):
+            free = tuple(sorted(nonzero({names[0]: value}).items())) not in taken
+            assert (inverse.at(**{names[0]: value}) is None) == free
+
+
+@laws
+@given(layouts())
+def test_size_and_span(layout: TileLayout) -> None:
+    iters = [*layout.shard, *layout.replica]
+    assert layout.size() == oracle.size(described(layout))
+    total = 1
+    for name in ("m", "TLane", "TCol", "P", "laneid", "warpid", "tx"):
+        own = [int(it.extent) for it in layout.shard if it.axis.name == name]
+        assert layout.size(name) == oracle.flat([e - 1 for e in own], own) + 1
+        steps = [(int(it.extent) - 1) * int(it.stride) for it in iters if it.axis.name == name]
+        offset = sum(v for a, v in layout.offset.items() if a.name == name)
+        assert layout.span(name) == 1 + sum(steps) + offset
+        if name in strategies.MEMORY:
+            total += sum(steps) + offset
+    assert layout.span() == total
+
+
+@laws
+@given(layouts(lowest=0))
+def test_span_is_the_largest_coordinate_plus_one(layout: TileLayout) -> None:
+    found = [dict(place) for image in oracle.images(described(layout)) for place in image]
+    for axis in {it.axis for it in (*layout.shard, *layout.replica)}:
+        assert layout.span(axis) == 1 + max(place.get(axis.name, 0) for place in found)
+
+
+# -- canonical form and refinements -----------------------------------------------------------
+
+
+def fused_neighbours(layout: TileLayout) -> list[tuple[Iter, Iter]]:
+    return [
+        (a, b)
+        for a, b in pairwise(layout.shard)
+        if a.axis is b.axis and int(b.extent) * int(b.stride) == a.stride
+    ]
+
+
+@laws
+@given(layouts())
+@example(TileLayout(S[(1, 2, 2) : (0 @ wid_in_wg, 1 @ laneid, 1 @ wgid)]))
+@example(TileLayout(S[(2, 2) : (1 @ laneid, 1 @ wgid)] + 0 @ wid_in_wg))
+def test_canonicalize_keeps_the_map(layout: TileLayout) -> None:
+    bare = layout.canonicalize()
+    assert same_images(bare, layout)
+    assert bare.canonicalize() == bare
+    assert not fused_neighbours(bare)
+    assert bare.verify_well_formed()
+    fewer = TileLayout.from_iters([it for it in bare.shard if it.extent != 1], bare.replica)
+    if len(bare.shard) > 1 and well_formed(fewer):
+        assert fewer.shard == bare.shard
+        assert 0 not in bare.offset.values()
+
+
+@laws
+@given(layouts())
+@example(TileLayout(S[(1, 2, 2) : (0 @ wid_in_wg, 1 @ laneid, 1 @ wgid)]))
+@example(TileLayout(S[1:1] + R[4 : 3 @ laneid] + 32 @ laneid))
+@example(TileLayout(S[(2, 4) : (1 @ warpid, 1 @ laneid)] + 32 @ laneid + (-1) @ warpid))
+def test_canonicalize_under_cuda_keeps_the_thread_numbers(layout: TileLayout) -> None:
+    bare = layout.canonicalize("cuda")
+    assert oracle.threads_of(described(bare)) == oracle.threads_of(described(layout))
+    assert bare.canonicalize("cuda") == bare
+    assert bare.verify_well_formed()
+    assert not fused_neighbours(bare)
+    assert 0 not in bare.offset.values()
+
+
+@laws
+@given(layouts())
+def test_is_trivial_means_dense_from_zero_in_memory(layout: TileLayout) -> None:
+    axes = {axis for place in places(layout) for axis in place}
+    dense = len(axes) <= 1 and not layout.canonicalize().replica
+    counted = [sum(place.values()) for place in places(layout)]
+    in_memory = all(name in strategies.MEMORY for name in axes)
+    if layout.is_trivial():
+        assert dense
+        assert in_memory
+        assert counted == list(range(int(layout.size())))
+    elif not layout.replica and len(counted) > 1:
+        assert not (dense and in_memory and counted == list(range(len(counted))))
+
+
+@laws
+@given(layouts(), st.data())
+def test_group_cuts_where_it_can(layout: TileLayout, data: st.DataObject) -> None:
+    shape = data.draw(strategies.factorings(int(layout.size())))
+    if not oracle.groups(extents(layout), shape):
+        with pytest.raises(LayoutError, match="group: "):
+            layout.group(shape)
+        return
+    grouped, seps = layout.group(shape)
+    check_groups(grouped, seps, shape)
+    assert same_images(grouped, layout)
+
+
+def check_groups(grouped: TileLayout, seps: Sequence[int], shape: Sequence[int]) -> None:
+    assert seps[0] == 0
+    assert seps[-1] == len(grouped.shard)
+    for extent, (start, end) in zip(shape, pairwise(seps), strict=True):
+        own = extents(grouped)[start:end]
+        assert start < end
+        assert oracle.flat([e - 1 for e in own], own) + 1 == extent
+
+
+@laws
+@given(layouts(most=48), st.data())
+def test_group_many_is_the_coarsest_common_refinement(
+    layout: TileLayout, data: st.DataObject
+) -> None:
+    count = int(layout.size())
+    shapes = data.draw(st.lists(strategies.factorings(count), min_size=1, max_size=3))
+    own = extents(layout)
+    cuts = {b for each in (own, *shapes) for b in oracle.boundaries(each)}
+    nested = all(big % small == 0 for small, big in pairwise(sorted(cuts)))
+    if not (layout.shard and nested):
+        with pytest.raises(LayoutError, match="group_many: "):
+            layout.group_many(shapes)
+        return
+    grouped, all_seps = layout.group_many(shapes)
+    for shape, seps in zip(shapes, all_seps, strict=True):
+        check_groups(grouped, seps, shape)
+    assert same_images(grouped, layout)
+    assert set(oracle.boundaries(extents(grouped))) == cuts
+    ones = max(list(each).count(1) for each in (own, *shapes))
+    assert extents(grouped).count(1) >= ones
+
+
+@laws
+@given(layouts(), st.data())
+def test_permute_dims(layout: TileLayout, data: st.DataObject) -> None:
+    perm = data.draw(st.permutations(range(len(layout.shard))))
+    moved = layout.permute_dims(perm)
+    for x in range(int(layout.size())):
+        digits = oracle.digits(x, extents(layout))
+        assert moved.apply(*(digits[at] for at in perm)) == layout.apply(*digits)
+    assert moved.replica == layout.replica
+
+
+@laws
+@given(grouped_layouts(), st.data())
+def test_permute_by_groups(case: Grouped, data: st.DataObject) -> None:
+    layout, shape = case
+    perm = data.draw(st.permutations(range(len(shape))))
+    grouped, seps = layout.group(shape)
+    moved = grouped.permute_by_groups(seps, perm)
+    turned = tuple(shape[at] for at in perm)
+    for coord in oracle.every(shape):
+        there = moved.apply(*(coord[at] for at in perm), shape=turned)
+        assert nonzero(there) == nonzero(layout.apply(*coord, shape=shape))
+
+
+@laws
+@given(layouts(lowest=0, offsets=False, replicas=False), st.data())
+def test_align_lists_the_digits_of_the_anchor_in_canonical_order(
+    anchor: TileLayout, data: st.DataObject
+) -> None:
+    shape = data.draw(strategies.grouping_shapes(anchor))
+    strides = data.draw(st.lists(st.integers(0, 50), min_size=len(shape), max_size=len(shape)))
+    follower = TileLayout.from_iters([Iter(e, s) for e, s in zip(shape, strides, strict=True)])
+    if not oracle.groups(extents(follower), extents(anchor)):
+        with pytest.raises(LayoutError):
+            align(anchor, follower)
+        return
+    aligned = align(anchor, follower)
+    order = sorted(
+        range(len(anchor.shard)),
+        key=lambda at: (anchor.shard[at].axis.memory, -int(anchor.shard[at].stride)),
+    )
+    turned = [extents(anchor)[at] for at in order]
+    for x in range(int(anchor.size())):
+        digits = oracle.digits(x, extents(anchor))
+        there = aligned.apply(*(digits[at] for at in order), shape=turned)
+        assert nonzero(there) == oracle.base(described(follower), x)
+
+
+# -- tiles and sums ---------------------------------------------------------------------------
+
+
+@laws
+@given(pairs())
+def test_tile_places_copies_in_units_of_the_span(case: Pair) -> None:
+    tiled = case.inner.tile(case.outer, case.outer_shape, case.inner_shape)
+    inner, outer = described(case.inner), described(case.outer)
+    shape = case.shape
+    for o in oracle.every(case.outer_shape):
+        for n in oracle.every(case.inner_shape):
+            t = [a * e + b for a, e, b in zip(o, case.inner_shape, n, strict=True)]
+            want = oracle.tiled(inner, outer, case.inner_shape, o, n, case.outer_shape)
+            assert oracle.image(described(tiled), oracle.flat(t, shape)) == want
+
+
+@laws
+@given(pairs())
+def test_tile_to_is_a_row_major_tile(case: Pair) -> None:
+    outer = TileLayout(S[case.outer_shape])
+    tiled = case.inner.tile(outer, case.outer_shape, case.inner_shape)
+    assert case.inner.tile_to(case.shape, case.inner_shape) == tiled
+
+
+@laws
+@given(pairs())
+def test_is_tile_inner_finds_the_outer_layout(case: Pair) -> None:
+    tiled = case.inner.tile(case.outer, case.outer_shape, case.inner_shape)
+    outer = case.inner.is_tile_inner(tiled, case.shape, case.inner_shape)
+    assert outer is not None
+    assert same_images(outer, case.outer)
+    assert same_images(case.inner.tile(outer, case.outer_shape, case.inner_shape), tiled)
+
+
+@laws
+@given(pairs())
+def test_is_tile_outer_finds_an_inner_layout(case: Pair) -> None:
+    tiled = case.inner.tile(case.outer, case.outer_shape, case.inner_shape)
+    inner = case.outer.is_tile_outer(tiled, case.shape, case.outer_shape)
+    assert inner is not None
+    assert same_images(inner.tile(case.outer, case.outer_shape, case.inner_shape), tiled)
+
+
+@laws
+@given(pairs(), st.data())
+def test_recognisers_of_tiles_are_sound(case: Pair, data: st.DataObject) -> None:
+    """Ask about a layout that need not be a tiling: an answer must tile back to it."""
+    tiled = case.inner.tile(case.outer, case.outer_shape, case.inner_shape)
+    changed = [Iter(it.extent, data.draw(near(it.stride)), it.axis) for it in tiled.shard]
+    other = TileLayout.from_iters(changed, tiled.replica[data.draw(st.integers(0, 1)) :])
+    try:
+        outer = case.inner.is_tile_inner(other, case.shape, case.inner_shape)
+    except LayoutError:
+        assume(False)
+    if outer is not None:
+        assert same_images(case.inner.tile(outer, case.outer_shape, case.inner_shape), other)
+    inner = case.outer.is_tile_outer(other, case.shape, case.outer_shape)
+    if inner is not None and not case.outer.replica:
+        assert same_images(inner.tile(case.outer, case.outer_shape, case.inner_shape), other)
+
+
+def near(stride: Any) -> Any:
+    return st.sampled_from([stride, stride, stride, stride + 1, 2 * stride])
+
+
+@laws
+@given(st.sampled_from([(4, 1), (8, 2), (2, 4)]), st.data())
+def test_tiles_over_warps_are_recognised_under_cuda(
+    warps: tuple[int, int], data: st.DataObject
+) -> None:
+    """Lanes tiled over warps become one axis; both recognisers cut it again."""
+    rows, cols = warps
+    lanes = data.draw(st.sampled_from([(8, 4), (16, 2), (32, 1)]))
+    inner = TileLayout(S[(*lanes, 2) : (lanes[1] @ laneid, 1 @ laneid, 1)])
+    outer = TileLayout(S[(rows, cols) : (cols @ warpid, 1 @ warpid)])
+    shapes = (rows, cols), (lanes[0], 2 * lanes[1])
+    whole = tuple(a * b for a, b in zip(*shapes, strict=True))
+    tiled = inner.tile(outer, *shapes, target="cuda")
+    assert {it.axis for it in tiled.shard} <= {tx, m}
+    assert inner.is_tile_inner(tiled, whole, shapes[1], "cuda").canonicalize() == (
+        outer.canonicalize()
+    )
+    found = outer.is_tile_outer(tiled, whole, shapes[0], "cuda")
+    assert found.canonicalize() == inner.canonicalize()
+
+
+@laws
+@given(pairs(lowest=-4))
+def test_direct_sum_adds_places(case: Pair) -> None:
+    right, left = case.inner, case.outer
+    total = right.direct_sum(left, case.outer_shape, case.inner_shape)
+    for o in oracle.every(case.outer_shape):
+        for n in oracle.every(case.inner_shape):
+            t = [a * e + b for a, e, b in zip(o, case.inner_shape, n, strict=True)]
+            x, y = oracle.flat(o, case.outer_shape), oracle.flat(n, case.inner_shape)
+            want = oracle.summed(described(left), described(right), x, y)
+            assert oracle.image(described(total), oracle.flat(t, case.shape)) == want
+    woven = [e for pair in zip(case.outer_shape, case.inner_shape, strict=True) for e in pair]
+    found = right.is_direct_sum_right(total, woven, case.inner_shape)
+    assert found is not None
+    assert same_images(found, left)
+    found = left.is_direct_sum_left(total, woven, case.outer_shape)
+    assert found is not None
+    assert same_images(found, right)
+
+
+@laws
+@given(pairs(lowest=-4), st.data())
+def test_recognisers_of_sums_are_sound(case: Pair, data: st.DataObject) -> None:
+    right, left = case.inner, case.outer
+    total = right.direct_sum(left, case.outer_shape, case.inner_shape)
+    changed = [Iter(it.extent, data.draw(near(it.stride)), it.axis) for it in total.shard]
+    other = TileLayout.from_iters(changed, total.replica[data.draw(st.integers(0, 1)) :], {m: 3})
+    woven = [e for pair in zip(case.outer_shape, case.inner_shape, strict=True) for e in pair]
+    try:
+        found = right.is_direct_sum_right(other, woven, case.inner_shape)
+    except LayoutError:
+        assume(False)
+    if found is not None:
+        again = right.direct_sum(found, case.outer_shape, case.inner_shape)
+        assert again == other.canonicalize()
+    found = left.is_direct_sum_left(other, woven, case.outer_shape)
+    if found is not None:
+        assert found.direct_sum(left, case.outer_shape, case.inner_shape) == other.canonicalize()
+
+
+# -- slices -----------------------------------------------------------------------------------
+
+
+@laws
+@given(sliced())
+@example(Sliced(TileLayout(S[(2, 2, 4) : (100, 10, 1)]), (16,), ((6, 10),)))
+@example(Sliced(TileLayout(S[(2, 2, 4) : (14, 10, 1)]), (16,), ((4, 12),)))
+@example(Sliced(TileLayout(S[(3, 2) : (5, 1)]), (6,), ((1, 5),)))
+@example(Sliced(TileLayout(S[(5, 4) : (8, 1)]), (20,), ((2, 18),)))
+@example(Sliced(TileLayout(S[(2, 3, 2) : (0, 0 @ laneid, 1)]), (12,), ((2, 10),)))
+def test_slices_are_sound_and_complete(case: Sliced) -> None:
+    check_slice(case)
+
+
+def check_slice(case: Sliced) -> None:
+    layout, shape, region = case
+    lengths = [end - begin for begin, end in region]
+    inside = [
+        layout.apply(*(c + b for c, (b, _) in zip(coord, region, strict=True)), shape=shape)
+        for coord in oracle.every(lengths)
+    ]
+    piece = layout.slice(shape, region)
+    assert (piece is not None) == oracle.expressible(inside)
+    if piece is not None:
+        assert places(piece) == [nonzero(place) for place in inside]
+        assert piece.replica == layout.replica
+
+
+@pytest.mark.parametrize("radix", [(2, 2, 2), (2, 3, 2), (3, 2, 2), (2, 2, 3), (3, 3), (4, 2)])
+def test_every_range_of_small_layouts(radix: tuple[int, ...]) -> None:
+    size = oracle.flat([extent - 1 for extent in radix], radix) + 1
+    inner = radix[-1]
+    # strides at which carries and steps agree, and at which they do not
+    choices = [(1, 2, inner, inner + 1, 7)] * (len(radix) - 1)
+    for slower in itertools.product(*choices):
+        layout = TileLayout.from_iters(
+            [Iter(e, s) for e, s in zip(radix, (*slower, 1), strict=True)]
+        )
+        for begin, end in itertools.combinations(range(size + 1), 2):
+            check_slice(Sliced(layout, (size,), ((begin, end),)))
+
+
+def test_a_range_of_a_huge_layout_is_decided_at_once() -> None:
+    big = 1 << 80
+    layout = TileLayout(S[(big, big) : (3 * big, 1)])
+    size = big * big
+    assert layout.slice((size,), ((5 * big, 9 * big),)) == TileLayout(
+        S[(4, big) : (3 * big, 1)] + 15 * big
+    )
+    assert layout.slice((size,), ((big - 7, big + 7),)) == TileLayout(
+        S[(2, 7) : (2 * big + 7, 1)] + (big - 7)
+    )
+    assert layout.slice((size,), ((big - 7, big + 8),)) is None
+
+
+# -- views of storage -------------------------------------------------------------------------
+
+
+@laws
+@given(layouts())
+def test_storage_is_what_one_thread_sees(layout: TileLayout) -> None:
+    kept = layout.storage()
+    memory = [at for at, it in enumerate(layout.shard) if it.axis.memory]
+    for x in range(int(layout.size())):
+        digits = oracle.digits(x, extents(layout))
+        seen = {a: v for a, v in layout.apply(*digits).items() if a in strategies.MEMORY}
+        assert kept.apply(*(digits[at] for at in memory)) == seen
+    assert {it for it in layout.replica if it.axis.memory} == set(kept.replica)
+
+
+@laws
+@given(layouts(), st.integers(1, 4), st.sampled_from(["m", "TCol"]))
+def test_unpack_splits_cells_and_pack_joins_them(layout: TileLayout, num: int, axis: str) -> None:
+    wide = layout.unpack(num, axis)
+    for x in range(int(layout.size())):
+        for k in range(num):
+            want = set()
+            for place in oracle.image(described(layout), x):
+                moved = dict(place)
+                moved[axis] = moved.get(axis, 0) * num + k
+                want.add(tuple(sorted(nonzero(moved).items())))
+            assert oracle.image(described(wide), x * num + k) == want
+    assert same_images(wide.pack(num), layout)
+
+
+@laws
+@given(layouts(), st.integers(1, 4))
+def test_pack_joins_neighbours_or_refuses(layout: TileLayout, num: int) -> None:
+    """``num*P(x) + k == L(x*num + k)`` on the last axis, and no other layout is packed."""
+    count = int(layout.size())
+    try:
+        packed = layout.pack(num)
+    except LayoutError:
+        last = layout.shard[-1] if layout.shard else Iter(1, 0)
+        own = [it for it in (*layout.shard[:-1], *layout.replica) if it.axis is last.axis]
+        assert (
+            last.stride != 1
+            or last.axis.thread
+            or int(last.extent) % num
+            or any(int(it.stride) % num for it in own if it.extent != 1)
+            or int(layout.offset.get(last.axis, 0)) % num
+        )
+        return
+    axis = layout.shard[-1].axis.name
+    for x in range(count // num):
+        for k in range(num):
+            want = set()
+            for place in oracle.image(described(packed), x):
+                moved = dict(place)
+                moved[axis] = moved.get(axis, 0) * num + k
+                want.add(tuple(sorted(nonzero(moved).items())))
+            assert oracle.image(described(layout), x * num + k) == want
+
+
+@laws
+@given(layouts(), st.integers(1, 3), st.data())
+def test_broadcast_names_each_element_again(
+    layout: TileLayout, num: int, data: st.DataObject
+) -> None:
+    count = len(layout.shard)
+    position = data.draw(st.integers(-count - 1, count))
+    wide = layout.broadcast(num, position, "TCol")
+    at = position if position >= 0 else count + 1 + position
+    for x in range(int(layout.size())):
+        digits = oracle.digits(x, extents(layout))
+        for k in range(num):
+            there = wide.apply(*digits[:at], k, *digits[at:])
+            assert nonzero(there) == oracle.base(described(layout), x)
+
+
+# -- swizzles ---------------------------------------------------------------------------------
+
+SWIZZLES = st.builds(
+    lambda per, length, more, inner: SwizzleLayout(per, length, length + more, inner),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.integers(0, 2),
+    st.booleans(),
+)
+
+
+@laws
+@given(SWIZZLES, st.integers(0, 1 << 70))
+def test_swizzle_is_the_definition_and_its_own_inverse(
+    swizzle: SwizzleLayout, address: int
+) -> None:
+    parameters = swizzle.per_element, swizzle.swizzle_len, swizzle.atom_len, swizzle.swizzle_inner
+    want = oracle.swizzled(address, *parameters)
+    assert swizzle.apply(address) == want
+    assert swizzle.apply(want) == address
+    block = np.arange(swizzle.size)
+    assert sorted(swizzle.apply(block)) == list(range(swizzle.size))
+    assert swizzle.apply(block).tolist() == [swizzle.apply(int(each)) for each in block]
+
+
+@st.composite
+def composed(draw: st.DrawFn) -> tuple[ComposeLayout, tuple[int, ...]]:
+    """Draw a swizzled layout in memory, and a shape that its tile groups by."""
+    swizzle = draw(SWIZZLES)
+    tile = draw(layouts(axes=["m"], lowest=0, replicas=False).filter(lambda each: each.shard))
+    parameters = swizzle.per_element, swizzle.swizzle_len, swizzle.atom_len
+    whole = ComposeLayout(*parameters, tile, swizzle.swizzle_inner)
+    return whole, draw(strategies.grouping_shapes(tile))
+
+
+@laws
+@given(composed(), st.data())
+def test_composed_layouts_swizzle_what_their_tile_says(
+    case: tuple[ComposeLayout, tuple[int, ...]], data: st.DataObject
+) -> None:
+    layout, shape = case
+    coords = oracle.every(shape)
+    want = {
+        coord: layout.swizzle.apply(oracle.base(described(layout.tile_layout), x).get("m", 0))
+        for x, coord in enumerate(coords)
+    }
+    table = layout.table(shape)["m"]
+    for coord in coords:
+        assert layout.apply(*coord, shape=shape) == {"m": want[coord]}
+        assert table[coord] == want[coord]
+    assert layout.size() == layout.tile_layout.size()
+    assert layout.span() == layout.tile_layout.span()
+    region = data.draw(strategies.regions(shape))
+    piece = layout.slice(shape, region)
+    if piece is not None and not layout.bare:
+        lengths = [end - begin for begin, end in region]
+        for coord in oracle.every(lengths):
+            moved = tuple(c + b for c, (b, _) in zip(coord, region, strict=True))
+            assert piece.apply(*coord, shape=lengths) == {"m": want[moved]}
+    assert layout.canonicalize().table(shape)["m"].tolist() == table.tolist()
+    assert layout.storage().table(shape)["m"].tolist() == table.tolist()
+
+
+@laws
+@given(composed(), st.sampled_from([1, 2, 4]))
+def test_packing_a_composed_layout_packs_its_addresses(
+    case: tuple[ComposeLayout, tuple[int, ...]], num: int
+) -> None:
+    layout, _ = case
+    count = int(layout.size())
+    addresses = layout.table((count,))["m"]
+    wide = layout.unpack(num)
+    assert wide.table((count, num))["m"].tolist() == [
+        [int(address) * num + k for k in range(num)] for address in addresses
+    ]
+    assert wide.pack(num).table((count,))["m"].tolist() == addresses.tolist()
+
+
+# -- text and identity ------------------------------------------------------------------------
+
+
+@laws
+@given(layouts())
+def test_text_reads_back(layout: TileLayout) -> None:
+    again = parse(str(layout))
+    assert again == layout
+    assert again.shard == layout.shard
+    assert str(again) == str(layout)
+
+
+SYMBOLS = st.sampled_from(["n", "Mt", "k", "x_1", "mod", "Ω"])
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 3) -> str:
+    """Draw the text of a size with symbols."""
+    if depth == 0 or draw(st.booleans()):
+        return draw(st.one_of(SYMBOLS, st.integers(1, 9).map(str)))
+    left, right = draw(expressions(depth=depth - 1)), draw(expressions(depth=depth - 1))
+    by = draw(st.sampled_from(["+", "*", "*", "-", "//", "%"]))
+    if by in ("//", "%"):
+        return f"(({left}) {by} {draw(st.integers(2, 16))})"
+    return f"({left} {by} {right})"
+
+
+@laws
+@given(expressions(), expressions(), SYMBOLS)
+def test_text_of_symbolic_layouts_reads_back(stride: str, offset: str, extent: str) -> None:
+    layout = parse(f"S[({extent}, 4) : (({stride})@laneid, {stride})] + ({offset})@TCol + {offset}")
+    assert parse(str(layout)) == layout
+    assert parse(str(layout)).shard == layout.shard
+
+
+@laws
+@given(layouts())
+def test_identity_is_by_parts(layout: TileLayout) -> None:
+    twin = TileLayout.from_iters(layout.shard, layout.replica[::-1], {**layout.offset, "Bank": 0})
+    assert twin == layout
+    assert hash(twin) == hash(layout)
+    for other in (copy.copy(layout), copy.deepcopy(layout), pickle.loads(pickle.dumps(layout))):
+        assert other == layout
+        assert hash(other) == hash(layout)
+        assert str(other) == str(layout)
+    assert layout != TileLayout.from_iters((*layout.shard, Iter(2, 1)))
+    assert layout != str(layout)
+    with pytest.raises(AttributeError, match="immutable"):
+        layout.shard = ()  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="immutable"):
+        del layout.offset
+    with pytest.raises(TypeError):
+        layout.offset[m] = 1  # type: ignore[index]
+
+
+def test_replicas_compare_as_a_multiset() -> None:
+    once, twice = (R[2:8], R[(2, 2) : (8, 8)])
+    assert TileLayout(S[4:1] + once) != TileLayout(S[4:1] + twice)
+    assert TileLayout(S[4:1] + R[(2, 3) : (8, 1)]) == TileLayout(S[4:1] + R[(3, 2) : (1, 8)])
+
+
+@pytest.mark.parametrize("name", fragments.names())
+def test_fragments_are_bijections_that_pack_into_registers(name: str) -> None:
+    for operand in fragments.operands(name):
+        fragment = fragments.get(name, operand)
+        rows, cols = fragment.shape
+        flat = fragment.coords[..., 0] * cols + fragment.coords[..., 1]
+        assert sorted(flat.reshape(-1)) == list(range(rows * cols))
+        assert fragment.coords.shape == (32, fragment.registers * fragment.pack, 2)
+        for lane, slot in ((0, 0), (5, 1), (31, fragment.slots - 1)):
+            row, col = fragment.coords[lane, slot]
+            place = fragment.layout.apply(int(row), int(col), shape=fragment.shape)
+            assert place == {"laneid": lane, "m": slot}

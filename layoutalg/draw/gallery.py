@@ -1,25 +1,29 @@
-"""The picture of every instruction in the fragment table, drawn by one call."""
+"""The pictures under ``figures/``, drawn by one call."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from layoutalg import fragments
 from layoutalg.draw.output import write
 from layoutalg.draw.triple import operands_scene
 
+GALLERY = ("mma.m16n8k16.f16", "mma.m16n8k16.bf16", "mma.m16n8k8.f16", "mma.m16n8k8.bf16")
+"""The instructions whose pictures are kept in the repository."""
 
-def render(directory: str | os.PathLike[str]) -> list[Path]:
+
+def render(directory: str | os.PathLike[str], instructions: Sequence[str] = GALLERY) -> list[Path]:
     """Draw the operands of each instruction as ``{instruction}.svg`` and ``.png``.
 
     The same table gives the same files, byte for byte.
 
     Args:
         directory: to write to; made where it does not exist.
+        instructions: what to draw; any of ``fragments.names()``.
 
     Returns:
-        The files, in the order of the table.
+        The files, in the order of the instructions.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -29,7 +33,7 @@ def render(directory: str | os.PathLike[str]) -> list[Path]:
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    for instruction in fragments.names():
+    for instruction in instructions:
         scene = operands_scene(instruction)
         for suffix in (".svg", ".png"):
             path = folder / f"{instruction}{suffix}"

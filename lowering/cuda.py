@@ -19,9 +19,10 @@ from layoutalg import LayoutError
 from lowering import ptx
 from lowering.address import Style
 from lowering.body import Body, cells
+from lowering.dtypes import DType
 from lowering.emit import variables
 from lowering.instructions import MmaInst, compute_capability
-from lowering.kernel_text import Writer
+from lowering.kernel_text import BYTE, Writer
 from lowering.ops import Mma
 from lowering.ptx import Asm
 from lowering.warp import Matrix, logical, physical, poison
@@ -236,6 +237,32 @@ def device_available() -> bool:
     return bool(cuda.is_available())
 
 
+def to_bits(flat: Matrix, dtype: DType) -> Matrix:
+    """Return elements as the unsigned integers that a kernel reads; narrow ones share bytes.
+
+    >>> from lowering import dtypes
+    >>> to_bits(np.array([1, 2, 3, 4]).astype(dtypes.get("s4").numpy), dtypes.get("s4")).tolist()
+    [33, 67]
+    """
+    if dtype.bits >= BYTE:
+        return flat.view(dtype.word)
+    per = BYTE // dtype.bits
+    low = flat.view(np.uint8) & ((1 << dtype.bits) - 1)
+    shifts = np.arange(per, dtype=np.uint8) * dtype.bits
+    packed: Matrix = np.bitwise_or.reduce(low.reshape(-1, per) << shifts, axis=1)
+    return packed
+
+
+def from_bits(bits: Matrix, dtype: DType) -> Matrix:
+    """Return the elements that :func:`to_bits` wrote, for types of a byte or more.
+
+    >>> from lowering import dtypes
+    >>> from_bits(np.array([0x3C00], dtype=np.uint16), dtypes.get("f16")).tolist()
+    [1.0]
+    """
+    return bits.view(dtype.numpy)
+
+
 def run(body: Body, name: str, matrices: Mapping[str, Matrix]) -> dict[str, Matrix]:
     """Run a body on the GPU and return the parameters that it writes, as logical matrices.
 
@@ -256,7 +283,7 @@ def run(body: Body, name: str, matrices: Mapping[str, Matrix]) -> dict[str, Matr
         else:
             flat = poison(buffer.dtype.numpy, (cells(buffer),))
         native = buffer.dtype.token in ("f32", "f64")
-        arrays[buffer.name] = cuda.to_device(flat if native else flat.view(buffer.dtype.word))
+        arrays[buffer.name] = cuda.to_device(flat if native else to_bits(flat, buffer.dtype))
     compiled = kernel(body, name)
     dynamic = body.shared_bytes if body.shared_bytes > STATIC_SHARED else 0
     with warnings.catch_warnings():
@@ -265,7 +292,7 @@ def run(body: Body, name: str, matrices: Mapping[str, Matrix]) -> dict[str, Matr
         compiled[1, body.threads, 0, dynamic](*arrays.values())
     return {
         buffer.name: logical(
-            buffer, np.asarray(arrays[buffer.name].copy_to_host()).view(buffer.dtype.numpy)
+            buffer, from_bits(np.asarray(arrays[buffer.name].copy_to_host()), buffer.dtype)
         )
         for buffer in body.written
     }

@@ -134,17 +134,25 @@ class Variant:
     priority: int
     when: tuple[Predicate, ...]
     lower: Callable[[Context], Lowered]
+    named_only: bool = False
 
 
 _VARIANTS: dict[tuple[str, str], list[Variant]] = {}
 
 
 def register_dispatch(
-    op: str, target: str, *, variant: str, priority: int = 0, when: Sequence[Predicate] = ()
+    op: str,
+    target: str,
+    *,
+    variant: str,
+    priority: int = 0,
+    when: Sequence[Predicate] = (),
+    named_only: bool = False,
 ) -> Callable[[Callable[[Context], Lowered]], Callable[[Context], Lowered]]:
     """Register the decorated function as a variant of ``op`` on ``target``.
 
-    It takes a :class:`Context` and returns :class:`Lowered`, or declines by :func:`fail`.
+    It takes a :class:`Context` and returns :class:`Lowered`, or declines by :func:`fail`. A variant
+    that is ``named_only`` is tried where a call names it, and not otherwise.
 
     Raises:
         LayoutError: the name is taken, or the target unknown.
@@ -156,7 +164,7 @@ def register_dispatch(
         rows = _VARIANTS.setdefault((op, target), [])
         if any(row.name == variant for row in rows):
             raise LayoutError(f"register_dispatch: {op} on {target} has a variant {variant!r}")
-        rows.append(Variant(op, target, variant, priority, tuple(when), lower))
+        rows.append(Variant(op, target, variant, priority, tuple(when), lower, named_only))
         rows.sort(key=lambda row: (-row.priority, row.name))
         return lower
 
@@ -168,7 +176,7 @@ def list_variants(op: str, target: str = "cuda") -> list[str]:
 
     >>> import lowering
     >>> list_variants("gemm", "cuda")
-    ['mma.m16n8k*']
+    ['mma.m16n8k*', 'mma.sync*']
     """
     return [row.name for row in _VARIANTS.get((op, target), [])]
 
@@ -251,6 +259,8 @@ def dispatch(context: Context) -> Lowered:
                 [(call.dispatch, "lookup", f"unknown variant; {call.op} on {target} has {names}")],
             )
         rows = named
+    else:
+        rows = [row for row in rows if not row.named_only]
     reasons: list[tuple[str, str, str]] = []
     for row in rows:
         refusals = [

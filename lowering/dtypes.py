@@ -52,6 +52,9 @@ DTYPES: tuple[DType, ...] = (
     DType("int8", "s8", 8, "int8"),
     DType("uint8", "u8", 8, "uint8"),
     DType("int32", "s32", 32, "int32"),
+    DType("int4", "s4", 4, "int4", "ml_dtypes"),
+    DType("uint4", "u4", 4, "uint4", "ml_dtypes"),
+    DType("uint1", "b1", 1, "uint8"),
     DType("float8_e4m3fn", "e4m3", 8, "float8_e4m3fn", "ml_dtypes"),
     DType("float8_e5m2", "e5m2", 8, "float8_e5m2", "ml_dtypes"),
 )
@@ -68,7 +71,7 @@ def get(name: object) -> DType:
     >>> get("float17")
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: dtype: 'float17' is unknown; known are float16, bfloat16, \
-float32, tfloat32, float64, int8, uint8, int32, float8_e4m3fn, float8_e5m2
+float32, tfloat32, float64, int8, uint8, int32, int4, uint4, uint1, float8_e4m3fn, float8_e5m2
     """
     if isinstance(name, DType):
         return name

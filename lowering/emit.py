@@ -66,12 +66,25 @@ class Part:
         return ((1 << self.bits) - 1) << self.shift
 
 
+def part(body: Body, elements: Elements) -> Part:
+    """Return the place of neighbours that share one word, narrower together than it.
+
+    >>> from layoutalg import parse
+    >>> A = Buffer("A", (32, 4), "int8", layout=parse("S[(32,4):(1@laneid,1)]"))
+    >>> part(Body((), (), (A,), (), 32), Elements("A", (2, 3)))
+    Part(variable='A_0', shift=16, bits=16)
+    """
+    dtype = body.buffer(elements.buffer).dtype
+    first, count = elements.numbers[0], len(elements.numbers)
+    assert elements.numbers == tuple(range(first, first + count)), elements
+    word, place = divmod(first, pack(dtype))
+    return Part(f"{elements.buffer}_{word}", place * dtype.bits, count * dtype.bits)
+
+
 def parts(body: Body, elements: Elements) -> Iterator[Part]:
     """Yield the place of each element in its word."""
-    dtype = body.buffer(elements.buffer).dtype
-    per = pack(dtype)
     for number in elements.numbers:
-        yield Part(f"{elements.buffer}_{number // per}", number % per * dtype.bits, dtype.bits)
+        yield part(body, Elements(elements.buffer, (number,)))
 
 
 def access_bits(body: Body, op: Load | Store) -> int:

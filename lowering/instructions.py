@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -34,7 +35,8 @@ class MmaInst:
     """One warp-wide ``mma.sync``: D[m,n] += A[m,k]·B[k,n].
 
     ``name`` is its key in the fragment table, from which every lane digit, register count and
-    operand order is read.
+    operand order is read. ``modifier`` is "satfinite" (integers saturate instead of wrapping), or
+    for single bits "and" (the product of bits) or "xor" (how many bits differ).
 
     >>> MMA_INSTRUCTIONS[0].ptx
     'mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32'
@@ -48,6 +50,7 @@ class MmaInst:
     b: DType
     c: DType
     d: DType
+    modifier: str = ""
 
     def __post_init__(self) -> None:
         """Check the row against its fragments.
@@ -88,11 +91,15 @@ class MmaInst:
     def ptx(self) -> str:
         """The mnemonic with its qualifiers."""
         types = ".".join(each.token for each in (self.d, self.a, self.b, self.c))
-        return f"mma.sync.aligned.{self.shape}.row.col.{types}"
+        before = ".satfinite" if self.modifier == "satfinite" else ""
+        after = f".{self.modifier}.popc" if self.a.token == "b1" else ""
+        return f"mma.sync.aligned.{self.shape}.row.col{before}.{types}{after}"
 
     @property
     def min_arch(self) -> str:
         """The first target that has the instruction."""
+        if self.modifier == "and":
+            return max(self.fragment("A").min_arch, "sm_80")
         return self.fragment("A").min_arch
 
     def runs_on(self, arch: str) -> bool:
@@ -114,19 +121,38 @@ class MmaInst:
         return self.a, self.b, self.c, self.d
 
     def __str__(self) -> str:
-        """Return the name."""
-        return self.name
+        """Return the name; other accumulators than the first, and modifiers, are added."""
+        first = fragments.get(self.name, "D").dtype
+        parts = [self.name, self.d.token if self.d.token != first else "", self.modifier]
+        return " ".join(part for part in parts if part)
 
 
-def _m16n8(k: int, dtype: str) -> MmaInst:
-    row, f32 = dtypes.get(dtype), dtypes.get("f32")
-    return MmaInst(f"mma.m16n8k{k}.{dtype}", 16, 8, k, row, row, f32, f32)
+def _table() -> Iterator[MmaInst]:
+    """Yield a row per dense mma of the fragment table, accumulator type and modifier."""
+    for name in fragments.names():
+        found = re.fullmatch(r"mma\.m(\d+)n(\d+)k(\d+)\.(\w+)(?:\.(\w+))?", name)
+        if found is None:
+            continue
+        m, n, k = (int(found[i]) for i in (1, 2, 3))
+        a, b = dtypes.get(found[4]), dtypes.get(found[5] or found[4])
+        for operand in fragments.operands(name):
+            if not operand.startswith("C/D."):
+                continue
+            d = dtypes.get(operand.removeprefix("C/D."))
+            for modifier in _MODIFIERS.get(a.token, ("",)):
+                yield MmaInst(name, m, n, k, a, b, d, d, modifier)
 
 
-# In the order in which dispatch tries them: the larger K first.
-MMA_INSTRUCTIONS: tuple[MmaInst, ...] = (
-    _m16n8(16, "bf16"),
-    _m16n8(16, "f16"),
-    _m16n8(8, "bf16"),
-    _m16n8(8, "f16"),
+_SATURATE = ("", "satfinite")
+_MODIFIERS = {token: _SATURATE for token in ("s8", "u8", "s4", "u4")} | {"b1": ("and", "xor")}
+
+# Every dense mma.sync, within a dtype the larger K first.
+MMA_FAMILY: tuple[MmaInst, ...] = tuple(_table())
+
+# What gemm takes by itself, in the order in which dispatch tries it: the larger K first.
+MMA_INSTRUCTIONS: tuple[MmaInst, ...] = tuple(
+    row
+    for name in (f"mma.m16n8k{k}.{token}" for k in (16, 8) for token in ("bf16", "f16"))
+    for row in MMA_FAMILY
+    if row.name == name and row.d.token == "f32"
 )

@@ -7,6 +7,7 @@ each step of which can be printed: *tile* (as written), *unrolled* (loops that d
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,19 @@ from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
 from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts, execute, logical
 
 SHARED_LIMIT = 227 * 1024  # bytes that one CTA of sm_90 can have
-_RESERVED = ("thread", "shared", "base", "cuda")
+_RESERVED = ("thread", "shared", "base", "cuda", "range")
+# Words that a name in a kernel text cannot be, in Python or in C++.
+_KEYWORDS = frozenset(
+    (
+        *keyword.kwlist,
+        *"""alignas alignof asm auto bitand bitor bool case catch char compl concept const consteval
+        constexpr constinit decltype default delete do double enum explicit export extern false
+        float friend goto inline int long main mutable namespace new noexcept nullptr operator
+        private protected public register requires short signed sizeof static struct switch
+        template this throw true typedef typeid typename union unsigned using virtual void
+        volatile xor""".split(),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,7 @@ class Kernel:
         Raises:
             LayoutError: the name is no identifier, or the threads are no whole warps.
         """
-        if not isinstance(name, str) or not name.isidentifier():
+        if not isinstance(name, str) or not name.isidentifier() or name in _KEYWORDS:
             raise LayoutError(f"Kernel: the name must be an identifier; got {name!r}")
         if type(threads) is not int or not 32 <= threads <= 1024 or threads % 32:
             raise LayoutError(f"Kernel: threads must be whole warps, 32..1024; got {threads!r}")
@@ -169,7 +182,8 @@ class Kernel:
         """Repeat the statements of the ``with`` block; yields the variable, a size symbol.
 
         Args:
-            var: name of the variable, which runs over ``0 .. extent - 1``.
+            var: name of the variable, which runs over ``0 .. extent - 1``: letters alone, so that
+                it is none of the names that kernel texts make.
             extent: how often.
             unroll: expand the loop at lowering. Register regions that move with the variable need
                 that: register numbers are static.
@@ -179,8 +193,9 @@ class Kernel:
         """
         from layoutalg.symbolic import Digit
 
-        if not var.isidentifier() or var in self.buffers or var in _RESERVED:
-            raise LayoutError(f"loop: the variable needs a free name; got {var!r}")
+        taken = var in self.buffers or var in _RESERVED or var in _KEYWORDS
+        if taken or not (var.isascii() and var.isalpha()):
+            raise LayoutError(f"loop: the variable needs a free name of letters; got {var!r}")
         if type(extent) is not int or extent < 1:
             raise LayoutError(f"loop: the extent must be a number from 1 on; got {extent!r}")
         symbol = Digit(var, extent)

@@ -13,7 +13,7 @@ from layoutalg import LayoutError
 from lowering import ptx
 from lowering.address import Index, Style
 from lowering.body import Body
-from lowering.emit import access_bits, pack, parts, space, variables, words
+from lowering.emit import Part, access_bits, pack, part, parts, space, variables, words
 from lowering.ops import (
     Commit,
     Elements,
@@ -33,6 +33,7 @@ from lowering.ops import (
 )
 from lowering.ptx import Asm
 
+BYTE = 8
 WORD = 0xFFFFFFFF
 
 
@@ -102,7 +103,7 @@ class Writer:
     def at(self, name: str, index: Index) -> str:
         """Return the byte address of an element in memory."""
         bits = self.body.buffer(name).dtype.bits
-        offset = index * bits // 8
+        offset = index * bits // BYTE
         return self.dialect.address(
             space(self.body, name), f"{name}_base", offset.render(self.dialect.style)
         )
@@ -187,28 +188,24 @@ class Writer:
         try:
             names = words(self.body, into)
         except LayoutError:
-            self.insert(into, (self.dialect.number(0, "u32"),) * len(into.numbers))
+            for each in parts(self.body, into):
+                self.insert(each, self.dialect.number(0, "u32"))
             return
         for name in names:
             self.emit(self.dialect.assign(name, self.dialect.number(0, token)))
 
-    def insert(self, into: Elements, values: tuple[str, ...]) -> None:
-        """Put narrow values, in the low bits of a word, into their places."""
-        for part, value in zip(parts(self.body, into), values, strict=True):
-            keep = self.dialect.number(WORD & ~part.mask, "u32")
-            shifted = value
-            if part.shift:
-                shifted = f"({value} << {self.dialect.number(part.shift, 'u32')})"
-            self.emit(self.dialect.assign(part.variable, f"({part.variable} & {keep}) | {shifted}"))
+    def insert(self, place: Part, value: str) -> None:
+        """Put a narrow value, in the low bits of a word, into its place."""
+        keep = self.dialect.number(WORD & ~place.mask, "u32")
+        if place.shift:
+            value = f"({value} << {self.dialect.number(place.shift, 'u32')})"
+        self.emit(self.dialect.assign(place.variable, f"({place.variable} & {keep}) | {value}"))
 
-    def extract(self, source: Elements) -> tuple[str, ...]:
-        """Return each narrow element in the low bits of a word; higher bits are not cleared."""
-        return tuple(
-            f"({part.variable} >> {self.dialect.number(part.shift, 'u32')})"
-            if part.shift
-            else part.variable
-            for part in parts(self.body, source)
-        )
+    def extract(self, place: Part) -> str:
+        """Return a narrow value in the low bits of a word; higher bits are not cleared."""
+        if not place.shift:
+            return place.variable
+        return f"({place.variable} >> {self.dialect.number(place.shift, 'u32')})"
 
     def move(self, op: Move) -> None:
         """Copy registers; f32 to f16 or bf16 by pairs."""
@@ -221,11 +218,12 @@ class Writer:
                 for name, value in names:
                     self.emit(self.dialect.assign(name, value))
                 return
-            values = []
-            for part, text in zip(parts(self.body, op.source), self.extract(op.source), strict=True):
-                mask = self.dialect.number(part.mask >> part.shift, "u32")
-                values.append(f"({text} & {mask})")
-            self.insert(op.into, tuple(values))
+            pairs = zip(
+                parts(self.body, op.into), parts(self.body, op.source), strict=True
+            )
+            for place, value in pairs:
+                mask = self.dialect.number(value.mask >> value.shift, "u32")
+                self.insert(place, f"({self.extract(value)} & {mask})")
             return
         asm = ptx.convert_pair(into, source)
         values = list(words(self.body, op.source))
@@ -242,13 +240,16 @@ class Writer:
             return
         value = self.temporary()
         self.call(asm, (value,), address)
-        self.insert(op.into, (value,))
+        self.insert(part(self.body, op.into), value)
 
     def store(self, op: Store) -> None:
         """Store one vector."""
         bits = access_bits(self.body, op)
         asm = ptx.store(space(self.body, op.memory), self.token(op.source.buffer), bits)
-        values = words(self.body, op.source) if bits >= 32 else self.extract(op.source)
+        if bits >= 32:
+            values = words(self.body, op.source)
+        else:
+            values = (self.extract(part(self.body, op.source)),)
         self.call(asm, (), (self.at(op.memory, op.address), *values))
 
     def transfer(self, op: Transfer) -> None:

@@ -561,9 +561,8 @@ def _check(
     for operand, (role, kind, registers, fragment) in zip(given, form.operands, strict=True):
         if operand.kind != kind:
             example = {"vector": "{…}", "address": "[…]", "scalar": "one register"}[kind]
-            yield _at(
-                operand.whole, "kind", f"{role} is written as {example}; got {operand.whole.text}"
-            )
+            have = " ".join(operand.whole.text.split())
+            yield _at(operand.whole, "kind", f"{role} is written as {example}; got {have}")
             complete = False
             continue
         close = {"vector": "}", "address": "]"}.get(kind, "")

@@ -643,8 +643,8 @@ class Certificate:
 
     @property
     def vacuous(self) -> bool:
-        """Whether a claim known to be wrong got through."""
-        return None in self.refuted.values()
+        """Whether a claim known to be wrong agrees as well, so that agreement means nothing."""
+        return self.agrees and None in self.refuted.values()
 
     @property
     def is_hardware(self) -> bool:
@@ -654,10 +654,10 @@ class Certificate:
     @property
     def verdict(self) -> str:
         """``agrees``, ``REFUTED`` with the first place, or ``VACUOUS``."""
-        if self.vacuous:
-            passed = ", ".join(name for name, place in self.refuted.items() if place is None)
-            return f"VACUOUS: does not refute {passed}"
-        return "agrees" if self.agrees else f"REFUTED: {self.difference}"
+        if not self.agrees:
+            return f"REFUTED: {self.difference}"
+        passed = [name for name, place in self.refuted.items() if place is None]
+        return f"VACUOUS: does not refute {', '.join(passed)}" if passed else "agrees"
 
     def report(self) -> str:
         """Return the certificate as text, to read."""
@@ -727,18 +727,25 @@ def names() -> tuple[str, ...]:
     return (*(row.name for row in MMA_INSTRUCTIONS), *matrices)
 
 
-def _measure(instruction: str, run: Run) -> tuple[Measurement, tuple[Fragment, ...]]:
-    """Measure an instruction; return its operands too, in the order of the claims."""
+def _operands(instruction: str) -> tuple[Fragment, ...]:
+    """Return the operands of an instruction that can be probed, in the order of the claims."""
     for row in MMA_INSTRUCTIONS:
         if row.name == instruction:
-            return measure_product(row, run), tuple(row.fragment(role) for role in "ABD")
+            return tuple(row.fragment(role) for role in "ABD")
     if instruction not in names():
         raise LayoutError(
             f"probe: no instruction is named {instruction!r}; known: {', '.join(names())}"
         )
+    return table.rows(instruction)
+
+
+def _measure(instruction: str, run: Run) -> Measurement:
+    for row in MMA_INSTRUCTIONS:
+        if row.name == instruction:
+            return measure_product(row, run)
     parts = instruction.split(".")
     measure = measure_load if parts[0] == "ldmatrix" else measure_store
-    return measure(int(parts[2][1:]), "trans" in parts, run), table.rows(instruction)
+    return measure(int(parts[2][1:]), "trans" in parts, run)
 
 
 def _role(fragment: Fragment) -> str:
@@ -770,8 +777,7 @@ def probe(
     """
     machine = as_machine(machine, "probe")
     run = run or (device if machine == "device" else simulator)
-    measurement, operands = _measure(instruction, run)
-    by_role = {_role(fragment): fragment for fragment in operands}
+    by_role = {_role(fragment): fragment for fragment in _operands(instruction)}
     given = dict(claims or {})
     if not set(given) <= set(by_role):
         raise LayoutError(
@@ -779,6 +785,7 @@ def probe(
         )
     own = {role: Claim.of(fragment) for role, fragment in by_role.items()}
     held = {role: Claim.of(by_role[role], layout) for role, layout in given.items()}
+    measurement = _measure(instruction, run)
     slots = {role: fragment.slots for role, fragment in by_role.items()}
     first = next(iter(by_role))
     refuted = {

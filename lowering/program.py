@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from layoutalg import LayoutError
+from layoutalg import LayoutError, TileLayout
+from layoutalg.iters import row_major
 from lowering.body import Body, cells
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.executable import Executable, numba_machine
 from lowering.instructions import MmaInst
 from lowering.ops import Mma, Move, Op, Zero, script
 from lowering.tile import Buffer, TilePrimitiveCall
-from lowering.variants.copy_vector import register_copy
+from lowering.variants.copy_vector import BYTE, register_copy
 from lowering.warp import Matrix, as_matrix, execute, logical, poison
 
 Step = tuple[Any, ...]
@@ -123,7 +124,7 @@ class Program(Executable):
             name = f"{role}g"
             while name in taken:
                 name += "g"
-            params.setdefault(buffer, Buffer(name, buffer.shape, buffer.dtype, "global"))
+            params.setdefault(buffer, self._parameter(name, buffer))
         ops: list[Op] = []
         for buffer, param in params.items():
             if any(self.buffer(role) == buffer for role in self.inputs) or self._partial(buffer):
@@ -134,6 +135,21 @@ class Program(Executable):
         return Body(
             tuple(params.values()), (), tuple(params), tuple(ops), self.threads, self.arch
         )
+
+    def _parameter(self, name: str, buffer: Buffer) -> Buffer:
+        """Return the global buffer that a register buffer is filled from, or written to.
+
+        It is row-major; where elements narrower than a byte pack along the rows, column-major.
+        """
+        param = Buffer(name, buffer.shape, buffer.dtype, "global")
+        if buffer.dtype.bits >= BYTE:
+            return param
+        try:
+            register_copy(buffer.region(), param.region(), self.threads, True)
+        except LayoutError:
+            columns = TileLayout.from_iters(row_major(buffer.shape[::-1])[::-1])
+            return Buffer(name, buffer.shape, buffer.dtype, "global", columns)
+        return param
 
     def _partial(self, buffer: Buffer) -> bool:
         """Whether a region of D is computed, so that the rest of D comes from outside."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from layoutalg import LayoutError
@@ -64,7 +65,7 @@ def mma(inst: MmaInst) -> Asm:
     lists = f"{_list(0, d)}, {_list(d, a)}, {_list(d + a, b)}, {_list(d + a + b, d)}"
     accumulator = letter(inst.fragment("D").dtype)
     return Asm(
-        inst.name.replace(".", "_"),
+        re.sub(r"\W", "_", str(inst)),
         f"{inst.ptx} {lists};",
         accumulator * d,
         letter(inst.fragment("A").dtype) * a + letter(inst.fragment("B").dtype) * b + accumulator * d,

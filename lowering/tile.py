@@ -15,6 +15,7 @@ from lowering.dtypes import DType
 
 SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
 _SCOPE_NAMES = {"wg": "warpgroup"} | {scope: scope for scope in SCOPES}
+_DEFAULTS = {"transpose_A": False, "transpose_B": False, "alpha": 1, "beta": 0}
 MEMORY_SCOPES = ("local", "shared", "global", "tmem")
 
 
@@ -184,10 +185,13 @@ class TilePrimitiveCall:
         return tuple(dict.fromkeys(region.buffer for region in self.operands.values()))
 
     def __str__(self) -> str:
-        """Return the call as it is written."""
-        inside = ", ".join(f"{role}={region}" for role, region in self.operands.items())
-        rest = "".join(f", {key}={value}" for key, value in self.config.items())
-        return f"{self.op}({inside}{rest}, scope={self.scope})"
+        """Return the call as it is written; arguments at their defaults are left out."""
+        inside = [
+            str(region) if region.buffer.name == role else f"{role}={region}"
+            for role, region in self.operands.items()
+        ]
+        inside += [f"{k}={v}" for k, v in self.config.items() if v != _DEFAULTS.get(k)]
+        return f"{self.op}({', '.join(inside)}, scope={self.scope})"
 
 
 def as_region(value: Any, role: str, op: str) -> BufferRegion:
@@ -214,6 +218,7 @@ def gemm(
     beta: Any = 0.0,
     scope: str = "warp",
     dispatch: str | None = None,
+    modifier: str | None = None,
 ) -> TilePrimitiveCall:
     """Call ``D = alpha·A·B + beta·C``, synchronous, on register tiles.
 
@@ -228,6 +233,8 @@ def gemm(
         beta: likewise.
         scope: which threads take part: thread, warp, warpgroup (wg), cta or cluster.
         dispatch: keep only the variant of this name.
+        modifier: "satfinite" lets integers saturate; "xor" counts bits that differ instead of bits
+            that are both set ("and").
 
     Raises:
         LayoutError: an operand is no buffer, a flag is no bool, or the scope is unknown.
@@ -241,18 +248,15 @@ def gemm(
     operands["A"] = as_region(A, "A", "gemm")
     operands["B"] = as_region(B, "B", "gemm")
     operands["C"] = operands["D"] if C is None else as_region(C, "C", "gemm")
-    return TilePrimitiveCall(
-        "gemm",
-        operands,
-        scope,
-        dispatch,
-        {
-            "transpose_A": transpose_A,
-            "transpose_B": transpose_B,
-            "alpha": alpha,
-            "beta": beta,
-        },
-    )
+    config = {
+        "transpose_A": transpose_A,
+        "transpose_B": transpose_B,
+        "alpha": alpha,
+        "beta": beta,
+    }
+    if modifier is not None:
+        config["modifier"] = modifier
+    return TilePrimitiveCall("gemm", operands, scope, dispatch, config)
 
 
 def copy(

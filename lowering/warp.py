@@ -21,6 +21,7 @@ from layoutalg import LayoutError
 from layoutalg.fragments import WARP, Fragment
 from lowering.address import Index
 from lowering.body import Body, cells
+from lowering.instructions import MmaInst
 from lowering.ops import (
     Commit,
     Elements,
@@ -387,10 +388,40 @@ class Machine:
         """Do ``D += A·B`` in every warp, in place."""
         inst = op.instruction
         accumulator = inst.fragment("D")
-        total = self.gather(op.d, accumulator, op)
-        total += self.gather(op.a, inst.fragment("A"), op) @ self.gather(op.b, inst.fragment("B"), op)
+        a = as_multiplied(self.gather(op.a, inst.fragment("A"), op), inst.a.token)
+        b = as_multiplied(self.gather(op.b, inst.fragment("B"), op), inst.b.token)
+        total = self.gather(op.d, accumulator, op) + a @ b
+        if inst.modifier == "xor":  # a ^ b = a + b - 2ab
+            total = total - 3 * (a @ b) + a.sum(-1)[..., None] + b.sum(-2)[..., None, :]
         rows, cols = np.moveaxis(accumulator.coords, -1, 0)
-        self.write(op.d, total[:, rows, cols].reshape(self.body.threads, -1))
+        result = total[:, rows, cols].reshape(self.body.threads, -1)
+        self.write(op.d, as_accumulated(result, inst))
+
+
+def as_multiplied(matrix: Matrix, token: str) -> Matrix:
+    """Return the values that an mma multiplies: tf32 reads the upper 19 bits of a register.
+
+    >>> as_multiplied(np.array([1 + 2**-11, 1 + 2**-10]), "tf32").tolist()
+    [1.0, 1.0009765625]
+    """
+    if token != "tf32":
+        return matrix
+    bits = matrix.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+    return bits.view(np.float32).astype(np.float64)
+
+
+def as_accumulated(total: Matrix, inst: MmaInst) -> Matrix:
+    """Return sums in the accumulator's type: rounded once; integers wrap, or saturate.
+
+    Sums of integers are exact in float64: they stay far below 2**53.
+    """
+    dtype = inst.d.numpy
+    if dtype.kind != "i":
+        return total.astype(dtype)
+    if inst.modifier == "satfinite":
+        limits = np.iinfo(dtype)
+        return np.clip(total, limits.min, limits.max).astype(dtype)
+    return total.astype(np.int64).astype(dtype)
 
 
 def execute(body: Body, matrices: Mapping[str, Matrix]) -> Machine:

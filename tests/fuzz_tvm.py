@@ -3,7 +3,9 @@
 Per operation, random cases are drawn and run on both until ``--cases`` of them fall outside TVM's
 known faults. Each is equal, refused by both, explained by a fault (``tests.fuzz_faults``), or
 unexplained: then it is printed, and the exit status is 1. On a sample of the cases that are equal,
-the law is checked too. TVM runs in a worker process, which is replaced when it dies or hangs.
+the law is checked too ("law"). Where ours answers None to a recogniser's case that was put together
+from two layouts, the answer is "missed". TVM runs in a worker process, which is replaced when it
+dies or hangs.
 
 Needs apache-tvm 0.27.0.post1: the extra ``oracle``. Each case is drawn from its own seed, so that
 ``--op slice --first 1234 --cases 1`` repeats one.
@@ -22,7 +24,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tests import fuzz_laws as laws
-from tests.fuzz_draw import STREAMS, case_of
+from tests.fuzz_cases import STREAMS, case_of
 from tests.fuzz_faults import MEANING, Answer, explained
 
 BATCH = 250
@@ -37,12 +39,14 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
     checked: int = 0
     unexplained: list[tuple[int, str]] = field(default_factory=list)
+    missed: list[tuple[int, str]] = field(default_factory=list)
     examples: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Tally) -> None:
         self.counts.update(other.counts)
         self.checked += other.checked
         self.unexplained += other.unexplained
+        self.missed += other.missed
         self.examples = other.examples | self.examples
 
     @property
@@ -79,24 +83,23 @@ class Judge:
         except Exception as refusal:  # whatever TVM raises is its refusal
             return Answer(None, f"{type(refusal).__name__}: {refusal}".splitlines()[0])
 
-    def kind(self, drawn: dict[str, Any], check: bool) -> tuple[str, str]:
-        """Return the kind of a case, and what to print if it is unexplained."""
+    def kind(self, drawn: dict[str, Any], check: bool) -> tuple[str, str, bool]:
+        """Return the kind of a case, what to print of it, and whether ours misses an answer."""
         op, case = drawn["op"], drawn["in"]
         theirs = self.theirs(op, case)
         try:
             ours = self.ours(op, case)
         except Exception as crash:  # ours may refuse by LayoutError alone
-            return "unexplained", f"ours raises {crash!r}\n  TVM  {said(theirs)}"
+            return "unexplained", f"ours raises {crash!r}\n  TVM  {said(theirs)}", False
         if ours.refusal is not None and theirs.refusal is not None:
-            return "both refuse", ""
-        if ours == Answer(None) and made_holds(drawn):
-            return "unexplained", f"ours None, but there is {drawn['made']}\n  TVM  {said(theirs)}"
+            return "both refuse", "", False
+        missed = ours == Answer(None) and made_holds(drawn)
         if ours == theirs:
             if check and ours.value is not None and not laws.holds(op, case, ours.value):
-                return "unexplained", f"both break the law: {ours.value}"
-            return "equal", ""
+                return "unexplained", f"both break the law: {ours.value}", False
+            return "equal", "", missed
         fault = explained(op, case, ours, theirs)
-        return fault or "unexplained", f"ours {said(ours)}\n  TVM  {said(theirs)}"
+        return fault or "unexplained", f"ours {said(ours)}\n  TVM  {said(theirs)}", missed
 
 
 def made_holds(drawn: dict[str, Any]) -> bool:
@@ -104,6 +107,8 @@ def made_holds(drawn: dict[str, Any]) -> bool:
     made, case = drawn.get("made"), drawn["in"]
     if made is None or any("swizzle" in each for each in case.values()):
         return False
+    if drawn["op"].startswith("is_tile"):
+        return laws.is_tile_of(drawn["op"], case, made)
     plain = made["shard"], made.get("replica", []), made.get("offset", {})
     return laws.holds(drawn["op"], case, plain)
 
@@ -125,13 +130,14 @@ def work(pipe: Connection, at: Any) -> None:
             drawn = case_of(stream, seed, index)
             check = index % CHECKED == 0
             try:
-                kind, text = judge.kind(drawn, check)
+                kind, text, missed = judge.kind(drawn, check)
             except Exception as error:
-                error.add_note(json.dumps(drawn))
-                pipe.send(error)
+                pipe.send(RuntimeError(f"the fuzz fails on {json.dumps(drawn)}: {error!r}"))
                 raise
             tally.counts[kind] += 1
             tally.checked += check and kind == "equal"
+            if missed:
+                tally.missed.append((index, json.dumps(drawn)))
             if kind == "unexplained":
                 tally.unexplained.append((index, f"{json.dumps(drawn)}\n  {text}"))
             elif kind in MEANING:
@@ -168,8 +174,8 @@ class Worker:
             self.pipe.send((stream, seed, first, stop, lost))
             try:
                 if self.pipe.poll(PATIENCE):
-                    answer: Tally | Exception = self.pipe.recv()
-                    if isinstance(answer, Exception):
+                    answer: Tally | RuntimeError = self.pipe.recv()
+                    if isinstance(answer, RuntimeError):
                         raise answer
                     break
             except EOFError:
@@ -199,10 +205,10 @@ def row(name: str, tally: Tally, seconds: float) -> str:
     counts = tally.counts
     faults = {kind: n for kind, n in counts.items() if kind in MEANING}
     listed = ", ".join(f"{kind} {n}" for kind, n in sorted(faults.items(), key=lambda it: -it[1]))
+    told = sum(faults.values()), counts["unexplained"], len(tally.missed), tally.checked
     return (
         f"{name:20} {sum(counts.values()):8} {counts['equal']:8} {counts['both refuse']:8} "
-        f"{sum(faults.values()):9} {counts['unexplained']:11} {tally.checked:6} {seconds:6.1f}  "
-        f"{listed}"
+        f"{told[0]:9} {told[1]:11} {told[2]:6} {told[3]:6} {seconds:6.1f}  {listed}"
     )
 
 
@@ -214,11 +220,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--op", action="append", choices=list(STREAMS), help="this operation alone")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--show", type=int, default=5, help="unexplained cases printed per op")
+    parser.add_argument("--show-missed", type=int, default=0, help="missed answers printed per op")
     options = parser.parse_args(arguments)
     worker, total, started = Worker(), Tally(), time.monotonic()
     print(
         f"{'operation':20} {'cases':>8} {'equal':>8} {'refused':>8} {'explained':>9} "
-        f"{'unexplained':>11} {'law':>6} {'s':>6}  faults"
+        f"{'unexplained':>11} {'missed':>6} {'law':>6} {'s':>6}  faults"
     )
     for stream in options.op or STREAMS:
         begun = time.monotonic()
@@ -226,6 +233,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(row(stream, tally, time.monotonic() - begun), flush=True)
         for index, text in tally.unexplained[: options.show]:
             print(f"  unexplained: --op {stream} --seed {options.seed} --first {index}\n  {text}")
+        for index, text in tally.missed[: options.show_missed]:
+            print(f"  missed: --op {stream} --seed {options.seed} --first {index}\n  {text}")
         total.add(tally)
     worker.stop()
     print(row("total", total, time.monotonic() - started))

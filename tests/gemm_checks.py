@@ -78,3 +78,21 @@ def outputs(program: lw.Program, given: dict[str, Array]) -> Iterator[tuple[str,
 def relative_error(out: Array, ref: Array) -> float:
     """Return ‖out - ref‖ / ‖ref‖."""
     return float(np.linalg.norm(out.astype(np.float64) - ref) / np.linalg.norm(ref))
+
+
+def kernel_outputs(program: Any, given: dict[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Yield (machine, written parameters) for every reader of a kernel that runs without a GPU."""
+    yield "simulate", program.simulate(**given)
+    body = program.body
+    texts = ((program.kernel_source(),), text_machine.python_of(program.cuda_source()))
+    for name, text in zip(("kernel_source", "cuda_source"), texts, strict=True):
+        places = {b.name: b.layout.table(b.shape)["m"] for b in body.params}
+        arrays = {}
+        for buffer in body.params:
+            where = places[buffer.name]
+            arrays[buffer.name] = np.zeros(int(where.max()) + 1, dtype=buffer.dtype.numpy)
+            if buffer.name in given:
+                arrays[buffer.name][where] = given[buffer.name]
+        source, *mnemonics = text
+        text_machine.run(source, body.threads, list(arrays.values()), *mnemonics)
+        yield name, {b.name: arrays[b.name][places[b.name]] for b in body.written}

@@ -1,41 +1,65 @@
 """Record what a GPU says: ``python -m tests.record_device FOLDER`` on a machine that has one.
 
-Writes ``gemm.json``: the seed's list and a sample of the conformance vectors, run through numba.cuda,
-each against a float64 product and bit by bit against the CUDA C++ text (nvcc, CuPy) and the NumPy warp.
+Writes, named after the device (``h200_verify.json`` and so on):
+
+- ``verify``: every case of :mod:`lowering.verification`, run through numba.cuda against a float64
+  product with its negative controls; against the NumPy warp, bit by bit on integers (with the sha256
+  of D's region, which the CPU tests hold the simulator to); and, where nvcc and CuPy are, bit by
+  bit against the CUDA C++ text.
+- ``vectors``: a sample of the conformance vectors, against the NumPy warp.
+- ``probe``: a certificate of every instruction that can be probed.
+
+``--only verify`` (or vectors, probe) does one part.
 """
 
 from __future__ import annotations
 
+import argparse
+import concurrent.futures
 import datetime
+import hashlib
+import importlib.util
 import json
+import shutil
 import subprocess
-import sys
+import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numba
 import numba_cuda
 import numpy as np
+import numpy.typing as npt
+from numba import cuda
 
 import lowering as lw
+from lowering import probing
 from lowering.verification import (
-    TOLERANCE,
+    AnyProgram,
+    all_cases,
+    as_machine,
+    check,
+    integer_inputs,
+    operand,
     random_inputs,
-    reference,
     relative_error,
-    standard_cases,
 )
+from lowering.warp import logical, physical, poison
 from tests.gemm_cases import lower_case
 from tests.vectors import read
 
 EVERY = 8  # one conformance row in so many is run
+COMPILERS = 8  # nvcc processes at a time
+Array = npt.NDArray[Any]
 
 
 def header() -> dict[str, Any]:
     """Return device, driver, date, versions and command."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    device, driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split(",")
+    answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    device, driver = answer.splitlines()[0].split(",")
     return {
         "device": device.strip(),
         "driver": driver.strip(),
@@ -49,80 +73,198 @@ def header() -> dict[str, Any]:
     }
 
 
-def cuda_text_output(program: lw.Program, inputs: dict[str, Any], folder: Path) -> Any:
-    """Compile the CUDA text with nvcc, run it through CuPy, and return D."""
+def whole(program: AnyProgram, out: Any) -> Array:
+    """Return D's whole buffer of what a program returned."""
+    return np.asarray(out if isinstance(program, lw.Program) else out["D"])
+
+
+def region(program: AnyProgram, d: Array) -> Array:
+    """Return D's region of its buffer."""
+    return operand(program, "D", d) if isinstance(program, lw.Program) else d.astype(np.float64)
+
+
+def same_bits(one: Array, other: Array) -> bool:
+    return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes())
+
+
+def sha256(values: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values, dtype="<f4").tobytes()).hexdigest()
+
+
+# -- the CUDA C++ text ----------------------------------------------------------------------------
+
+
+def compile_text(source: str, path: Path, arch: str) -> Path:
+    """Compile a CUDA text with nvcc; return the machine code's path."""
+    text, cubin = path.with_suffix(".cu"), path.with_suffix(".cubin")
+    text.write_text(source)
+    command = ["nvcc", "-std=c++17", f"-arch={arch}", "-cubin", "-o", str(cubin), str(text)]
+    subprocess.run(command, check=True)
+    return cubin
+
+
+def run_text(program: AnyProgram, inputs: Mapping[str, Array], cubin: Path) -> Array:
+    """Run compiled CUDA text through CuPy; return D's whole buffer."""
     import cupy
 
-    from lowering.listing import parameters
-    from lowering.warp import poison
-
-    stem = f"gemm_{abs(hash(program.cuda_source())):x}"  # CuPy keeps modules by their path
-    source, cubin = folder / f"{stem}.cu", folder / f"{stem}.cubin"
-    source.write_text(program.cuda_source())
-    subprocess.run(
-        ["nvcc", "-std=c++17", "-arch=sm_90", "-cubin", "-o", cubin, source], check=True
+    body = program.body
+    given = (
+        program._complete(inputs) if isinstance(program, lw.Program) else program.matrices(inputs)
     )
-    kernel = cupy.RawModule(path=str(cubin)).get_function("gemm")
     arrays = []
-    for role in parameters(program):
-        buffer = program.buffer(role)
-        matrix = inputs.get(role)
-        if matrix is None:
-            matrix = poison(buffer.dtype.numpy, buffer.shape)
-        bits = np.ascontiguousarray(matrix).view(buffer.dtype.word)
-        arrays.append(cupy.asarray(bits))
-    kernel((1,), (program.threads,), tuple(arrays))
-    return cupy.asnumpy(arrays[-1]).view(program.buffer("D").dtype.numpy)
+    for buffer in body.params:
+        matrix = given.get(buffer.name, poison(buffer.dtype.numpy, buffer.shape))
+        arrays.append(cupy.asarray(physical(buffer, matrix).view(buffer.dtype.word)))
+    assert body.shared_bytes <= 48 * 1024, "more would have to be dynamic"
+    cupy.RawModule(path=str(cubin)).get_function(program.name)((1,), (body.threads,), tuple(arrays))
+    (d,) = body.written
+    flat = cupy.asnumpy(arrays[body.params.index(d)]).view(d.dtype.numpy)
+    return logical(d, flat)
 
 
-def sample() -> list[tuple[str, lw.Program, bool]]:
-    """Return (name, program, whole): ``whole`` where every operand is a whole buffer."""
-    programs = [(str(case), case.program(), True) for case in standard_cases()]
-    rows = [row for row in read("gemm.jsonl") if row["out"]["accepted"]]
-    for index, row in enumerate(rows[::EVERY]):
-        regions = any("region" in data for data in row["in"]["operands"].values())
-        units = any(len(data["shape"]) > 2 for data in row["in"]["operands"].values())
-        programs.append((f"vector {index * EVERY} {row['tag']}", lower_case(row["in"]), not regions and not units))
-    return programs
+def compiled_texts(
+    programs: Sequence[AnyProgram], folder: Path
+) -> list[concurrent.futures.Future[Path]] | None:
+    """Start to compile the CUDA text of every program; None where nvcc or CuPy is missing."""
+    if shutil.which("nvcc") is None or importlib.util.find_spec("cupy") is None:
+        return None
+    major, minor = cuda.get_current_device().compute_capability
+    pool = concurrent.futures.ThreadPoolExecutor(COMPILERS)
+    return [
+        pool.submit(compile_text, program.cuda_source(), folder / f"p{index}", f"sm_{major}{minor}")
+        for index, program in enumerate(programs)
+    ]
 
 
-def main(folder: Path) -> None:
-    """Run everything and write the record."""
-    record: dict[str, Any] = header() | {"gemm": []}
+# -- the parts ------------------------------------------------------------------------------------
+
+
+def progress(name: str, items: Sequence[Any]) -> Iterator[Any]:
+    """Yield items, with a line now and then."""
     began = time.perf_counter()
-    for index, (name, program, whole) in enumerate(sample()):
-        inputs = random_inputs(program, index)
-        out = program.run(**inputs)
-        simulated = program.simulate(**inputs)
-        row: dict[str, Any] = {"case": name, "ptx": program.instruction.ptx, "mma": len(program.mma)}
-        same = np.array_equal(np.isnan(out), np.isnan(simulated))
-        row["written_alike"] = bool(same)
-        valid = ~np.isnan(simulated)
-        row["simulator_distance"] = relative_error(out[valid], simulated[valid].astype(float))
-        if whole:
-            row["error"] = relative_error(out, reference(program, inputs))
-            row["tolerance"] = TOLERANCE
-        if index % 4 == 0:
-            text = cuda_text_output(program, inputs, folder)
-            row["cuda_text_equal"] = bool(np.array_equal(text.view(np.uint32), out.view(np.uint32)))
-        whole_numbers = {r: np.round(v.astype(float) * 4).astype(v.dtype) for r, v in inputs.items()}
-        exact = np.array_equal(
-            program.run(**whole_numbers), program.simulate(**whole_numbers), equal_nan=True
+    for index, item in enumerate(items):
+        if index % 20 == 0:
+            print(
+                f"  {name} {index} of {len(items)}, {time.perf_counter() - began:.0f} s", flush=True
+            )
+        yield item
+
+
+def verified(folder: Path) -> list[dict[str, Any]]:
+    """Run every case."""
+    cases = all_cases()
+    programs = [case.program() for case in cases]
+    texts = compiled_texts(programs, folder)
+    rows = []
+    for index, (case, program) in enumerate(
+        progress("verify", list(zip(cases, programs, strict=True)))
+    ):
+        row = check(program, str(case), "device", index).as_dict()
+        row["verdict"] = check_verdict(row)
+        inputs, integers = random_inputs(program, index), integer_inputs(program, index)
+        out = whole(program, program.run(**inputs))
+        simulated = whole(program, program.simulate(**inputs))
+        row["simulator_distance"] = relative_error(region(program, out), region(program, simulated))
+        exact = whole(program, program.run(**integers))
+        row["integers_equal"] = same_bits(exact, whole(program, program.simulate(**integers)))
+        row["integers_sha256"] = sha256(region(program, exact))
+        if texts is not None:
+            cubin = texts[index].result()
+            row["cuda_text_equal"] = same_bits(run_text(program, inputs, cubin), out) and same_bits(
+                run_text(program, integers, cubin), exact
+            )
+        rows.append(row)
+    return rows
+
+
+def check_verdict(row: Mapping[str, Any]) -> str:
+    """Return the verdict of a recorded check."""
+    return "ok" if row["ok"] else "WRONG or VACUOUS"
+
+
+def vectors() -> list[dict[str, Any]]:
+    """Run a sample of the accepted conformance vectors."""
+    accepted = [row for row in read("gemm.jsonl") if row["out"]["accepted"]]
+    rows = []
+    for index, vector in enumerate(progress("vectors", accepted[::EVERY])):
+        program = lower_case(vector["in"])
+        inputs, integers = random_inputs(program, index), integer_inputs(program, index)
+        out, simulated = program.run(**inputs), program.simulate(**inputs)
+        exact = program.run(**integers)
+        rows.append(
+            {
+                "case": f"vector {index * EVERY} {vector['tag']}",
+                "mma": len(program.mma),
+                "written_alike": bool(np.array_equal(np.isnan(out), np.isnan(simulated))),
+                "simulator_distance": relative_error(
+                    operand(program, "D", out), operand(program, "D", simulated)
+                ),
+                "integers_equal": same_bits(exact, program.simulate(**integers)),
+                "integers_sha256": sha256(operand(program, "D", exact)),
+            }
         )
-        row["integers_bit_equal_to_simulator"] = bool(exact)
-        record["gemm"].append(row)
-    (folder / "gemm.json").write_text(json.dumps(record, indent=1) + "\n")
-    rows = record["gemm"]
-    errors = [row["error"] for row in rows if "error" in row]
-    print(f"{record['device']} driver {record['driver']}: {len(rows)} programs")
-    print(f"  within {TOLERANCE:g}: {sum(e <= TOLERANCE for e in errors)} of {len(errors)}, worst {max(errors):.2e}")
-    texts = [row["cuda_text_equal"] for row in rows if "cuda_text_equal" in row]
-    print(f"  CUDA text bit-equal: {sum(texts)} of {len(texts)}")
-    print(f"  integers bit-equal to the simulator: {sum(r['integers_bit_equal_to_simulator'] for r in rows)}")
-    print(f"  same elements written: {sum(r['written_alike'] for r in rows)}")
-    print(f"  worst distance to the simulator: {max(r['simulator_distance'] for r in rows):.2e}")
-    print(f"  {time.perf_counter() - began:.0f} s")
+    return rows
+
+
+def probed() -> tuple[probing.Certificate, ...]:
+    """Probe every instruction."""
+    return tuple(probing.probe(name, "device") for name in progress("probe", probing.names()))
+
+
+def summary(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print how many rows hold each thing."""
+    print(f"{name}: {len(rows)} programs")
+    for key in ("ok", "integers_equal", "cuda_text_equal", "written_alike"):
+        held = [row[key] for row in rows if key in row]
+        if held:
+            print(f"  {key:<20} {sum(held)} of {len(held)}")
+    for key in ("error", "simulator_distance"):
+        values = [row[key] for row in rows if key in row]
+        if values:
+            print(f"  largest {key:<18} {max(values):.2e}")
+    for row in rows:
+        if not all(row.get(key, True) for key in ("ok", "integers_equal", "cuda_text_equal")):
+            print(f"  LOOK AT {row['case']}")
+
+
+def main(folder: Path, parts: Sequence[str]) -> None:
+    """Run the parts and write their records."""
+    if as_machine(None, "record") != "device":
+        raise SystemExit("record: there is no CUDA device here")
+    began = time.perf_counter()
+    head = header()
+    stem = head["device"].split()[-1].lower()
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def write(name: str, text: str) -> None:
+        (folder / f"{stem}_{name}.json").write_text(text, encoding="utf-8")
+
+    print(f"{head['device']}, driver {head['driver']}")
+    if "probe" in parts:
+        certificates = probed()
+        write("probe", probing.to_json(certificates))
+        print(
+            f"probe: {sum(c.verdict == 'agrees' for c in certificates)} of {len(certificates)} agree"
+        )
+        for certificate in certificates:
+            if certificate.verdict != "agrees":
+                print(f"  LOOK AT {certificate.instruction}: {certificate.verdict}")
+    if "verify" in parts:
+        with tempfile.TemporaryDirectory() as work:
+            rows = verified(Path(work))
+        write("verify", json.dumps(head | {"cases": rows}, indent=1) + "\n")
+        summary("verify", rows)
+    if "vectors" in parts:
+        rows = vectors()
+        write("vectors", json.dumps(head | {"cases": rows}, indent=1) + "\n")
+        summary("vectors", rows)
+    print(f"{time.perf_counter() - began:.0f} s")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    choices = ("probe", "verify", "vectors")
+    parser.add_argument("--only", action="append", choices=choices)
+    arguments = parser.parse_args()
+    main(arguments.folder, arguments.only or choices)

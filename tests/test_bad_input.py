@@ -254,7 +254,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         lambda: gemm(dispatch="wmma"),
         "wmma",
         "lookup",
-        "unknown variant; gemm on cuda has mma.m16n8k*",
+        "unknown variant; gemm on cuda has mma.m16n8k*, mma.sync*",
     ),
     "a symbol in a register layout": (
         lambda: gemm(a=buffer("A", layout=parse("S[(2,8,2,4,2):(2,4@laneid,n,1@laneid,1)]"))),
@@ -445,14 +445,14 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: buffer("A", dtype="float17"),
         (
             "dtype: 'float17' is unknown; known are float16, bfloat16, float32, tfloat32, "
-            "float64, int8, uint8, int32, float8_e4m3fn, float8_e5m2"
+            "float64, int8, uint8, int32, int4, uint4, uint1, float8_e4m3fn, float8_e5m2"
         ),
     ),
     "an unsupported dtype: none": (
         lambda: lw.Buffer("A", (16,), WRONG["none"], scope="global"),
         (
             "dtype: None is unknown; known are float16, bfloat16, float32, tfloat32, float64, "
-            "int8, uint8, int32, float8_e4m3fn, float8_e5m2"
+            "int8, uint8, int32, int4, uint4, uint1, float8_e4m3fn, float8_e5m2"
         ),
     ),
     "a lane range that is none": (

@@ -180,7 +180,7 @@ def test_swapped_a1_and_a2_are_put_right_by_renaming() -> None:
 
 def test_int8_accumulators_need_shuffles_or_a_permuted_b() -> None:
     """F21: D (s32, narrowed to s8) of four tiles -> A of m16n8k32.s8."""
-    assert A_S8.covers((16, 32), box={"laneid": 32, "m": 16}).degree == 1
+    assert A_S8.equivalent(fragments.get("mma.m16n8k32.s8", "A").layout)
     found = convert(D.tiled(16, 32), A_S8, (16, 32), bits=8)
     assert found.kind == "shuffle"
     assert found.registers is None

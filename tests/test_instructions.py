@@ -203,5 +203,5 @@ def test_the_strides_of_an_added_row_are_matched(
         return
     with pytest.raises(lw.DispatchError) as caught:
         lw.lower(call)
-    ((_, _, reason),) = caught.value.reasons
+    _, _, reason = caught.value.reasons[0]
     assert f"; {added.name}: {outcome}" in reason

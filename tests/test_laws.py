@@ -734,14 +734,15 @@ def test_replicas_compare_as_a_multiset() -> None:
 
 
 @pytest.mark.parametrize("name", fragments.names())
-def test_fragments_are_bijections_that_pack_into_registers(name: str) -> None:
+def test_fragments_are_bijections_onto_their_tiles(name: str) -> None:
     for operand in fragments.operands(name):
         fragment = fragments.get(name, operand)
         rows, cols = fragment.shape
         flat = fragment.coords[..., 0] * cols + fragment.coords[..., 1]
         assert sorted(flat.reshape(-1)) == list(range(rows * cols))
-        assert fragment.coords.shape == (32, fragment.registers * fragment.pack, 2)
-        for lane, slot in ((0, 0), (5, 1), (31, fragment.slots - 1)):
-            row, col = fragment.coords[lane, slot]
-            place = fragment.layout.apply(int(row), int(col), shape=fragment.shape)
-            assert place == {"laneid": lane, "m": slot}
+        assert fragment.coords.shape == (fragment.lanes, fragment.slots, 2)
+        assert fragment.slots * fragment.bits == fragment.registers * fragment.register_bits
+        for x in range(0, rows * cols, 7):
+            place = oracle.base(described(fragment.layout), x)
+            thread = place.get("laneid", 0) + 32 * place.get("wid_in_wg", 0)
+            assert tuple(fragment.coords[thread, place.get("m", 0)]) == divmod(x, cols)

@@ -109,7 +109,7 @@ def test_the_script_of_the_seed() -> None:
     """The seed's registers: d 0..3, a words 0..3, b words 0..1."""
     assert gemm_of_the_seed().script() == (
         "# gemm(D=acc[0:16,0:8], A=left[0:16,0:16], B=right[0:16,0:8], C=acc[0:16,0:8], "
-        "transpose_A=False, transpose_B=False, alpha=1.0, beta=0, scope=warp)\n"
+        "scope=warp)\n"
         "# mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32, 32 threads\n"
         "acc: 4 registers of float32  # S[(2,8,4,2):(2,4@laneid,1@laneid,1)]\n"
         "left: 8 registers of float16  # S[(2,8,2,4,2):(2,4@laneid,4,1@laneid,1)]\n"

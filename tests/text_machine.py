@@ -167,7 +167,6 @@ class Machine:
         self.memory[base][where] = data
         assert (self.memory[base][where] == data).all(), "threads write one cell differently"
 
-
     def copy(self, into: Any, source: Any, size: int) -> None:
         """Copy bytes from memory to memory; threads that write one cell must agree."""
         base, _, where = self.cells(source, 1, size)
@@ -369,7 +368,7 @@ def python_of(source: str) -> tuple[str, dict[str, str]]:
     lines = [f"def kernel({', '.join(parameters)}):"]
     depth = 1
     for line in map(str.strip, body.rstrip().removesuffix("}").splitlines()):
-        line = re.sub(r"^uint32_t t\d+(?:, t\d+)*; (?=\w)", "", line)
+        line = re.sub(r"^(?:uint32_t|float) t\d+(?:, t\d+)*; (?=\w)", "", line)
         if line == "}":
             depth -= 1
             continue

@@ -36,15 +36,21 @@ class Tvm:
 
     def answer(self, op: str, case: Mapping[str, Any]) -> Any:
         """Return what TVM says; whatever it raises passes through."""
-        with self.cuda if case.get("target") == "cuda" else contextlib.nullcontext():
+        with self.target_of(case.get("target")):
             return getattr(self, op)(case)
+
+    def target_of(self, name: str | None) -> Any:
+        """Return the context that makes a target current: "cuda", or none."""
+        return self.cuda if name == "cuda" else contextlib.nullcontext()
 
     # -- the two forms ------------------------------------------------------------------------
 
     def layout(self, data: Mapping[str, Any]) -> Any:
         """Build TVM's layout of a vector's."""
         if "swizzle" in data:
-            return self.lib.ComposeLayout(*data["swizzle"], self.layout(data["tile"]), data["inner"])
+            return self.lib.ComposeLayout(
+                *data["swizzle"], self.layout(data["tile"]), data["inner"]
+            )
         shard, replica = (
             [self.lib.Iter(e, s, self.axes[a]) for e, s, a in data.get(key, ())]
             for key in ("shard", "replica")
@@ -70,7 +76,11 @@ class Tvm:
             return None
         if isinstance(value, self.lib.ComposeLayout):
             lengths = value.per_element, value.swizzle_len, value.atom_len
-            return [int(n) for n in lengths], bool(value.swizzle_inner), self.plain(value.tile_layout)
+            return (
+                [int(n) for n in lengths],
+                bool(value.swizzle_inner),
+                self.plain(value.tile_layout),
+            )
         number = self.number
         shard, replica = (
             [(number(it.extent), number(it.stride), str(it.axis.name)) for it in iters]

@@ -27,6 +27,7 @@ from lowering.ops import Elements, Guard, Load, Op, Store
 from lowering.tile import BufferRegion, copied_shape
 
 WIDEST = 128  # bits of one access
+BYTE = 8
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def placed(
 def runs(own: Ownership, width: int) -> list[tuple[int, ...]] | None:
     """Group all registers into accesses of ``width`` consecutive, aligned elements; None: cannot.
 
-    Elements narrower than 32 bits must fill whole register words in order.
+    Elements narrower than 32 bits must fill register words, or an aligned part of one, in order.
     """
     registers = list(own.addresses)
     if own.values.shape[1] == 0:
@@ -114,9 +115,10 @@ def runs(own: Ownership, width: int) -> list[tuple[int, ...]] | None:
         if (rows - rows[0] != np.arange(width)[:, None]).any() or (rows[0] % width).any():
             return None
         group = tuple(registers[i] for i in order[at : at + width])
-        if width * own.bits >= 32 and any(
-            group[i] % per or group[i : i + per] != tuple(range(group[i], group[i] + per))
-            for i in range(0, width, per)
+        unit = min(per, width)
+        if any(
+            group[i] % unit or group[i : i + unit] != tuple(range(group[i], group[i] + unit))
+            for i in range(0, width, unit)
         ):
             return None
         found.append(group)
@@ -124,13 +126,23 @@ def runs(own: Ownership, width: int) -> list[tuple[int, ...]] | None:
 
 
 def accesses(own: Ownership) -> list[tuple[int, ...]]:
-    """Return the groups of registers of the widest legal access."""
+    """Return the groups of registers of the widest legal access.
+
+    Raises:
+        LayoutError: elements narrower than a byte do not lie in whole bytes.
+    """
     width = max(1, WIDEST // own.bits)
-    while width > 1:
+    while width * own.bits >= BYTE and width > 1:
         found = runs(own, width)
         if found is not None:
             return found
         width //= 2
+    if own.bits < BYTE:
+        raise LayoutError(
+            f"copy: {BYTE // own.bits} neighbours of {own.registers} must share a byte of "
+            f"{own.memory}: elements of {own.bits} bits cannot be moved one by one; store "
+            f"{own.memory} with the packed dimension contiguous"
+        )
     return [(register,) for register in own.addresses]
 
 

@@ -25,7 +25,8 @@ from layoutalg.fragments import WARP
 from layoutalg.iters import Iter, Iters
 from layoutalg.size import Size, is_int, product
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
-from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
+from lowering.dtypes import DType
+from lowering.instructions import MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
 from lowering.ops import Elements, Mma, Move, Op, Zero
 from lowering.registers import element_map, register_count, register_range
 from lowering.tile import BufferRegion
@@ -102,17 +103,29 @@ class View:
     layout: TileLayout
 
 
-@register_dispatch(
-    "gemm",
-    "cuda",
-    variant="mma.m16n8k*",
-    priority=10,
-    when=[
-        predicate("full_active_lanes", full_active_lanes),
-        predicate("no_replica", no_replica),
-    ],
-)
+WARP_WIDE = [
+    predicate("full_active_lanes", full_active_lanes),
+    predicate("no_replica", no_replica),
+]
+
+
+@register_dispatch("gemm", "cuda", variant="mma.m16n8k*", priority=10, when=WARP_WIDE)
 def lower_gemm(context: Context) -> Lowered:
+    """Lower ``gemm`` to m16n8k16 or m16n8k8, f16 or bf16 with f32 accumulators."""
+    return _lower(context, MMA_INSTRUCTIONS)
+
+
+@register_dispatch("gemm", "cuda", variant="mma.sync*", when=WARP_WIDE, named_only=True)
+def lower_family(context: Context) -> Lowered:
+    """Lower ``gemm`` to any dense ``mma.sync`` of the fragment table.
+
+    Its rows are proved against the PTX ISA and assembled, but not yet certified on a GPU: they are
+    used where a call names the variant.
+    """
+    return _lower(context, _candidates(context))
+
+
+def _lower(context: Context, table: Sequence[MmaInst]) -> Lowered:
     """Lower ``gemm`` to the first instruction of the table that cuts every operand exactly."""
     call = context.call
     for role in ("D", "A", "B", "C"):
@@ -136,7 +149,7 @@ def lower_gemm(context: Context) -> Lowered:
     views = {role: _view(context, role) for role in ROLES}
     dims = _aligned(views)
     refusals = []
-    for instruction in MMA_INSTRUCTIONS:
+    for instruction in table:
         found = _match(instruction, context, sizes, dims, accumulate)
         if isinstance(found, str):
             refusals.append(f"{instruction}: {found}")
@@ -148,6 +161,32 @@ def lower_gemm(context: Context) -> Lowered:
         _check_held(context, lowered, accumulate)
         return lowered
     fail("no instruction fits; " + "; ".join(refusals))
+
+
+def _types(context: Context) -> tuple[DType, ...]:
+    """Return the operands' dtypes in the order of ``MmaInst.dtypes``."""
+    return tuple(context.call.operands[role].buffer.dtype for role in ROLES)
+
+
+def _named(types: Sequence[DType]) -> str:
+    return ", ".join(f"{role} {dtype}" for role, dtype in zip(ROLES, types, strict=True))
+
+
+def _candidates(context: Context) -> list[MmaInst]:
+    """Return the rows of the whole family for the operands' dtypes and the modifier, in order."""
+    types = _types(context)
+    rows = [row for row in MMA_FAMILY if row.dtypes == types]
+    if not rows:
+        known = [f"{row.c} for C and D" for row in MMA_FAMILY if row.dtypes[:2] == types[:2]]
+        hint = f"; with these A and B it takes {' or '.join(dict.fromkeys(known))}" if known else ""
+        fail(f"no instruction takes {_named(types)}{hint}")
+    wanted = context.call.config.get("modifier")
+    chosen = [row for row in rows if row.modifier == (wanted or rows[0].modifier)]
+    if not chosen:
+        known = [row.modifier for row in rows if row.modifier]
+        have = ", ".join(dict.fromkeys(known)) or "none"
+        fail(f"modifier {wanted!r} is unknown for {rows[0].a} and {rows[0].b}; there is {have}")
+    return chosen
 
 
 def _is_number(value: Any, number: int) -> bool:
@@ -283,12 +322,10 @@ def _match(
     accumulate: bool,
 ) -> dict[tuple[str, str], Cut] | str:
     """Cut every operand for an instruction, or say why it does not fit."""
-    call = context.call
-    types = tuple(call.operands[role].buffer.dtype for role in ROLES)
+    types = _types(context)
     if types != instruction.dtypes:
-        have = ", ".join(f"{role} {dtype}" for role, dtype in zip(ROLES, types, strict=True))
-        want = ", ".join(f"{r} {d}" for r, d in zip(ROLES, instruction.dtypes, strict=True))
-        return f"needs {want}; got {have}"
+        want = _named(instruction.dtypes)
+        return f"needs {want}; got {_named(types)}"
     if not instruction.runs_on(context.arch):
         return f"needs {instruction.min_arch} or newer; the target is {context.arch}"
     for dim, unit in (("M", instruction.m), ("N", instruction.n), ("K", instruction.k)):

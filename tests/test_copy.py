@@ -1,0 +1,307 @@
+"""Copies: every element arrives, by the instruction and the width that the layouts allow."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lowering as lw
+from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, laneid, parse
+from layoutalg.fragments import transposed
+from lowering.dispatch import Lowered, context_of, dispatch
+from lowering.kernel import Kernel
+from lowering.ops import Load, LoadMatrix, Op, Store, StoreMatrix, Transfer
+from tests.gemm_checks import kernel_outputs
+
+NAME = "mma.m16n8k16.f16"
+A, B, D = (fragments.get(NAME, role) for role in "ABD")
+
+
+def lowered(dst: Any, src: Any, threads: int = 32, arch: str = "sm_90", **config: Any) -> Lowered:
+    return dispatch(context_of(lw.copy(dst, src, "cta", **config), "cuda", threads, None, arch))
+
+
+def registers(layout: Any, shape: tuple[int, ...], dtype: str = "f16") -> lw.Buffer:
+    return lw.Buffer("R", shape, dtype, layout=layout)
+
+
+def memory(
+    shape: tuple[int, ...], layout: Any = None, dtype: str = "f16", scope: str = "shared"
+) -> Any:
+    return lw.Buffer("M", shape, dtype, scope, layout)
+
+
+def numbers(ops: tuple[Op, ...]) -> list[tuple[int, ...]]:
+    return [
+        getattr(op, "into" if isinstance(op, (Load, LoadMatrix)) else "source").numbers
+        for op in ops
+    ]  # type: ignore[no-any-return]
+
+
+# What SEMANTICS 17 lists as run: (register layout, shape, memory layout) -> instructions.
+def test_ldmatrix_of_an_a_operand_is_one_x4() -> None:
+    (op,) = lowered(registers(A.layout, (16, 16)), memory((16, 16))).ops
+    assert isinstance(op, LoadMatrix)
+    assert (op.count, op.trans, op.into.numbers) == (4, False, tuple(range(8)))
+    lane = np.arange(32)
+    rows = op.address.value({"thread": lane}) // 16
+    assert rows.tolist() == [*range(16), *range(16)]
+
+
+def test_ldmatrix_of_a_b_operand_depends_on_how_it_is_stored() -> None:
+    (op,) = lowered(registers(B.layout, (16, 8)), memory((16, 8))).ops
+    assert isinstance(op, LoadMatrix)
+    assert (op.count, op.trans, op.into.numbers) == (2, True, (0, 1, 2, 3))
+    across = registers(transposed(B.layout, (16, 8)), (8, 16))
+    (op,) = lowered(across, memory((8, 16))).ops
+    assert isinstance(op, LoadMatrix)
+    assert (op.count, op.trans, op.into.numbers) == (2, False, (0, 1, 2, 3))
+
+
+def test_ldmatrix_of_a_swizzled_tile() -> None:
+    swizzled = memory((16, 64), ComposeLayout(3, 3, 3, parse("S[1024:1]")))
+    done = lowered(registers(A.tiled(16, 64), (16, 64)), swizzled)
+    assert done.variant == "ldstmatrix"
+    assert [op.count for op in done.ops if isinstance(op, LoadMatrix)] == [4, 4, 4, 4]
+    assert sorted(number for op in numbers(done.ops) for number in op) == list(range(32))
+
+
+def test_a_row_pitch_that_is_not_aligned_falls_to_vectors() -> None:
+    padded = memory((16, 16), TileLayout(S[(16, 16) : (20, 1)]))
+    done = lowered(registers(A.layout, (16, 16)), padded)
+    assert done.variant == "vec_auto"
+    assert [len(each) for each in numbers(done.ops)] == [2, 2, 2, 2]
+    with pytest.raises(lw.DispatchError, match="no 16-byte aligned rows of M"):
+        lowered(registers(A.layout, (16, 16)), padded, dispatch="ldstmatrix")
+
+
+def test_a_row_per_lane_is_no_matrix() -> None:
+    row = TileLayout(S[(32, 8) : (1 @ laneid, 1)])
+    with pytest.raises(
+        lw.DispatchError, match="ldstmatrix  lowering  no 16-byte aligned rows of M"
+    ):
+        lowered(registers(row, (32, 8)), memory((32, 8)), dispatch="ldstmatrix")
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "widths"),
+    [
+        (8, "f32", [4, 4]),
+        (6, "f16", [2, 2, 2]),
+        (8, "f16", [8]),
+        (3, "f16", [1, 1, 1]),
+        (16, "s8", [16]),
+    ],
+)
+def test_vectors_are_as_wide_as_rows_allow(cols: int, dtype: str, widths: list[int]) -> None:
+    """A row per lane: 32x8 f32 is two v4.u32, 32x6 f16 is three u32."""
+    row = TileLayout(S[(32, cols) : (1 @ laneid, 1)])
+    for scope in ("shared", "global"):
+        target = memory((32, cols), None, dtype, scope)
+        done = lowered(registers(row, (32, cols), dtype), target, dispatch="vec_auto")
+        assert [len(each) for each in numbers(done.ops)] == widths
+        assert all(isinstance(op, Load) for op in done.ops)
+        back = lowered(target, registers(row, (32, cols), dtype), dispatch="vec_auto")
+        assert [len(each) for each in numbers(back.ops)] == widths
+        assert all(isinstance(op, Store) for op in back.ops)
+
+
+def test_stmatrix_needs_sm_90() -> None:
+    target, source = memory((16, 16)), registers(A.layout, (16, 16))
+    (op,) = lowered(target, source).ops
+    assert isinstance(op, StoreMatrix)
+    assert (op.count, op.trans, op.source.numbers) == (4, False, tuple(range(8)))
+    older = lowered(target, source, arch="sm_80")
+    assert older.variant == "vec_auto"
+    with pytest.raises(lw.DispatchError, match="stmatrix needs sm_90; the target is sm_80"):
+        lowered(target, source, arch="sm_80", dispatch="ldstmatrix")
+
+
+@pytest.mark.parametrize("dtype", ["s8", "f32"])
+def test_transposing_moves_16_bit_units_only(dtype: str) -> None:
+    """An 8-bit or 32-bit tile that lies across is refused, where TVM stores half of it (C1)."""
+    name = {"s8": "mma.m16n8k32.s8", "f32": "mma.m16n8k8.tf32"}[dtype]
+    b = fragments.get(name, "B")
+    across = memory(b.shape, None, dtype)
+    with pytest.raises(lw.DispatchError, match=r"\.trans transposes 16-bit units"):
+        lowered(registers(b.layout, b.shape, dtype), across, dispatch="ldstmatrix")
+    along = memory(b.shape[::-1], None, dtype)
+    flipped = registers(transposed(b.layout, b.shape), b.shape[::-1], dtype)
+    done = lowered(flipped, along)
+    assert done.variant == "ldstmatrix"
+
+
+REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
+    "matrices from global memory": (
+        registers(A.layout, (16, 16)),
+        memory((16, 16), scope="global"),
+        {"dispatch": "ldstmatrix"},
+        "in_shared_memory  the other side must be in shared memory; got local and global",
+    ),
+    "registers to registers": (
+        registers(A.layout, (16, 16)),
+        lw.Buffer("Q", (16, 16), "f16", layout=A.layout),
+        {"dispatch": "vec_auto"},
+        "one_side_in_registers  one side must be in registers (local); dst is local, src local",
+    ),
+    "shared by threads that hold it": (
+        registers(A.layout, (16, 16)),
+        memory((16, 16)),
+        {"dispatch": "cooperative"},
+        "both_in_memory  both sides must be in memory; dst is local, src shared",
+    ),
+    "cp.async out of shared memory": (
+        memory((16, 16), scope="global"),
+        lw.Buffer("Q", (16, 16), "f16", "shared"),
+        {"asynchronous": True},
+        "cp.async goes from global to shared memory; got shared to global",
+    ),
+    "cp.async of scattered cells": (
+        memory((16, 16), parse("S[(16,16):(1,16)]")),
+        lw.Buffer("Q", (16, 16), "f16", "global"),
+        {"asynchronous": True},
+        "cp.async moves 4, 8 or 16 bytes; Q[0:16,0:16] and M[0:16,0:16] have 2 bytes in "
+        "consecutive, aligned cells",
+    ),
+    "64-bit matrices": (
+        registers(fragments.get("mma.m8n8k4.f64", "A").layout, (8, 4), "f64"),
+        memory((8, 4), None, "f64"),
+        {"dispatch": "ldstmatrix"},
+        "moves 32-bit registers; R[8,4] float64 has elements of 64 bits",
+    ),
+    "half words": (
+        registers(parse("S[(8,4,2):(4@laneid,1@laneid,2)]"), (8, 8)),
+        memory((8, 8)),
+        {"dispatch": "ldstmatrix"},
+        "the registers of R[0:8,0:8] do not fill whole 32-bit words",
+    ),
+    "replicas": (
+        memory((16, 16)),
+        registers(parse(f"{A.layout} + R[2:1@warpid]"), (16, 16)),
+        {"dispatch": "ldstmatrix", "threads": 64},
+        "R is replicated; stmatrix would write its copies in a race",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_its_reason(name: str) -> None:
+    dst, src, rest, reason = REFUSED[name]
+    with pytest.raises(lw.DispatchError) as caught:
+        lowered(dst, src, **rest)
+    assert reason in str(caught.value)
+
+
+def test_copies_of_different_tiles_are_none() -> None:
+    r = registers(A.layout, (16, 16))
+    for other, message in (
+        (
+            memory((16, 8)),
+            "both sides must have the same extents; R.* has .16, 16., M.* has .16, 8.",
+        ),
+        (memory((16, 16), None, "bf16"), "both sides must have one dtype; R.* and M.* differ"),
+        (memory((16, 16)).region, "operand src must be a Buffer or a region of one"),
+    ):
+        with pytest.raises(LayoutError, match=f"^copy: {message}"):
+            lw.copy(r, other)
+
+
+MEMORIES = {
+    "row-major": "S[({m},{n}):({n},1)]",
+    "column-major": "S[({m},{n}):(1,{m})]",
+    "padded": "S[({m},{n}):({p},1)]",
+    "odd": "S[({m},{n}):({o},1)]",
+}
+TILES = {
+    "A f16": ("mma.m16n8k16.f16", "A", (32, 32), 32),
+    "B bf16": ("mma.m16n8k16.bf16", "B", (32, 16), 32),
+    "D f32": ("mma.m16n8k16.f16", "D", (16, 16), 32),
+    "A s8": ("mma.m16n8k32.s8", "A", (16, 32), 32),
+    "A f16 of a guarded warp": ("mma.m16n8k16.f16", "A", (16, 16), 128),
+}
+
+
+@pytest.mark.parametrize("through", ["global", "shared"])
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("where", MEMORIES)
+def test_every_element_arrives(where: str, tile: str, through: str) -> None:
+    """In by one copy, out by another: simulator, numba text and CUDA text agree with identity."""
+    name, role, (m, n), threads = TILES[tile]
+    fragment = fragments.get(name, role)
+    text = MEMORIES[where].format(m=m, n=n, p=n + 16, o=n + 1)
+    layout = fragment.tiled(m, n)
+    if threads > 32:
+        layout = parse(str(layout).replace("laneid", "tid_in_wg"))
+    kernel = Kernel("there_and_back", threads)
+    source = kernel.param("a", (m, n), fragment.dtype, parse(text) if through == "global" else None)
+    target = kernel.param("b", (m, n), fragment.dtype, parse(text) if through == "global" else None)
+    held = kernel.alloc("r", (m, n), fragment.dtype, layout=layout)
+    if through == "shared":
+        first = kernel.alloc("s", (m, n), fragment.dtype, "shared", parse(text))
+        last = kernel.alloc("t", (m, n), fragment.dtype, "shared", parse(text))
+        kernel.copy(first, source)
+        kernel.sync()
+        kernel.copy(held, first)
+        kernel.copy(last, held)
+        kernel.sync()
+        kernel.copy(target, last)
+    else:
+        kernel.copy(held, source)
+        kernel.copy(target, held)
+    program = kernel.lower()
+    given = np.random.default_rng(1).integers(-60, 60, (m, n)).astype(source.dtype.numpy)
+    for machine, written in kernel_outputs(program, {"a": given}):
+        assert list(written) == ["b"]
+        assert np.array_equal(written["b"], given), machine
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "threads", "transfers", "count"),
+    [((16, 64), 32, 4, 8), ((16, 64), 128, 1, 8), ((6, 10), 32, 1, 2), ((12, 8), 32, 1, 8)],
+)
+def test_cooperative_copies_share_the_vectors_out(
+    asynchronous: bool, shape: tuple[int, int], threads: int, transfers: int, count: int
+) -> None:
+    kernel = Kernel("staged", threads)
+    a, b = kernel.param("a", shape, "float16"), kernel.param("b", shape, "float16")
+    swizzled = None if shape != (16, 64) else ComposeLayout(3, 3, 3, parse("S[1024:1]"))
+    s = kernel.alloc("s", shape, "float16", "shared", swizzled)
+    kernel.copy(s, a, asynchronous=asynchronous)
+    if asynchronous:
+        kernel.commit()
+        kernel.wait()
+    kernel.sync()
+    kernel.copy(b, s)
+    program = kernel.lower()
+    moves = [op for op in program.body.ops if isinstance(op, Transfer)]
+    assert [op.count for op in moves] == [count] * (2 * transfers)
+    assert [op.asynchronous for op in moves] == [asynchronous] * transfers + [False] * transfers
+    given = np.random.default_rng(2).standard_normal(shape).astype(np.float16)
+    for machine, written in kernel_outputs(program, {"a": given}):
+        assert np.array_equal(written["b"], given), machine
+
+
+def test_the_solved_address_is_checked() -> None:
+    """A matrix instruction whose rows are not 16 bytes apart is refused by the simulator too."""
+    from lowering.warp import SimulationError, execute
+
+    kernel = Kernel("rows")
+    a, b = kernel.param("a", (16, 16), "float16"), kernel.param("b", (16, 16), "float16")
+    s = kernel.alloc("s", (16, 16), "float16", "shared")
+    r = kernel.alloc("r", (16, 16), "float16", layout=A.layout)
+    kernel.copy(s, a)
+    kernel.sync()
+    kernel.copy(r, s)
+    kernel.copy(b, r)
+    body = kernel.lower().body
+    ops = tuple(
+        dataclasses.replace(op, address=op.address + 1) if isinstance(op, LoadMatrix) else op
+        for op in body.ops
+    )
+    bent = dataclasses.replace(body, ops=ops)
+    with pytest.raises(SimulationError, match=r"needs 16-byte rows: thread 0 gives s at 1$"):
+        execute(bent, {"a": np.zeros((16, 16), dtype=np.float16)})

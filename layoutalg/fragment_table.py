@@ -1,9 +1,9 @@
 """The rows of the fragment table: one builder per instruction.
 
-A family of instructions shares its layouts. What is written down is the smallest tile of each family,
-with ``pack`` elements of A and B in a 32-bit register (2 for 16-bit types, 4, 8, 32 for narrower ones,
-1 for tf32 and f64); larger K are derived by ``tile_to``. The formulas beside them are the PTX ISA's,
-with ``p`` the place inside a register: A: row g + 8*rM, col pack*t + p + 4*pack*kHi.
+A family of instructions shares its layouts. What is written down is the smallest tile of each
+family, with ``pack`` elements of A and B in a 32-bit register (2 for 16-bit types, 4, 8, 32 for
+narrower ones, 1 for tf32 and f64); larger K are derived by ``tile_to``. The formulas beside them
+are the PTX ISA's, with ``p`` the place in a register: A: row g + 8*rM, col pack*t + p + 4*pack*kHi.
 """
 
 from __future__ import annotations
@@ -82,16 +82,23 @@ def _dense(
     for token in accumulators:
         made.append(
             Fragment(
-                instruction, f"C/D.{token}", token, BITS[token], (m, 8), _d_tile(m),
-                Formula((*rows, ("rN", 2)), row, {"t": 2, "rN": 1}), arch, source,
+                instruction,
+                f"C/D.{token}",
+                token,
+                BITS[token],
+                (m, 8),
+                _d_tile(m),
+                Formula((*rows, ("rN", 2)), row, {"t": 2, "rN": 1}),
+                arch,
+                source,
                 register_bits=max(32, BITS[token]),
-            )  # fmt: skip
+            )
         )
     return tuple(made)
 
 
 def _matrices(instruction: str, operand: str, count: int, trans: bool, arch: str) -> Rows:
-    """Return what ``ldmatrix`` gives, or ``stmatrix`` takes: ``count`` 8x8 matrices, one per register.
+    """Return what ``ldmatrix`` gives, or ``stmatrix`` takes: 8x8 matrices, one per register.
 
     Row 8j+i is the row whose address lane 8j+i supplies; slot 2j+p is register j.
     """

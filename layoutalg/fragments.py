@@ -240,14 +240,16 @@ def get(instruction: str, operand: str) -> Fragment:
     """
     known = rows(instruction)
     for row in known:
-        if row.operand == operand or (operand in ("C", "D", "C/D") and row.operand.startswith("C/D")):
+        if row.operand == operand or (
+            operand in ("C", "D", "C/D") and row.operand.startswith("C/D")
+        ):
             return row
     have = ", ".join(row.operand for row in known)
     raise LayoutError(f"fragments: {instruction} has the operands {have}; got {operand!r}")
 
 
 def _table() -> Mapping[str, Callable[[], tuple[Fragment, ...]]]:
-    """Return the builders of all rows, by instruction; a row is built, and proved, when asked for."""
+    """Return the builder of each instruction's rows; it runs, and proves, when one is asked for."""
     from layoutalg.fragment_table import TABLE
 
     return TABLE

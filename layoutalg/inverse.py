@@ -185,10 +185,10 @@ class Inverse:
 
     def _repr_latex_(self) -> str:
         """Return the formulas as mathematics, for Jupyter."""
-        names = {axis.name: latex_axis(axis) for axis in self.axes}
+        names = tuple(latex_axis(axis) for axis in self.axes)
         values = self.expressions()
         left = ("row", "col") if len(values) == 2 else tuple(f"i{d}" for d in range(len(values)))
-        return f"${latex_map(tuple(names), dict(zip(left, values, strict=True)))}$"
+        return f"${latex_map(names, dict(zip(left, values, strict=True)))}$"
 
 
 def _coordinate(axis: Axis) -> Any:

@@ -51,16 +51,16 @@ def text(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> str:
 def latex_size(size: Any) -> str:
     r"""Print a size or an expression as LaTeX; symbols named like axes are upright.
 
-    >>> from layoutalg.symbolic import nonnegative
-    >>> print(latex_size(4 * nonnegative("laneid")), latex_size(7))
-    4 \mathrm{laneid} 7
+    >>> from layoutalg.symbolic import FloorDiv, nonnegative
+    >>> print(latex_size(7), latex_size(4 * FloorDiv(nonnegative("laneid"), 8)))
+    7 4 \left\lfloor \frac{\mathrm{laneid}}{8} \right\rfloor
     """
     if is_int(size):
         return str(size)
-    import sympy
+    from layoutalg import symbolic
 
     axes = {s: latex_axis(s.name) for s in size.free_symbols if s.name in Axis.registry}
-    return str(sympy.latex(size, symbol_names=axes))
+    return symbolic.latex(size, axes)
 
 
 def latex_axis(axis: Axis | str) -> str:

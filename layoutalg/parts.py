@@ -21,6 +21,7 @@ from layoutalg.size import (
     decide,
     divides,
     equal,
+    is_int,
     less,
     namesakes,
     product,
@@ -331,7 +332,27 @@ def tile_scale(inner: HasParts) -> dict[Axis, Size]:
 
     A tile of one element keeps a unit iter, whose axis counts: so TVM has it.
     """
-    return {axis: span(inner, axis) for axis in dict.fromkeys(it.axis for it in inner.shard)}
+    scale = {axis: span(inner, axis) for axis in dict.fromkeys(it.axis for it in inner.shard)}
+    if len(scale) > 1 and not is_int(*(it.extent for it in inner.shard)):
+        for axis in scale:
+            _check_moved(inner, axis)
+    return scale
+
+
+def _check_moved(inner: HasParts, axis: Axis) -> None:
+    """Refuse a tile that moves along an axis or does not, where that changes its unit there.
+
+    Raises:
+        Undecided: each extent on the axis may be 1, and replicas or an offset make the span.
+    """
+    own = [it.extent for it in inner.shard if it.axis is axis]
+    repeated = axis in inner.offset or any(it.axis is axis for it in inner.replica)
+    if repeated and not any(less(1, extent) for extent in own):
+        decide(
+            None,
+            f"tile: has {inner} more than one element along {axis}",
+            f"substitute the symbols, or write {own[0]} as a multiple, 2*k",
+        )
 
 
 def in_tiles(inner: HasParts, outer: HasParts) -> Parts:

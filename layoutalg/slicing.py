@@ -37,13 +37,14 @@ def slice_group(group: Iters, begin: Size, end: Size) -> tuple[Iters, dict[Axis,
     length = tidy(end - begin)
     if len(group) == 1:
         only = group[0]
-        return (Iter(length, only.stride, only.axis),), {only.axis: begin * only.stride}
+        moved: Any = begin * only.stride
+        return (Iter(length, only.stride, only.axis),), {only.axis: moved} if moved != 0 else {}
     digits = algebra.split(begin, algebra.extents(group))
     offset: dict[Axis, Any] = {}
     for it, digit in zip(group, digits, strict=True):
         offset[it.axis] = tidy(offset.get(it.axis, 0) + digit * it.stride)
     found = _peel(group, digits, length)
-    return None if found is None else (found, offset)
+    return None if found is None else (found, {a: v for a, v in offset.items() if v != 0})
 
 
 def slice_parts(

@@ -167,9 +167,8 @@ def swizzle_in_words(swizzle: SwizzleLayout, bits: int) -> str:
         return f"{key} in elements of {bits} bits: {bits << per_element}-bit units"
     in_bytes = (size, swizzle_len, atom_len)
     mode = _HARDWARE.get(in_bytes) if swizzle.swizzle_inner else None
-    return (
-        f"{key} in elements of {bits} bits, {in_bytes} in bytes: {1 << size}-byte units"
-        + (f", the {mode} mode" if mode else "")
+    return f"{key} in elements of {bits} bits, {in_bytes} in bytes: {1 << size}-byte units" + (
+        f", the {mode} mode" if mode else ""
     )
 
 

@@ -58,7 +58,15 @@ class ProofDigit:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Why a claim holds: one sentence, and the digits on which it stands (none: all compared)."""
+    """Why a claim holds: one sentence, and the digits on which it stands (none: all compared).
+
+    >>> from layoutalg import parse
+    >>> print(parse("S[(2,8):(1,2)]").is_injective().reason)
+    on each axis a sum of digits gives its digits back
+    extent  weight  stride
+         8       1       2  2 > 1
+         2       8       1  1 > 0
+    """
 
     argument: str
     digits: tuple[ProofDigit, ...] = ()

@@ -1,8 +1,8 @@
 """Index arithmetic: linear forms in bounded digits, printed for a kernel or evaluated in NumPy.
 
-``Index`` is ``const + sum of coefficient * atom``. An atom is a digit ``var // stride % extent`` of a
-thread number or a loop variable, or an opaque part (the XOR of a swizzle). Division and remainder by
-constants act on the digits, so what layouts produce stays as lean as hand-written index code.
+``Index`` is ``const + sum of coefficient * atom``. An atom is a digit ``var // stride % extent`` of
+a thread number or a loop variable, or an opaque part (the XOR of a swizzle). Division and remainder
+by constants act on the digits, so what layouts produce stays as lean as hand-written index code.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 import numpy as np
-
 
 Style = Literal["script", "python", "c"]
 
@@ -91,7 +90,7 @@ class Opaque:
         return operations[self.op](left, right)
 
 
-Atom = Union[Digit, Opaque]
+Atom = Digit | Opaque
 
 
 @dataclass(frozen=True)

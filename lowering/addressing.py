@@ -1,4 +1,4 @@
-"""From layouts to index arithmetic: where a thread's registers sit in a tile, and a tile in memory."""
+"""From layouts to index arithmetic: a thread's registers in a tile, and a tile in memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def as_index(value: Any) -> Index:
             total += Index.of(term.name, int(term.extent)) * int(coefficient)
         else:
             raise LayoutError(
-                f"index: {value} must be a sum of integers times loop variables; got the term {term}"
+                f"index: {value} must be a sum of multiples of loop variables; got the term {term}"
             )
     return total
 
@@ -89,7 +89,7 @@ def register_tile(
     inverse = dense.inverse(shape)
     if thread is None:
         thread = Index.of("thread", threads)
-    base: list[Index] = [Index((), int(value)) for value in inverse.base]  # type: ignore[arg-type]
+    base: list[Index] = [Index((), int(value)) for value in inverse.base]
     guards: list[Guard] = []
     for axis in dict.fromkeys((*inverse.axes, *inverse.offset)):
         if axis is m:

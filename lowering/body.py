@@ -91,9 +91,11 @@ class Body:
 
     def script(self) -> str:
         """Return the program as text, to read."""
-        lines = []
+        lines: list[str] = []
         for space, buffers in (("global", self.params), ("shared", self.shared)):
-            lines.extend(f"{b.name}: {space} {b.dtype}{list(b.shape)}  # {b.layout}" for b in buffers)
+            lines.extend(
+                f"{b.name}: {space} {b.dtype}{list(b.shape)}  # {b.layout}" for b in buffers
+            )
         for b in self.registers:
             lines.append(f"{b.name}: {cells(b)} registers of {b.dtype}  # {b.layout}")
         lines.append(script(self.ops))

@@ -1,4 +1,4 @@
-"""A body as a ``numba.cuda`` kernel whose instructions are inline PTX. The only importer of numba."""
+"""A body as a ``numba.cuda`` kernel of inline PTX instructions. The only importer of numba."""
 
 from __future__ import annotations
 
@@ -68,12 +68,14 @@ def device_function(asm: Asm) -> Any:
     # numba reads the arity off the function's own parameters.
     names = ", ".join(f"x{i}" for i in range(len(asm.inputs)))
     namespace: dict[str, Any] = {"signature": signature, "generate": generate}
-    text = f"def {asm.name}(typingctx{', ' * bool(names)}{names}):\n    return signature, generate\n"
+    text = (
+        f"def {asm.name}(typingctx{', ' * bool(names)}{names}):\n    return signature, generate\n"
+    )
     exec(compile(text, f"<layoutalg {asm.name}>", "exec"), namespace)
     return intrinsic(namespace[asm.name])
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]
 def cells_address(typingctx: Any, array: Any) -> Any:
     """Return the generic address of an array's first cell."""
 
@@ -176,7 +178,9 @@ def _function(source: str, name: str, functions: tuple[Asm, ...]) -> Any:
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     namespace: dict[str, Any] = {asm.name: device_function(asm) for asm in functions}
     namespace |= {"cuda": cuda, "cells_address": cells_address}
-    namespace |= {kind: getattr(np, kind) for kind in ("float32", "float64", "uint8", "uint32", "uint64")}
+    namespace |= {
+        kind: getattr(np, kind) for kind in ("float32", "float64", "uint8", "uint32", "uint64")
+    }
     exec(compile(source, file, "exec"), namespace)
     return namespace[name]
 
@@ -218,12 +222,11 @@ def compile_ptx(body: Body, name: str, arch: str) -> str:
     capability = compute_capability(arch)
     for op in body.mma:
         check_target(op.instruction, arch)
-    kinds = []
-    for buffer in body.params:
-        kinds.append({"f32": types.float32, "f64": types.float64}.get(buffer.dtype.token))
-        if kinds[-1] is None:
-            kinds[-1] = getattr(types, buffer.dtype.word)
-    signature = tuple(kind[::1] for kind in kinds)
+    native: dict[str, Any] = {"f32": types.float32, "f64": types.float64}
+    signature = tuple(
+        (native.get(buffer.dtype.token) or getattr(types, buffer.dtype.word))[::1]
+        for buffer in body.params
+    )
     text, _ = cuda.compile_ptx(_python(body, name), signature, cc=capability)
     made = re.search(r"^\.target (\w+)", str(text), re.MULTILINE)
     if made is None or made[1] != arch:
@@ -296,4 +299,3 @@ def run(body: Body, name: str, matrices: Mapping[str, Matrix]) -> dict[str, Matr
         )
         for buffer in body.written
     }
-

@@ -137,7 +137,9 @@ def cuda_source(body: Body, name: str, title: str) -> str:
         extent = "" if body.shared_bytes > 48 * 1024 else str(body.shared_bytes)
         extern = "extern " if not extent else ""
         lines.append(f"  {extern}__shared__ __align__(1024) unsigned char shared[{extent}];")
-        lines.append("  const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(shared));")
+        lines.append(
+            "  const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(shared));"
+        )
         for shared_name, offset in body.shared_offsets.items():
             lines.append(f"  const uint32_t {shared_name}_base = base + {offset};")
     partial = body.partial_words()

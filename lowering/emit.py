@@ -96,4 +96,3 @@ def access_bits(body: Body, op: Load | Store) -> int:
 def space(body: Body, name: str) -> str:
     """Return "global" or "shared" for a buffer in memory."""
     return body.buffer(name).scope
-

@@ -144,7 +144,7 @@ def _table() -> Iterator[MmaInst]:
 
 
 _SATURATE = ("", "satfinite")
-_MODIFIERS = {token: _SATURATE for token in ("s8", "u8", "s4", "u4")} | {"b1": ("and", "xor")}
+_MODIFIERS = dict.fromkeys(("s8", "u8", "s4", "u4"), _SATURATE) | {"b1": ("and", "xor")}
 
 # Every dense mma.sync, within a dtype the larger K first.
 MMA_FAMILY: tuple[MmaInst, ...] = tuple(_table())

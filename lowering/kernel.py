@@ -1,8 +1,9 @@
 """``Kernel``: a builder of whole kernels out of tile primitives.
 
-A kernel is a list of statements on tiles: copies, gemms, barriers, loops. Lowering is a short pipeline,
-each step of which can be printed: *tile* (as written), *unrolled* (loops that do not stay are gone),
-*dispatched* (each primitive beside the variant that took it), *operations* (registers and addresses).
+A kernel is a list of statements on tiles: copies, gemms, barriers, loops. Lowering is a short
+pipeline, each step of which can be printed: *tile* (as written), *unrolled* (loops that do not stay
+are gone), *dispatched* (each primitive beside the variant that took it), *operations* (registers
+and addresses).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Repeat:
     body: tuple[Statement, ...]
 
 
-Statement = Union[TilePrimitiveCall, Sync, Commit, Wait, Repeat]
+Statement = Union[TilePrimitiveCall, Sync, Commit, Wait, Repeat]  # noqa: UP007 - refers forward
 
 
 class Kernel:
@@ -126,7 +127,8 @@ class Kernel:
         """
         if scope not in ("local", "shared"):
             raise LayoutError(
-                f"alloc: {name} must be local or shared; got {scope!r}; param() declares global ones"
+                f"alloc: {name} must be local or shared; got {scope!r}; param() declares global "
+                "ones"
             )
         return self._add_buffer(Buffer(name, shape, dtype, scope, layout))
 
@@ -381,4 +383,3 @@ class KernelProgram(Executable):
         given = self.matrices(matrices)
         written: dict[str, Matrix] = numba_machine().run(self.body, self.name, given)
         return written
-

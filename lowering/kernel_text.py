@@ -218,12 +218,10 @@ class Writer:
                 for name, value in names:
                     self.emit(self.dialect.assign(name, value))
                 return
-            pairs = zip(
-                parts(self.body, op.into), parts(self.body, op.source), strict=True
-            )
-            for place, value in pairs:
-                mask = self.dialect.number(value.mask >> value.shift, "u32")
-                self.insert(place, f"({self.extract(value)} & {mask})")
+            pairs = zip(parts(self.body, op.into), parts(self.body, op.source), strict=True)
+            for place, from_place in pairs:
+                mask = self.dialect.number(from_place.mask >> from_place.shift, "u32")
+                self.insert(place, f"({self.extract(from_place)} & {mask})")
             return
         asm = ptx.convert_pair(into, source)
         values = list(words(self.body, op.source))
@@ -272,5 +270,7 @@ class Writer:
 def register_variables(body: Body) -> tuple[tuple[str, str], ...]:
     """Return (variable, constraint letter) of every register, in order of declaration."""
     return tuple(
-        (name, ptx.letter(buffer.dtype.token)) for buffer in body.registers for name in variables(buffer)
+        (name, ptx.letter(buffer.dtype.token))
+        for buffer in body.registers
+        for name in variables(buffer)
     )

@@ -157,7 +157,7 @@ class Loop:
     body: tuple[Op, ...]
 
 
-Op = Union[
+Op = Union[  # noqa: UP007 - refers forward, in Loop
     Zero, Move, Mma, Load, Store, LoadMatrix, StoreMatrix, Transfer, Commit, Wait, Sync, Loop
 ]
 
@@ -217,4 +217,3 @@ def script(ops: tuple[Op, ...], indent: str = "") -> str:
         if isinstance(op, Loop):
             lines.append(script(op.body, indent + "    "))
     return "\n".join(lines)
-

@@ -72,8 +72,8 @@ class Program(Executable):
     def steps(self) -> tuple[Step, ...]:
         """The operations in emission order, as plain tuples.
 
-        ``("zero", d)``, ``("copy", d, c)`` or ``("mma", (d, …), (a, …), (b, …))``: registers of D and
-        C, 32-bit words of A and B.
+        ``("zero", d)``, ``("copy", d, c)`` or ``("mma", (d, …), (a, …), (b, …))``: registers of D
+        and C, 32-bit words of A and B.
         """
         steps: list[Step] = []
         for op in self.ops:
@@ -132,9 +132,7 @@ class Program(Executable):
         ops.extend(self.ops)
         d = self.buffer("D")
         ops.extend(register_copy(d.region(), params[d].region(), self.threads, False))
-        return Body(
-            tuple(params.values()), (), tuple(params), tuple(ops), self.threads, self.arch
-        )
+        return Body(tuple(params.values()), (), tuple(params), tuple(ops), self.threads, self.arch)
 
     def _parameter(self, name: str, buffer: Buffer) -> Buffer:
         """Return the global buffer that a register buffer is filled from, or written to.
@@ -157,7 +155,7 @@ class Program(Executable):
         return buffer == region.buffer and region != buffer.region()
 
     def script(self) -> str:
-        """Return the program as text, to read: the register buffers, then one line per operation."""
+        """Return the program to read: the register buffers, then one line per operation."""
         lines = [f"# {self.call}", f"# {self.instruction.ptx}, {self.threads} threads"]
         for buffer in self.call.buffers:
             lines.append(

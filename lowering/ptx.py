@@ -68,7 +68,9 @@ def mma(inst: MmaInst) -> Asm:
         re.sub(r"\W", "_", str(inst)),
         f"{inst.ptx} {lists};",
         accumulator * d,
-        letter(inst.fragment("A").dtype) * a + letter(inst.fragment("B").dtype) * b + accumulator * d,
+        letter(inst.fragment("A").dtype) * a
+        + letter(inst.fragment("B").dtype) * b
+        + accumulator * d,
     )
 
 

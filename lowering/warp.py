@@ -141,7 +141,12 @@ class Machine:
         full = np.full(values.shape, written)
         never = np.full(values.shape, -1, dtype=np.int64)
         self.memory[buffer.name] = Memory(
-            values, full, np.zeros_like(full), never, never.copy(), {"w": never.copy(), "r": never.copy()}
+            values,
+            full,
+            np.zeros_like(full),
+            never,
+            never.copy(),
+            {"w": never.copy(), "r": never.copy()},
         )
 
     # -- registers ----------------------------------------------------------------------------
@@ -176,7 +181,9 @@ class Machine:
 
     def addresses(self, index: Index) -> Ints:
         """Return the address of every thread."""
-        return np.broadcast_to(np.asarray(index.value(self.env), dtype=np.int64), (self.body.threads,))
+        return np.broadcast_to(
+            np.asarray(index.value(self.env), dtype=np.int64), (self.body.threads,)
+        )
 
     def fetch(self, name: str, cell: Ints, thread: Ints, op: Op) -> Matrix:
         """Read cells, each by a thread; refuse unwritten ones and races."""
@@ -184,12 +191,16 @@ class Machine:
         self.check_bounds(name, cell, op)
         if not store.written[cell].all():
             at = int(cell[~store.written[cell]].flat[0])
-            state = "still being copied: wait for it" if store.pending[at] else "which nothing wrote"
+            state = (
+                "still being copied: wait for it" if store.pending[at] else "which nothing wrote"
+            )
             raise SimulationError(f"simulate: {line(op)} reads {name} at {at}, {state}")
         self.check_order(name, cell, thread, op, "w", store.writer)
-        store.reader[cell] = np.where(store.stamps["r"][cell] == self.clock, store.reader[cell], thread)
+        store.reader[cell] = np.where(
+            store.stamps["r"][cell] == self.clock, store.reader[cell], thread
+        )
         store.stamps["r"][cell] = self.clock
-        return store.values[cell]  # type: ignore[no-any-return]
+        return store.values[cell]
 
     def put(self, name: str, cell: Ints, thread: Ints, values: Any, op: Op) -> None:
         """Write cells, each by a thread; refuse races."""
@@ -207,7 +218,9 @@ class Machine:
         size = len(self.memory[name].values)
         if cell.size and (cell.min() < 0 or cell.max() >= size):
             at = int(cell.max() if cell.max() >= size else cell.min())
-            raise SimulationError(f"simulate: {line(op)} reaches {name} at {at}; it has {size} cells")
+            raise SimulationError(
+                f"simulate: {line(op)} reaches {name} at {at}; it has {size} cells"
+            )
 
     def check_order(
         self, name: str, cell: Ints, thread: Ints, op: Op, kind: str, other: Ints
@@ -234,7 +247,7 @@ class Machine:
         self.count_groups(name, start.reshape(-1, per), size, op)
 
     def count_groups(self, name: str, groups: Ints, size: int, op: Op) -> None:
-        """Count the wavefronts of groups of starts: one each, plus one per further bank conflict."""
+        """Count the wavefronts of groups of starts: one each, and one per further conflict."""
         if all(buffer.name != name for buffer in self.body.shared):
             return
         bits = self.body.buffer(name).dtype.bits
@@ -329,7 +342,7 @@ class Machine:
         rows = start.reshape(-1, WARP)
         warps = len(rows)
         lane = np.arange(WARP)
-        cell = np.empty((warps, WARP, op.count, pack), dtype=np.int64)
+        cell: Ints = np.empty((warps, WARP, op.count, pack), dtype=np.int64)
         for j in range(op.count):
             for p in range(pack):
                 if op.trans:
@@ -337,11 +350,11 @@ class Machine:
                 else:
                     cell[:, :, j, p] = rows[:, 8 * j + lane // 4] + lane % 4 * pack + p
         cell = cell.reshape(self.body.threads, op.count * pack)
-        thread = np.arange(self.body.threads)[:, None]
+        threads = np.arange(self.body.threads)[:, None]
         if isinstance(op, LoadMatrix):
-            self.write(registers, self.fetch(op.memory, cell, thread, op))
+            self.write(registers, self.fetch(op.memory, cell, threads, op))
         else:
-            self.put(op.memory, cell, thread, self.read(registers, op), op)
+            self.put(op.memory, cell, threads, self.read(registers, op), op)
         for j in range(op.count):
             self.count_groups(op.memory, rows[:, 8 * j : 8 * j + 8], 16, op)
 
@@ -407,7 +420,8 @@ def as_multiplied(matrix: Matrix, token: str) -> Matrix:
     if token != "tf32":
         return matrix
     bits = matrix.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
-    return bits.view(np.float32).astype(np.float64)
+    kept: Matrix = bits.view(np.float32).astype(np.float64)
+    return kept
 
 
 def as_accumulated(total: Matrix, inst: MmaInst) -> Matrix:
@@ -438,7 +452,9 @@ def execute(body: Body, matrices: Mapping[str, Matrix]) -> Machine:
             machine.allocate(buffer, empty, False)
     machine.run(body.ops)
     if any(machine.groups[:-1]) or (machine.groups and machine.groups[-1]):
-        raise SimulationError("simulate: asynchronous copies are under way at the end: wait for them")
+        raise SimulationError(
+            "simulate: asynchronous copies are under way at the end: wait for them"
+        )
     return machine
 
 

@@ -84,6 +84,17 @@ def test_k16_assembles_from_sm_80_on() -> None:
     assert assemble.assemble(module("sm_80", K16), "sm_80")[:4] == b"\x7fELF"
 
 
+def test_without_a_log_there_is_no_text() -> None:
+    class Silent:
+        """A linker that failed and says nothing."""
+
+        @staticmethod
+        def get_error_log_size(handle: object) -> int:
+            return 1
+
+    assert assemble._log(Silent, None) == ""
+
+
 @pytest.fixture
 def _no_bindings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hide the bindings, as on a machine without CUDA wheels."""

@@ -31,6 +31,22 @@ def test_the_table_in_the_order_of_dispatch() -> None:
     ]
 
 
+def test_dtypes_are_known_by_name_token_and_type() -> None:
+    for row in dtypes.DTYPES:
+        assert dtypes.get(row) is dtypes.get(row.name) is dtypes.get(row.token) is row
+        assert str(row) == row.name
+        assert row.word == f"uint{max(row.bits, 8)}"
+        assert row.numpy.itemsize == max(row.bits // 8, 1)
+    assert dtypes.get(np.float16) is dtypes.get(np.dtype("float16")) is F16
+    assert dtypes.get(BF16.numpy) is BF16
+    assert dtypes.get(float) is dtypes.get("f64")
+    for unknown in (np.complex64, object, Fragment, None, 16, ["f16"]):
+        with pytest.raises(
+            LayoutError, match=r"^dtype: .* is unknown; known are float16, bfloat16, "
+        ):
+            dtypes.get(unknown)
+
+
 def test_register_counts_follow_from_the_shape() -> None:
     for row in lw.MMA_INSTRUCTIONS:
         counts = {role: row.fragment(role).registers for role in "ABCD"}

@@ -1,4 +1,4 @@
-"""Whole kernels: the builder, its loops and stages, and the machine that refuses what would race."""
+"""Whole kernels: the builder, its loops and stages, and what the machine refuses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import lowering as lw
-from layoutalg import LayoutError, S, TileLayout, fragments, laneid, parse
-from lowering import assemble, cuda_text
+from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, laneid, parse
+from lowering import assemble, cuda_text, ptx
 from lowering.address import Index
 from lowering.body import Body
 from lowering.kernel import SHARED_LIMIT, Kernel, KernelProgram
@@ -115,7 +115,9 @@ def test_the_stages_of_lowering_can_be_read() -> None:
     assert "ra[0..7] = ldmatrix.x4(sa[thread % 16 * 16 + thread // 16 * 8])" in program.script()
     assert "rb[0..3] = ldmatrix.x2.trans(sb[thread % 16 * 8])" in program.script()
     assert program.title == "staged: 32 threads, 1280 bytes shared"
-    with pytest.raises(LayoutError, match="^script: the steps are tile, unrolled, .*; got 'sass'$"):
+    with pytest.raises(
+        LayoutError, match=r"^script: the steps are tile, unrolled, .*; got 'sass'$"
+    ):
         program.script("sass")
 
 
@@ -137,9 +139,25 @@ def test_nested_loops_and_regions_that_move() -> None:
     assert (loop.var, loop.extent, len(loop.body)) == ("row", 2, 8)
 
 
+def test_an_unrolled_loop_around_one_that_stays() -> None:
+    kernel = Kernel("nested")
+    a, b = kernel.param("a", (64, 16), "float32"), kernel.param("b", (64, 16), "float32")
+    layout = TileLayout(S[(32, 8) : (1 @ laneid, 1)])
+    held = kernel.alloc("r", (32, 8), "float32", layout=layout)
+    with kernel.loop("col", 2, True) as col, kernel.loop("row", 2) as row:
+        box = (slice(row * 32, row * 32 + 32), slice(col * 8, col * 8 + 8))
+        kernel.copy(held, a[box])
+        kernel.copy(b[box], held)
+    program = kernel.lower()
+    given = np.random.default_rng(4).standard_normal((64, 16)).astype(np.float32)
+    for machine, written in kernel_outputs(program, {"a": given}):
+        assert np.array_equal(written["b"], given), machine
+    loops = [op for op in program.body.ops if isinstance(op, Loop)]
+    assert [(loop.var, loop.extent, len(loop.body)) for loop in loops] == [("row", 2, 4)] * 2
+
+
 def test_banks_are_counted() -> None:
     """16-byte rows of a tile 128 bytes wide meet in the same banks; the swizzle spreads them."""
-    from layoutalg import ComposeLayout
 
     def wavefronts(layout: Any) -> dict[str, tuple[int, int]]:
         kernel = Kernel("banks")
@@ -259,13 +277,13 @@ def test_shared_memory_beyond_48_kib_is_dynamic() -> None:
 
 def test_parameters_are_checked() -> None:
     program = staged()
-    with pytest.raises(LayoutError, match="^run: the parameters are a, b, d; got c$"):
+    with pytest.raises(LayoutError, match=r"^run: the parameters are a, b, d; got c$"):
         program.simulate(c=np.zeros((16, 8)))
     with pytest.raises(
         LayoutError, match=r"^operand a: a needs a matrix of shape \(16, 48\); got "
     ):
         program.simulate(a=np.zeros((16, 8)))
-    with pytest.raises(SimulationError, match="reads a at 0, which nothing wrote$"):
+    with pytest.raises(SimulationError, match=r"reads a at 0, which nothing wrote$"):
         program.simulate(b=np.zeros((48, 8)))
 
 
@@ -308,11 +326,11 @@ RACES: dict[str, tuple[tuple[Op, ...], str]] = {
     ),
     "reading what another thread wrote": (
         (*FILL, Load(SECOND, "s", TURN)),
-        "races: thread 0 reads s at 63, which thread 63 wrote with no barrier in between: sync first",
+        "races: thread 0 reads s at 63, which thread 63 wrote with no barrier in between: sync",
     ),
     "a barrier of the warp only": (
         (*FILL, Sync("warp"), Load(SECOND, "s", TURN)),
-        "races: thread 0 reads s at 63, which thread 63 wrote with no barrier in between: sync first",
+        "races: thread 0 reads s at 63, which thread 63 wrote with no barrier in between: sync",
     ),
     "overwriting what another thread read": (
         (*FILL, Sync("cta"), Load(SECOND, "s", TURN), Store("s", THREAD, SECOND)),
@@ -424,6 +442,11 @@ def test_moves_convert_by_pairs(held: lw.Buffer) -> None:
     made = Body((source, target), (), (FLOATS, held), ops, 32)
     for written in texts(made, {"g": values}):
         assert np.array_equal(written["o"], values.astype(held.dtype.numpy))
+
+
+def test_moves_convert_f32_only() -> None:
+    with pytest.raises(LayoutError, match=r"^move: converts f32 to f16 or bf16; got f16 to bf16$"):
+        ptx.convert_pair("bf16", "f16")
 
 
 def test_moves_and_zeros_of_half_words() -> None:

@@ -13,7 +13,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def test_there_are_notebooks() -> None:
-    assert [path.name for path in NOTEBOOKS][0] == "01_fragments.ipynb"
+    assert next(path.name for path in NOTEBOOKS) == "01_fragments.ipynb"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

@@ -178,8 +178,9 @@ class Machine:
     def rows(self, address: Any, j: int, transposed: bool) -> Array:
         """Return the bytes of matrix j that each lane moves as one 32-bit register.
 
-        Lane 8j + i gives the address of row i, 16 bytes. Register j of lane l is row l // 4, elements
-        2*(l % 4) and the next; of the transposed matrix where ``.trans`` says so (PTX ISA, ldmatrix).
+        Lane 8j + i gives the address of row i, 16 bytes. Register j of lane l is row l // 4,
+        elements 2*(l % 4) and the next; of the transposed matrix where ``.trans`` says so (PTX ISA,
+        ldmatrix).
         """
         base, _, where = self.cells(address, 1, 16)
         assert base == 0
@@ -283,12 +284,12 @@ def run(
         **{kind: getattr(np, kind) for kind in ("uint8", "uint32", "float32")},
         "uint64": lambda value: np.asarray(value, dtype=np.int64),
         "range": range,
-        "cuda": SimpleNamespace(
-            syncthreads=lambda: None,
-            syncwarp=lambda: None,
-            shared=SimpleNamespace(array=lambda size, kind, alignment: 0),
-        ),
     }
+    machine.names["cuda"] = SimpleNamespace(
+        syncthreads=lambda: None,
+        syncwarp=lambda: None,
+        shared=SimpleNamespace(array=lambda size, kind, alignment: 0),
+    )
     for name in called - set(machine.functions):
         mnemonic = mnemonic_of(name) if mnemonics is None else mnemonics[name]
         if size := re.fullmatch(r"cp_async_(\d+)", name):

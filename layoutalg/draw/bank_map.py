@@ -191,7 +191,9 @@ def banks_scene(
         )
         for n, way in enumerate(ways)
     ]
-    legend, legend_width, bottom = key(marks, MARGIN + _GUTTER, bottom + 7, right - MARGIN - _GUTTER)
+    legend, legend_width, bottom = key(
+        marks, MARGIN + _GUTTER, bottom + 7, right - MARGIN - _GUTTER
+    )
     return page(title, [*panels, legend], max(right, MARGIN + legend_width), bottom)
 
 
@@ -262,14 +264,27 @@ def _memory(
     held = _vectors(side, phase, access, bits, lines, at, pitch)
     every = 4 if bank * 4 > text_width("28", SMALL) + 1 else 8
     heads = [
-        Text(x + (j + (0 if unit > WORD_BYTES else 0.5)) * bank, y - 2.5, str(j), SMALL,
-             "start" if unit > WORD_BYTES else "middle", color=NOTE)
+        Text(
+            x + (j + (0 if unit > WORD_BYTES else 0.5)) * bank,
+            y - 2.5,
+            str(j),
+            SMALL,
+            "start" if unit > WORD_BYTES else "middle",
+            color=NOTE,
+        )
         for j in range(0, BANKS, every)
     ]
     heads.append(Text(x - 4, y - 2.5, "bank", SMALL, "end", color=NOTE))
     step = 1 if size is not None or lines <= 16 else 4
     heads += [
-        Text(x - 4, y + (n + 0.5) * high + 0.365 * SMALL, f"{n * LINE_BYTES}", SMALL, "end", color=NOTE)
+        Text(
+            x - 4,
+            y + (n + 0.5) * high + 0.365 * SMALL,
+            f"{n * LINE_BYTES}",
+            SMALL,
+            "end",
+            color=NOTE,
+        )
         for n in range(0, lines, step)
     ]
     counted = wavefronts(side.counts)
@@ -309,9 +324,7 @@ def _vectors(
     )
 
 
-def _phases(
-    side: Side, shown: range, phase: int, at: Point, bank: float
-) -> Panel:
+def _phases(side: Side, shown: range, phase: int, at: Point, bank: float) -> Panel:
     """Draw the distinct words per phase and bank, and the wavefronts at the right."""
     x, y = at
     counted = wavefronts(side.counts)
@@ -343,12 +356,8 @@ def _phases(
             Text(x + BANKS * bank + 5, base + 0.3, str(int(counted[number])), 6, "start", bold=True)
         )
     heads.append(Text(x - 4, y - 2.5, "phase", SMALL, "end", color=NOTE))
-    heads.append(
-        Text(x, y - 2.5, "distinct words per bank", SMALL, "start", color=NOTE)
-    )
-    heads.append(
-        Text(x + BANKS * bank + _COUNT, y - 2.5, "wavefronts", SMALL, "end", color=NOTE)
-    )
+    heads.append(Text(x, y - 2.5, "distinct words per bank", SMALL, "start", color=NOTE))
+    heads.append(Text(x + BANKS * bank + _COUNT, y - 2.5, "wavefronts", SMALL, "end", color=NOTE))
     heads.sort(key=lambda text: (text.bold, text.anchor))
     texts.sort(key=lambda text: (text.size, text.color))
     strokes = [
@@ -374,8 +383,8 @@ def banks(
 ) -> Figure:
     """Draw shared memory and its banks before and after the swizzle, conflicts counted.
 
-    Above, memory as it lies, 128 bytes (32 banks) in a line: a cell is one unit, labelled by row and
-    unit of the tile, its hue is the unit's column. Below, how many distinct words each phase asks
+    Above, memory as it lies, 128 bytes (32 banks) in a line: a cell is one unit, labelled by row
+    and unit of the tile, its hue is the unit's column. Below, how many distinct words a phase asks
     of each bank; the largest is the number of wavefronts. The vectors of one phase are outlined.
 
     Args:

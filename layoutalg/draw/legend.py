@@ -98,7 +98,7 @@ def swatches_of(owners: Ownership, lane: int | None) -> Swatches:
 def key_of(
     shown: tuple[Placed, ...], lane: int | None, solid: str = "instruction"
 ) -> tuple[tuple[str, str], ...]:
-    """List the marks that occur in the tiles: (role, meaning); ``solid`` is what solid lines mean."""
+    """List the marks that occur in the tiles: (role, meaning); ``solid`` names solid lines."""
     owners = [each.tile.owners for each in shown]
     found = []
     if lane is not None:

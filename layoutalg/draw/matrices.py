@@ -6,17 +6,24 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from layoutalg import fragments
 from layoutalg.draw.legend import legend_of
 from layoutalg.draw.maps import PAGE, finished, width_for
-from layoutalg.draw.naming import register_name, slot_name, slots_per_register
+from layoutalg.draw.naming import slots_per_register
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import DEFAULT_LANE, BoolArray, Ownership, labels_of
 from layoutalg.draw.page import INCH, MARGIN, SMALL, arrow, frame, grid, heading, outline, page
 from layoutalg.draw.palette import FILLS, NOTE
-from layoutalg.draw.panel import COLUMN_HEADER, Tile, gutter, header, panel_of, placed
+from layoutalg.draw.panel import (
+    COLUMN_HEADER,
+    Point,
+    Tile,
+    gutter,
+    header,
+    panel_of,
+    placed,
+    title_width,
+)
 from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
 from layoutalg.draw.triple import INDEX, operand_of
 from layoutalg.errors import LayoutError
@@ -28,11 +35,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_ROW = 14.0  # height of a row, in points
+_ROW = 14.0  # height of a row, in points; less where the tile is tall
+_DEEPEST = 480.0  # height of a tile
 _LANE = 19.0  # width of an address cell
 _BRACKET = 13.0  # width of a matrix' name beside its address cells
 _GAP = 20.0  # between panels
 _WIDEST = 15.0  # of an element's cell
+_LABELLED = 11.0  # width at which a cell of the operand bears a label
 
 
 def ldmatrix_scene(
@@ -79,29 +88,38 @@ def ldmatrix_scene(
     left = gutter(rows)
     address_width = chunks * (_BRACKET + _LANE)
     fixed = left + address_width + gutter(rows) + gutter(fragment.shape[0]) + 2 * _GAP
-    wide = min((room - fixed) / (columns + fragment.shape[1]), _WIDEST)
-    if wide < 2:
+    even = min((room - fixed) / (columns + fragment.shape[1]), _WIDEST)
+    theirs = max(even, min(_LABELLED, 8 * _LABELLED / fragment.shape[1]))
+    ours = min((room - fixed - theirs * fragment.shape[1]) / columns, _WIDEST)
+    if min(ours, theirs) < 2:
         raise LayoutError(
             f"ldmatrix: cells of 2 points or more need "
             f"{(fixed + 2 * (columns + fragment.shape[1]) + 2 * MARGIN) / INCH:.1f} inches; got "
             f"{width:g}. Pass a larger width"
         )
-    cell = (int(wide * 4) / 4, _ROW)
+    high = min(_ROW, int(4 * _DEEPEST / rows) / 4)
+    cells = (
+        (int(ours * 4) / 4, high),
+        (int(theirs * 4) / 4, min(_ROW, int(4 * _DEEPEST / fragment.shape[0]) / 4)),
+    )
     top = y + header(stored) + 2
     x = MARGIN + left
-    panels = [head, _address_panel(loads, chunks, rows, lane, x, top)]
+    panels = [head, _address_panel(loads, chunks, rows, lane, (x, top), high)]
     x += address_width + _GAP + gutter(rows)
-    shown = [placed(stored, cell), placed(receiver, cell)]
-    smallest = min((each.detail.size for each in shown if each.detail.size), default=7.0)
-    shown = [placed(replace(each.tile, largest=smallest), cell) for each in shown]
+    tiles = (stored, receiver)
+    sizes = [placed(*each).detail.size for each in zip(tiles, cells, strict=True)]
+    largest = min(filter(None, sizes), default=7.0)
+    shown = [
+        placed(replace(tile, largest=largest), cell)
+        for tile, cell in zip(tiles, cells, strict=True)
+    ]
     panels.append(panel_of("stored", shown[0], (x, top)))
-    x += shown[0].width
-    low = max(top + _ROW * rows, top + shown[1].height)
-    middle = top + _ROW * min(rows, fragment.shape[0]) / 2
-    panels.append(Panel("arrow", strokes=(arrow(x + 3, middle, _GAP - 8),)))
-    x += _GAP + gutter(fragment.shape[0])
+    low = top + max(shown[0].height, shown[1].height)
+    middle = top + min(shown[0].height, shown[1].height) / 2
+    panels.append(Panel("arrow", strokes=(arrow(x + shown[0].width + 3, middle, _GAP - 8),)))
+    x += max(shown[0].width + _GAP + gutter(fragment.shape[0]), title_width(stored) + 12)
     panels.append(panel_of("operand", shown[1], (x, top)))
-    right = max(x + shown[1].width, MARGIN + taken)
+    right = max(x + shown[1].width, x + title_width(receiver), MARGIN + taken)
     outlined = lane if receiver.held is not None else None
     legend, legend_width, depth = legend_of(
         tuple(reversed(shown)), outlined, MARGIN, low + 7, right - MARGIN, "one matrix"
@@ -171,36 +189,44 @@ def _stored_tile(
 
 
 def _address_panel(
-    loads: tuple[MatrixLoad, ...], chunks: int, rows: int, lane: int | None, x: float, y: float
+    loads: tuple[MatrixLoad, ...],
+    chunks: int,
+    rows: int,
+    lane: int | None,
+    at: Point,
+    high: float,
 ) -> Panel:
     """Draw one cell per 16-byte row: the lane that gives its address."""
+    x, y = at
     cells: list[Cell] = []
     texts: list[Text] = []
     brackets = []
     strokes = []
     pitch = _BRACKET + _LANE
-    size = fitting_size(text_width("T31", 1.0, True), 1, _LANE, _ROW) or SMALL
+    size = fitting_size(text_width("T31", 1.0, True), 1, _LANE, high) or SMALL
     several = len(loads) > 1
     for number, load in enumerate(loads):
         units = load.rows.shape[2]
         for matrix in range(load.count):
             row, col = (int(i) for i in load.rows[matrix, 0, 0])
-            left, top = x + col // units * pitch + _BRACKET, y + row * _ROW
-            low = top + 8 * _ROW
+            left, top = x + col // units * pitch + _BRACKET, y + row * high
+            low = top + 8 * high
             edge = left - 2.5
-            brackets.append(((edge, top + 1), (edge - 2, top + 1), (edge - 2, low - 1), (edge, low - 1)))
+            brackets.append(
+                ((edge, top + 1), (edge - 2, top + 1), (edge - 2, low - 1), (edge, low - 1))
+            )
             name = f"load {number}, matrix {matrix}" if several else f"matrix {matrix}"
             texts.append(Text(edge - 4.2, (top + low) / 2, name, SMALL, color=NOTE, angle=90))
             for i in range(8):
                 giver = 8 * matrix + i
                 r, c = (int(v) for v in load.rows[matrix, i, 0])
-                at = y + r * _ROW
+                over = y + r * high
                 cells.append(
                     Cell(
                         left,
-                        at,
+                        over,
                         _LANE,
-                        _ROW,
+                        high,
                         FILLS[giver],
                         f"T{giver} gives the address of ({r}, {c}): row {i} of matrix {matrix}",
                         (
@@ -213,18 +239,24 @@ def _address_panel(
                 )
                 bold = giver == lane
                 texts.append(
-                    Text(left + _LANE / 2, at + _ROW / 2 + 0.365 * size, f"T{giver}", size, bold=bold)
+                    Text(
+                        left + _LANE / 2,
+                        over + high / 2 + 0.365 * size,
+                        f"T{giver}",
+                        size,
+                        bold=bold,
+                    )
                 )
                 if bold:
-                    strokes.append(outline(left, at, _LANE, _ROW, 1.4))
-            strokes.insert(0, frame(left, top, _LANE, 8 * _ROW))
-            strokes.insert(0, grid((left, top), (_LANE, _ROW), 8, 1))
+                    strokes.append(outline(left, over, _LANE, high, 1.4))
+            strokes.insert(0, frame(left, top, _LANE, 8 * high))
+            strokes.insert(0, grid((left, top), (_LANE, high), 8, 1))
     columns = sorted({int(load.rows[j, 0, 0, 1]) for load in loads for j in range(load.count)})
     for col in columns:
         left = x + col // loads[0].rows.shape[2] * pitch + _BRACKET
         texts.append(Text(left + _LANE / 2, y - 2.5, str(col), SMALL, color=NOTE))
-    for row in range(rows):
-        base = y + (row + 0.5) * _ROW + 0.365 * SMALL
+    for row in range(0, rows, 1 if high >= SMALL + 0.5 else 2):
+        base = y + (row + 0.5) * high + 0.365 * SMALL
         texts.append(Text(x - 3, base, str(row), SMALL, "end", color=NOTE))
     texts.append(Text(x, y - COLUMN_HEADER - 3.5, "address lanes", 7, "start", bold=True))
     texts.sort(key=lambda text: (text.bold, text.color, text.size, text.angle))

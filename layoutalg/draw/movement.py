@@ -46,6 +46,7 @@ _GAP = 12.0  # between panels
 _LIST = 6.0  # font size of the recipe
 _MOST_LINES = 24
 _NARROWEST = 150.0  # of the column beside the moves
+_DEEPEST = 300.0  # height of a map
 _LOW_ROW = 8.0  # height of a row of moves that bear no labels
 
 # What an element has to do, least first; the colours are those of conflicts.
@@ -67,7 +68,7 @@ def classes_of(src: Ownership, dst: Ownership) -> IntArray:
     >>> A = TileLayout(S[(4, 2) : (1 @ laneid, 1)])
     >>> B = TileLayout(S[(4, 2) : (1, 1 @ laneid)])
     >>> classes_of(owners_of(A, (4, 2), "doc"), owners_of(B, (4, 2), "doc")).tolist()
-    [[0, 2], [2, 1], [2, 2], [2, 2]]
+    [[0, 2], [2, 0], [2, 2], [2, 2]]
     """
     (where, lane), (there, other) = _thread(src), _thread(dst)
     slots = _memory(src)[..., :, None, :] == _memory(dst)[..., None, :, :]
@@ -130,15 +131,14 @@ def compare_scene(
     if not distributed:
         names = ["stay", "move", "move", "move"]
     counts = [int((kinds == kind).sum()) for kind in range(len(CLASSES))]
-    said = ", ".join(
-        f"{count} {name}" for count, name in zip(counts, names, strict=True) if count
-    )
+    said = ", ".join(f"{count} {name}" for count, name in zip(counts, names, strict=True) if count)
     notes = [f"from {src} to {dst}", f"of {rows * columns} elements: {said}"]
     title = "what moves"
     head, taken, top = heading(title, notes, room)
 
     edge = gutter(rows)
-    cell = cell_size((room - 2 * edge - _GAP) / 2, rows, columns)
+    wide, high = cell_size((room - 2 * edge - _GAP) / 2, rows, columns)
+    cell = (wide, min(high, int(4 * _DEEPEST / rows) / 4 or high))
     if min(cell) <= 0.1:
         raise LayoutError(
             f"compare: a cell must be 0.1 points or larger; {columns} columns do not fit twice in "
@@ -243,11 +243,12 @@ def _moves(
     cells, texts = [], []
     flat = kinds.reshape(-1).tolist()
     labels = [
-        "" if kind == STAYS else f"{a}\u2192{b}" if kind > SLOT or not sides[0].threads
+        ""
+        if kind == STAYS
+        else f"{a}\u2192{b}"
+        if kind > SLOT or not sides[0].threads
         else f"{m}\u2192{n}"
-        for kind, a, b, m, n in zip(
-            flat, *lanes, *(each.memory for each in words), strict=True
-        )
+        for kind, a, b, m, n in zip(flat, *lanes, *(each.memory for each in words), strict=True)
     ]
     widest = max((text_width(label, 1.0) for label in labels), default=0.0)
     size = fitting_size(widest, 1, wide, high, 6.0) if widest else None

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from layoutalg.draw.scene import Scene
 from layoutalg.draw.svg import svg_text
+from layoutalg.draw.tikz import tikz_text
 from layoutalg.errors import LayoutError
 
-SUFFIXES = (".pdf", ".png", ".svg")
+SUFFIXES = (".pdf", ".png", ".svg", ".tex")
 
 
 def checked_path(path: str | os.PathLike[str], function: str) -> Path:
@@ -21,7 +22,7 @@ def checked_path(path: str | os.PathLike[str], function: str) -> Path:
     >>> checked_path("a.gif", "lane_map")
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: lane_map: the suffix of path says what is written; got '.gif' \
-in 'a.gif'. These fit: .pdf, .png, .svg
+in 'a.gif'. These fit: .pdf, .png, .svg, .tex
     """
     checked = Path(path)
     if checked.suffix.lower() not in SUFFIXES:
@@ -36,6 +37,8 @@ def picture_bytes(scene: Scene, suffix: str) -> bytes:
     """Return what a file of this suffix holds: the same bytes each time."""
     if suffix == ".svg":
         return svg_text(scene).encode()
+    if suffix == ".tex":
+        return tikz_text(scene).encode()
     from layoutalg.draw.mpl import rendered
 
     return rendered(scene, suffix.lstrip("."))

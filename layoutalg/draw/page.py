@@ -37,7 +37,7 @@ class Mark:
 def wrapped(words: str, width: float, size: float, bold: bool = False) -> list[str]:
     """Break a sentence after blanks, or after commas, into lines of at most ``width`` points.
 
-    >>> wrapped("one two three", 40, 10)
+    >>> wrapped("one two three", 45, 10)
     ['one two', 'three']
     """
     lines: list[str] = []
@@ -147,5 +147,8 @@ def arrow(x: float, y: float, length: float) -> Stroke:
 def page(title: str, panels: Sequence[Panel], width: float, bottom: float) -> Scene:
     """Return a scene that ends where its content ends, on the right and below."""
     return Scene(
-        width + MARGIN, bottom + MARGIN, title, tuple(p for p in panels if p.cells or p.texts or p.strokes)
+        width + MARGIN,
+        bottom + MARGIN,
+        title,
+        tuple(p for p in panels if p.cells or p.texts or p.strokes),
     )

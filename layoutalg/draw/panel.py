@@ -72,6 +72,11 @@ def header(tile: Tile) -> float:
     return COLUMN_HEADER + TITLE * bool(tile.title)
 
 
+def title_width(tile: Tile) -> float:
+    """Return the width of a tile's title and note, in points."""
+    return text_width(tile.title, 7, bold=True) + 4 + text_width(tile.note, 6)
+
+
 @dataclass(frozen=True)
 class Runs:
     """Maximal straight runs of neighbouring cells with equal keys.

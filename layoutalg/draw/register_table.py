@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,17 +41,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_ROW = 8.5  # height of a lane's row, in points
+_ROW = 8.0  # height of a lane's row, in points
 _LABEL = 6.0  # font size in the cells
 _HEAD = 34.0  # height of title, register brackets, slot names and rules above a block
 _GROUP = 15.0  # width of the brackets of 4-lane groups
 _GAP = 12.0  # between blocks
+_DEEPEST = 2  # blocks one under another
 
 
 @dataclass(frozen=True)
 class Column:
     """One slot, or one register of neighbouring slots: its names, rules and places."""
 
+    first: int
+    slots: int
     register: int
     name: str
     rules: tuple[str, str]
@@ -79,7 +83,16 @@ class Block:
     @property
     def width(self) -> float:
         """Width with the lanes at the left, in points."""
-        return _GROUP + (len(self.columns) + 1) * self.pitch
+        return _GROUP + lane_width(self.fragment) + len(self.columns) * self.pitch
+
+
+def lane_width(fragment: Fragment) -> float:
+    """Return the width of the column of lanes, in points.
+
+    >>> lane_width(fragments.get("mma.m16n8k16.f16", "A"))
+    18.0
+    """
+    return math.ceil(2 * text_width(f"T{fragment.lanes - 1}", _LABEL, True) + 8) / 2
 
 
 def columns_of(fragment: Fragment, lanes: range) -> tuple[Column, ...]:
@@ -94,9 +107,13 @@ def columns_of(fragment: Fragment, lanes: range) -> tuple[Column, ...]:
     for slot in range(0, fragment.slots, step):
         part = coords[:, slot : slot + step]
         rules = tuple(index_formula(part[..., dim]) or "" for dim in (0, 1))
-        ranges = [tuple(index_range(part[lane, :, dim].tolist()) for dim in (0, 1)) for lane in lanes]
+        ranges = [
+            tuple(index_range(part[lane, :, dim].tolist()) for dim in (0, 1)) for lane in lanes
+        ]
         columns.append(
             Column(
+                slot,
+                step,
                 slot // packed,
                 register_name(fragment, slot // packed) if step > 1 else slot_name(fragment, slot),
                 (rules[0], rules[1]),
@@ -113,6 +130,7 @@ def registers_scene(
     lane: int | None = DEFAULT_LANE,
     *,
     lanes: Sequence[int] | None = None,
+    slots: Sequence[int] | None = None,
     width: float = PAGE,
 ) -> Scene:
     """Return the picture that :func:`registers` draws, as data."""
@@ -125,7 +143,8 @@ def registers_scene(
     begin, end = (0, min(threads, LANES)) if lanes is None else lanes
     if not 0 <= begin < end <= threads:
         raise LayoutError(
-            f"registers: lanes is (begin, end) within 0..{threads}; got {(begin, end)}. (0, 32) fits"
+            f"registers: lanes is (begin, end) within 0..{threads}; got {(begin, end)}. (0, 32) "
+            "fits"
         )
     shown = range(begin, end)
     if lane is not None and lane not in range(threads):
@@ -134,11 +153,19 @@ def registers_scene(
             "lane=None outlines nothing"
         )
     room = width * INCH - 2 * MARGIN
-    blocks = _blocks(chosen, shown, room)
+    blocks = _blocks(chosen, shown, slots, room)
+    if slots is None:
+        blocks = blocks[: _fitting(blocks, room)]
     unit = "thread" if threads > LANES else "lane"
     notes = [f"row, column of each element of each {unit}; operands in PTX order"]
     if len(shown) < threads:
         notes.append(f"{unit}s {begin}..{end - 1} of {threads}")
+    for fragment in chosen:
+        columns = [c for block in blocks if block.fragment is fragment for c in block.columns]
+        if (count := sum(c.slots for c in columns)) < fragment.slots:
+            notes.append(
+                f"{columns[0].name}..{columns[-1].name}: {count} of {fragment.slots} slots"
+            )
     rules = [f"g = {unit} // 4", f"t = {unit} mod 4"]
     if threads > LANES:
         rules = [f"w = {unit} // 32", f"g = {unit} mod 32 // 4", f"t = {unit} mod 4"]
@@ -168,21 +195,43 @@ def title_of(instruction: str) -> str:
     return f"{instruction}: which element lies in each register of each lane"
 
 
-def _blocks(chosen: tuple[Fragment, ...], shown: range, room: float) -> list[Block]:
+def _fitting(blocks: list[Block], room: float) -> int:
+    """Return how many blocks fit in ``_DEEPEST`` rows of the page."""
+    x, row = 0.0, 1
+    for n, block in enumerate(blocks):
+        if x and x + block.width > room:
+            x, row = 0.0, row + 1
+            if row > _DEEPEST:
+                return n
+        x += block.width + _GAP
+    return len(blocks)
+
+
+def _blocks(
+    chosen: tuple[Fragment, ...], shown: range, slots: Sequence[int] | None, room: float
+) -> list[Block]:
     """Cut each fragment's columns where the page ends, between registers."""
     blocks = []
     for fragment in chosen:
         columns = columns_of(fragment, shown)
-        lane_width = text_width(f"T{fragment.lanes - 1}", _LABEL, True) + 4
-        pitch = max(lane_width, *(column.width for column in columns))
-        fitting = int((room - _GROUP) / pitch) - 1
+        if slots is not None:
+            begin, end = slots
+            columns = tuple(c for c in columns if begin <= c.first and c.first + c.slots <= end)
+            if not columns:
+                raise LayoutError(
+                    f"registers: slots is (begin, end) within 0..{fragment.slots}, with whole "
+                    f"columns of {columns_of(fragment, shown)[0].slots}; got {tuple(slots)}"
+                )
+        pitch = max(column.width for column in columns)
+        left = _GROUP + lane_width(fragment)
+        fitting = int((room - left) / pitch)
         per = sum(column.register == columns[0].register for column in columns)
         fitting = max(fitting // per * per, per)
-        if _GROUP + (per + 1) * pitch > room:
+        if left + per * pitch > room:
             raise LayoutError(
                 f"registers: one register of {fragment.operand} needs "
-                f"{(_GROUP + (per + 1) * pitch + 2 * MARGIN) / INCH:.1f} inches; got a narrower "
-                "width"
+                f"{(left + per * pitch + 2 * MARGIN) / INCH:.1f} inches; got "
+                f"{(room + 2 * MARGIN) / INCH:.1f}. Pass a larger width"
             )
         count = -(-len(columns) // fitting)
         even = -(-len(columns) // (per * count)) * per  # blocks of about one size
@@ -195,16 +244,15 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
     """Draw a block with its corner at (x, y)."""
     fragment, pitch = block.fragment, block.pitch
     left, top = x + _GROUP, y + _HEAD
-    body = left + pitch
+    lanes = lane_width(fragment)
+    body = left + lanes
     cells: list[Cell] = []
     texts: list[Text] = []
     name = fragment.operand.split(".")[0]
     rows, cols = fragment.shape
     texts.append(Text(left, y + 8, name, 7, "start", bold=True))
     note = f"{rows} \u00d7 {cols}, {fragment.dtype}" + ("" if block.first else ", continued")
-    texts.append(
-        Text(left + text_width(name, 7, True) + 4, y + 8, note, 6, "start", color=NOTE)
-    )
+    texts.append(Text(left + text_width(name, 7, True) + 4, y + 8, note, 6, "start", color=NOTE))
     for word, up in (("row", 8.2), ("col", 2.4)):
         texts.append(Text(body - 3, top - up, word, SMALL, "end", color=NOTE))
     for j, column in enumerate(block.columns):
@@ -216,11 +264,9 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
     for i, number in enumerate(shown):
         low, fill = top + i * _ROW, FILLS[number % LANES]
         held = number == lane
-        cells.append(
-            Cell(left, low, pitch, _ROW, fill, f"T{number}", (("lane", str(number)),))
-        )
+        cells.append(Cell(left, low, lanes, _ROW, fill, f"T{number}", (("lane", str(number)),)))
         base = low + _ROW / 2 + 0.365 * _LABEL
-        texts.append(Text(left + pitch / 2, base, f"T{number}", _LABEL, bold=True))
+        texts.append(Text(left + lanes / 2, base, f"T{number}", _LABEL, bold=True))
         for j, column in enumerate(block.columns):
             row, col = column.where[i]
             cells.append(
@@ -241,9 +287,10 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
             )
             middle = body + (j + 0.5) * pitch
             texts.append(Text(middle, base, column.places[i], _LABEL, bold=held))
-    width, height = (len(block.columns) + 1) * pitch, len(shown) * _ROW
+    width, height = lanes + len(block.columns) * pitch, len(shown) * _ROW
     strokes = [
-        grid((left, top), (pitch, _ROW), len(shown), len(block.columns) + 1),
+        grid((left, top), (lanes, _ROW), len(shown), 1),
+        grid((body, top), (pitch, _ROW), len(shown), len(block.columns)),
         *_marks(block, shown, body, top),
         frame(left, top, width, height),
         Stroke((((body, top), (body, top + height)),), 0.8, role="frame"),
@@ -258,7 +305,7 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
         if b - a == 4:
             texts.append(Text(edge - 2.5, (up + down) / 2, label, SMALL, color=NOTE, angle=90))
     strokes.append(Stroke(tuple(paths), 0.6, NOTE, role="rows"))
-    if lane in shown:
+    if lane is not None and lane in shown:
         strokes.append(outline(left, top + (lane - shown.start) * _ROW, width, _ROW, 1.4))
     texts.sort(key=lambda text: (text.bold, text.color, text.size))
     suffix = "" if block.first else f" {block.columns[0].name}"
@@ -299,6 +346,7 @@ def registers(
     ax: Axes | None = None,
     *,
     lanes: Sequence[int] | None = None,
+    slots: Sequence[int] | None = None,
     width: float | None = None,
 ) -> Figure:
     """Draw which element each register of each lane holds: a row per lane, a column per slot.
@@ -313,6 +361,7 @@ def registers(
         path: file to write; the suffix says what.
         ax: axes to draw on, instead of a figure of its own.
         lanes: (begin, end) of the rows; the first warp unless given.
+        slots: (begin, end) of the columns; those that fit a page unless given.
         width: of the page in inches, 7 unless given.
 
     Raises:
@@ -324,5 +373,7 @@ def registers(
     ['T5 a0 (1, 2)', 'T5 a1 (1, 3)', 'T5 a2 (9, 2)']
     """
     checked = None if path is None else checked_path(path, "registers")
-    scene = registers_scene(instruction, operand, lane, lanes=lanes, width=width_for(ax, width))
+    scene = registers_scene(
+        instruction, operand, lane, lanes=lanes, slots=slots, width=width_for(ax, width)
+    )
     return finished(scene, checked, ax)

@@ -12,7 +12,16 @@ import numpy as np
 from layoutalg.draw.maps import PAGE, finished, width_for
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import DEFAULT_LANE, owners_of
-from layoutalg.draw.page import INCH, LINE, MARGIN, SMALL, bracket_above, bracket_below, heading, page, wrapped
+from layoutalg.draw.page import (
+    INCH,
+    LINE,
+    MARGIN,
+    SMALL,
+    bracket_above,
+    bracket_below,
+    heading,
+    wrapped,
+)
 from layoutalg.draw.palette import HUES, INK, NOTE, PAPER, WARP_HUES
 from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, text_width
 from layoutalg.errors import LayoutError
@@ -127,6 +136,8 @@ def derived(layout: Grouped, shape: Sequence[int]) -> Derivation:
     ('3i + j',)
     """
     shape = tuple(shape)
+    if not 1 <= len(shape) <= len(_LETTERS):
+        raise LayoutError(f"derivation: a shape has 1 to {len(_LETTERS)} dimensions; got {shape}")
     names = _LETTERS[: len(shape)]
     try:
         grouped, seps = layout.group(shape)
@@ -182,10 +193,6 @@ def derivation_scene(
     """Return the picture that :func:`derivation` draws, as data."""
     tile: Grouped = getattr(layout, "tile_layout", layout)
     shape = tuple(shape)
-    if not 1 <= len(shape) <= len(_LETTERS):
-        raise LayoutError(
-            f"derivation: a shape has 1 to {len(_LETTERS)} dimensions; got {shape}"
-        )
     found = derived(tile, shape)
     place = _default_place(tile, shape) if at is None else tuple(at)
     if len(place) != len(shape) or not all(
@@ -195,9 +202,7 @@ def derivation_scene(
     coordinates = place
     if len(found.extents) != len(shape):
         coordinates = (int(np.ravel_multi_index(place, shape)),)
-    colors = {
-        axis: HUES[WARP_HUES[n % len(HUES)]][0] for n, axis in enumerate(found.axes)
-    }
+    colors = {axis: HUES[WARP_HUES[n % len(HUES)]][0] for n, axis in enumerate(found.axes)}
     room = width * INCH - 2 * MARGIN
     where = ", ".join(f"{n} = {x}" for n, x in zip(_LETTERS, place, strict=False))
     notes = [f"digits of the coordinates over {shape}; example: {where}"]
@@ -357,7 +362,12 @@ def _cell(digit: Digit, x: float, y: float, width: float, fill: str, part: str) 
         _BOX,
         fill,
         f"{digit.rule}, extent {digit.extent}: {digit.stride} @ {digit.axis}",
-        (("axis", digit.axis), ("part", part), ("extent", str(digit.extent)), ("stride", str(digit.stride))),
+        (
+            ("axis", digit.axis),
+            ("part", part),
+            ("extent", str(digit.extent)),
+            ("stride", str(digit.stride)),
+        ),
     )
 
 

@@ -35,9 +35,7 @@ _GAP = 10.0
 _MOST = 16.0  # width of an element's cell
 
 
-def widest_access(
-    registers: InMemory, memory: InMemory, shape: Sequence[int], bits: int
-) -> Access:
+def widest_access(registers: InMemory, memory: InMemory, shape: Sequence[int], bits: int) -> Access:
     """Return the requests of the widest vectors, of up to 16 bytes, that memory allows.
 
     >>> from layoutalg import S, TileLayout, fragments
@@ -245,8 +243,14 @@ def _request(
     heads += [
         Text(x, y - 19, name, 7, "start", bold=True),
         Text(x + text_width(name, 7, True) + 4, y - 19, what, 6, "start", color=NOTE),
-        Text(x, y - 10.5, f"{len(touched)} sectors, {used} of {len(touched) * SECTOR_BYTES} B", 6,
-             "start", color=NOTE),
+        Text(
+            x,
+            y - 10.5,
+            f"{len(touched)} sectors, {used} of {len(touched) * SECTOR_BYTES} B",
+            6,
+            "start",
+            color=NOTE,
+        ),
         Text(x - 3, y - 2.5, "byte", SMALL, "end", color=NOTE),
         Text(x, y - 2.5, "0", SMALL, "start", color=NOTE),
         Text(x + per_sector * cell, y - 2.5, "31", SMALL, "end", color=NOTE),

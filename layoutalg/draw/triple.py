@@ -116,7 +116,10 @@ def operands_scene(
 ) -> Scene:
     """Return the picture that :func:`operands` draws, as data."""
     chosen = chosen_fragments(instruction, accumulator)
-    shown = {operand.role: operand for operand in (operand_of(f, lane) for f in chosen)}
+    shown = {
+        operand.role or operand.fragment.operand: operand
+        for operand in (operand_of(f, lane) for f in chosen)
+    }
     if {"A", "B", "D"} <= set(shown):
         return _triple(instruction, shown["A"], shown["B"], shown["D"], lane, width)
     return _stack(instruction, tuple(shown.values()), lane, width)

@@ -17,7 +17,6 @@ from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import HUE_OF_WARP, IntArray
 from layoutalg.draw.page import (
     INCH,
-    LINE,
     MARGIN,
     SMALL,
     Mark,
@@ -96,7 +95,7 @@ def _part(
     )
     whole = fragment.tiled(*share).tile(outer, grid_of, share)
     replica = () if copies is None or copies.extent == 1 else (copies,)
-    layout = TileLayout.from_iters(whole.shard, (*whole.replica, *replica), whole.offset)
+    layout = TileLayout.from_iters(whole.shard, (*whole.replica, *replica))
     table = layout.table(shape, replicas=True)
     rows, columns = fragment.shape
     warp = table.get("warpid", np.zeros((*shape, 1), dtype=np.int64))
@@ -133,8 +132,10 @@ def parts_of(
         )
     tile = (d.shape[0], d.shape[1], a.shape[1])
     sizes, across = tuple(shape), tuple(warps)
-    if len(sizes) != 3 or len(across) != 2 or not all(
-        type(n) is int and n > 0 for n in (*sizes, *across)
+    if (
+        len(sizes) != 3
+        or len(across) != 2
+        or not all(type(n) is int and n > 0 for n in (*sizes, *across))
     ):
         raise LayoutError(
             f"tiling: shape is (M, N, K) and warps is (along M, along N), each 1 or more; got "
@@ -186,7 +187,7 @@ def tiling_scene(
     per = (rows[0] // warps[0], across // warps[1])
     notes = [
         f"each warp computes {m // warps[0]} \u00d7 {n // warps[1]}: {per[0]} \u00d7 {per[1]} "
-        f"instructions in each of {steps} K steps, {per[0] * per[1] * steps} mma",
+        f"instructions \u00d7 {steps} K step{'s' * (steps > 1)} = {per[0] * per[1] * steps} mma",
         "registers per lane: " + ", ".join(f"{p.name} {p.registers}" for p in (a, b, d)),
     ]
     head, taken, top = heading(title, notes, room)
@@ -246,7 +247,7 @@ def _hue(warp: int) -> str:
 def _panel(part: Part, warp: int | None, at: Point, cell: Point) -> Panel:
     """Draw an operand, one cell per instruction tile, with the corner of the first at ``at``."""
     (x, y), (wide, high) = at, cell
-    rows, columns, copies = part.warps.shape
+    rows, columns, _ = part.warps.shape
     step, across = part.fragment.shape
     letter = {"A": ("m", "k"), "B": ("k", "n"), "D": ("m", "n")}[part.name]
     cells, labels = [], []
@@ -323,7 +324,7 @@ def _labels(
     """Write warps and slots where all fit, else the warps, else nothing."""
     wide, high = cell
     bold = [False] * len(cells) if held is None else held.reshape(-1).tolist()
-    forms = [
+    forms: list[list[tuple[str, ...]]] = [
         [(names, slots) for names, _, slots in labels],
         [(short, slots) for _, short, slots in labels],
         [(names,) for names, _, _ in labels],

@@ -1,7 +1,7 @@
 """``copy`` between global and shared memory by all threads of the CTA, in the widest vectors.
 
-Thread t takes vector t, t + threads, … of the tile in row-major order. The width is the widest at which
-both sides lie in consecutive, aligned cells; by ``cp.async`` where the copy asks for it.
+Thread t takes vector t, t + threads, … of the tile in row-major order. The width is the widest at
+which both sides lie in consecutive, aligned cells; by ``cp.async`` where the copy asks for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def _address(region: BufferRegion, coordinate: list[Index]) -> Index:
     return memory_address(region.buffer, where)
 
 
-def _contiguous(region: BufferRegion, flat: Index, shape: tuple[int, ...], threads: int, width: int) -> bool:
+def _contiguous(
+    region: BufferRegion, flat: Index, shape: tuple[int, ...], threads: int, width: int
+) -> bool:
     """Say whether each run of ``width`` elements lies in consecutive, aligned cells."""
     starts = _address(region, algebra.split(flat, shape))
     env = environment([starts, flat], threads)

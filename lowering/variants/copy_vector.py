@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-
 import numpy as np
 import numpy.typing as npt
 
@@ -173,7 +172,10 @@ def one_side_in_registers(context: Context) -> bool | tuple[bool, str]:
     scopes = {role: context.call.operands[role].buffer.scope for role in ("dst", "src")}
     if list(scopes.values()).count("local") == 1:
         return True
-    return False, f"one side must be in registers (local); dst is {scopes['dst']}, src {scopes['src']}"
+    return (
+        False,
+        f"one side must be in registers (local); dst is {scopes['dst']}, src {scopes['src']}",
+    )
 
 
 @register_dispatch(
@@ -192,5 +194,3 @@ def lower_copy(context: Context) -> Lowered:
         return Lowered(register_copy(registers, memory, context.threads, load))
     except LayoutError as error:
         fail(str(error))
-
-

@@ -1,9 +1,9 @@
 """``copy`` between registers and shared memory by ``ldmatrix`` and ``stmatrix``.
 
-The address of each lane is solved, not looked up: lane 8j+i must point at the 16-byte row i of matrix
-j, and which row that is follows from the register layout (who receives it) and the shared layout (where
-it lies), swizzles included. What is proposed is then checked for every thread and every value of the
-loop variables.
+The address of each lane is solved, not looked up: lane 8j+i must point at the 16-byte row i of
+matrix j, and which row that is follows from the register layout (who receives it) and the shared
+layout (where it lies), swizzles included. What is proposed is then checked for every thread and
+every value of the loop variables.
 """
 
 from __future__ import annotations
@@ -113,9 +113,7 @@ def pose(registers: BufferRegion, shared: BufferRegion, threads: int, load: bool
     return Problem(registers, shared, threads, load, offsets, addresses, words, env)
 
 
-def propose(
-    problem: Problem, words: Sequence[tuple[int, ...]], trans: bool
-) -> Index | None:
+def propose(problem: Problem, words: Sequence[tuple[int, ...]], trans: bool) -> Index | None:
     """Return the address that each lane must give to move these words; None where none is right.
 
     ``words`` are 1, 2 or 4 registers; the fourth must be where the second and third lead together.
@@ -125,7 +123,9 @@ def propose(
     matrix = thread % WARP // 8 % count
     row = thread % 8
     warp = thread // WARP * WARP
-    steps = [(matrix // (1 << bit) % 2, words[1 << bit][0]) for bit in range(count.bit_length() - 1)]
+    steps = [
+        (matrix // (1 << bit) % 2, words[1 << bit][0]) for bit in range(count.bit_length() - 1)
+    ]
     if trans:
         # Row 2t+p of a transposed matrix is what lane t of group 0 receives as its element p.
         owner = warp + row // 2
@@ -137,9 +137,7 @@ def propose(
     return address if _right(problem, words, address, trans) else None
 
 
-def _right(
-    problem: Problem, words: Sequence[tuple[int, ...]], address: Index, trans: bool
-) -> bool:
+def _right(problem: Problem, words: Sequence[tuple[int, ...]], address: Index, trans: bool) -> bool:
     """Check a proposal: rows aligned, and every lane receives what its registers hold."""
     env = problem.env | environment([address], problem.threads)
     rows = np.broadcast_to(address.value(env), env["thread"].shape).reshape(-1, WARP)
@@ -239,15 +237,15 @@ def lower_matrices(context: Context) -> Lowered:
         if trans and bits != 16:
             fail(
                 f"no 16-byte row of {shared.buffer.name} holds what four lanes hold in order, and "
-                f".trans transposes 16-bit units: it would keep neighbours of {bits} bits together; "
+                f".trans transposes 16-bit units: neighbours of {bits} bits would stay together; "
                 f"store {shared.buffer.name} with the other dimension contiguous"
             )
         found = solve(problem, trans)
         if found is not None:
             return Lowered(tuple(_op(problem, words, a, trans, load) for words, a in found))
     fail(
-        f"no 16-byte aligned rows of {shared.buffer.name} ({shared.buffer.layout}) give the lanes what "
-        f"{registers.buffer.layout} says, neither straight nor by .trans"
+        f"no 16-byte aligned rows of {shared.buffer.name} ({shared.buffer.layout}) give the lanes "
+        f"what {registers.buffer.layout} says, neither straight nor by .trans"
     )
 
 

@@ -279,7 +279,8 @@ def _pairs(values: Sequence[str], option: str) -> dict[str, str]:
 
 @main.command()
 @click.argument("instruction", required=False)
-@click.option("--all", "everything", is_flag=True, help="Probe every instruction.")
+@click.option("--all", "everything", is_flag=True, help="Probe every instruction listed.")
+@click.option("--family", is_flag=True, help="List, or with --all probe, every dense mma too.")
 @click.option("--machine", type=click.Choice(["device", "simulator"]), help="Default: the GPU.")
 @click.option(
     "--layout", "layouts", multiple=True, help="A claim to test, such as A='S[(2,8,4,2):…]'."
@@ -288,6 +289,7 @@ def _pairs(values: Sequence[str], option: str) -> dict[str, str]:
 def probe(
     instruction: str | None,
     everything: bool,
+    family: bool,
     machine: str | None,
     layouts: tuple[str, ...],
     output: Path | None,
@@ -300,11 +302,12 @@ def probe(
     """
     from lowering import probing
 
+    listed = dict.fromkeys((*probing.names(), *probing.family() * family))
     if instruction is None and not everything:
-        click.echo("\n".join(probing.names()))
+        click.echo("\n".join(listed))
         return
     claims = {role: parse(text) for role, text in _pairs(layouts, "--layout").items()}
-    names = probing.names() if instruction is None else (instruction,)
+    names = tuple(listed) if instruction is None else (instruction,)
     with click.progressbar(names, label="probe", file=sys.stderr) as bar:
         certificates = [probing.probe(name, machine, claims) for name in bar]
     click.echo("\n\n".join(certificate.report() for certificate in certificates))

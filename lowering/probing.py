@@ -34,7 +34,7 @@ from lowering.address import Index
 from lowering.body import Body
 from lowering.dtypes import DType
 from lowering.executable import numba_machine
-from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
+from lowering.instructions import MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
 from lowering.ops import (
     Elements,
     Load,
@@ -53,12 +53,14 @@ from lowering.warp import execute, logical
 
 WARPS = 32  # experiments that run side by side in one CTA
 RANDOM = 32  # products of random integers that the measured relation must predict
+LARGE = 1 << 24  # cells of an image; above it only B's places are taken one by one
 ACCESS = 128  # bits of the widest load and store
 NOWHERE, TWICE = -1, -2  # entries of a table: nothing is there; a claim says two things
 ROW = 8  # 16-bit cells of the rows that matrix instructions move
 TILE = 768  # cells of shared memory that they are probed in
 
 Ints = npt.NDArray[np.int64]
+Image = npt.NDArray[np.int8]
 Array = npt.NDArray[Any]
 Run = Callable[[Body, str, Mapping[str, Array]], Mapping[str, Array]]
 
@@ -205,19 +207,19 @@ def _place(place: int, slots: int) -> str:
     return f"lane {place // slots} slot {place % slots}"
 
 
-def _codes(places: int) -> Ints:
+def _codes(places: int) -> Image:
     """Return a row of ones, then a row per binary digit of the place's number."""
     digits = np.arange(places) >> np.arange((places - 1).bit_length())[:, None] & 1
-    return np.concatenate([np.ones((1, places), dtype=np.int64), digits])
+    return np.concatenate([np.ones((1, places), dtype=np.int8), digits.astype(np.int8)])
 
 
-def _each(places: int, repeats: int) -> Ints:
+def _each(places: int, repeats: int) -> Image:
     """Return one-hot rows: each place in turn, so many times."""
-    return np.repeat(np.eye(places, dtype=np.int64), repeats, axis=0)
+    return np.repeat(np.eye(places, dtype=np.int8), repeats, axis=0)
 
 
-def _none(rows: int, places: int) -> Ints:
-    return np.zeros((rows, places), dtype=np.int64)
+def _none(rows: int, places: int) -> Image:
+    return np.zeros((rows, places), dtype=np.int8)
 
 
 def _decoded(out: Ints, role: str, slots: tuple[int, int], others: int) -> Ints:
@@ -248,68 +250,91 @@ def _decoded(out: Ints, role: str, slots: tuple[int, int], others: int) -> Ints:
     return found
 
 
-def _integers(shape: tuple[int, ...], dtype: DType, start: int) -> Ints:
-    """Return small integers, exact in every type, by a formula."""
+def _integers(shape: tuple[int, ...], dtype: DType, start: int) -> Image:
+    """Return small integers, exact in the type, by a formula."""
     index = np.arange(start, start + int(np.prod(shape)), dtype=np.uint64)
     mixed = (index * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
-    low = 0 if dtype.numpy.kind == "u" else -3
-    integers: Ints = (mixed % np.uint64(4 - low)).astype(np.int64).reshape(shape) + low
-    return integers
+    low, high = (0, 1) if dtype.token == "b1" else (-3, 3)
+    if dtype.token in ("u8", "u4"):
+        low = 0
+    small: Image = (mixed % np.uint64(high - low + 1)).astype(np.int8).reshape(shape)
+    small += np.int8(low)
+    return small
+
+
+def in_both_orders(inst: MmaInst) -> bool:
+    """Say whether A's places are taken one by one too: not where that would be very many.
+
+    >>> in_both_orders(MMA_INSTRUCTIONS[0])
+    True
+    """
+    a, b = (WARP * inst.fragment(role).slots for role in "AB")
+    return a * len(_codes(b)) * a <= LARGE
 
 
 def measure_product(inst: MmaInst, run: Run) -> Measurement:
     """Measure an mma: one-hot operands slot by slot, in one launch.
 
-    A's places one by one against a B of ones and against the binary digits of B's places; then the
+    B's places one by one against an A of ones and against the binary digits of A's places; then the
     same with the roles exchanged; C's places one by one; and random integers, which the relation
     found must predict exactly.
 
     Raises:
+        LayoutError: the instruction forms no products.
         ProbeError: the machine shows what is no bilinear map, or the two orders disagree.
     """
+    if inst.modifier == "xor":
+        raise LayoutError(
+            f"probe: {inst} counts bits that differ, which are no products; probe and"
+        )
     slots = {role: inst.fragment(role).slots for role in "ABD"}
     a, b, d = (WARP * slots[role] for role in "ABD")
     codes = {places: _codes(places) for places in (a, b)}
+    both = in_both_orders(inst)
     dense = {
         "A": _integers((RANDOM, a), inst.a, 0),
         "B": _integers((RANDOM, b), inst.b, RANDOM * a),
         "C": _integers((RANDOM, d), inst.c, RANDOM * (a + b)),
     }
+    by_a, by_b = (_each(a, len(codes[b])) if both else _none(0, a)), _each(b, len(codes[a]))
     blocks = {
-        "A": (_each(a, len(codes[b])), np.tile(codes[a], (b, 1)), _none(d, a), dense["A"]),
-        "B": (np.tile(codes[b], (a, 1)), _each(b, len(codes[a])), _none(d, b), dense["B"]),
-        "C": (_none(a * len(codes[b]), d), _none(b * len(codes[a]), d), _each(d, 1), dense["C"]),
+        "A": (np.tile(codes[a], (b, 1)), by_a, _none(d, a), dense["A"]),
+        "B": (by_b, np.tile(codes[b], (len(by_a) // len(codes[b]), 1)), _none(d, b), dense["B"]),
+        "C": (_none(len(by_b), d), _none(len(by_a), d), _each(d, 1), dense["C"]),
     }
-    counts = [len(block) for block in blocks["A"]]
+    counts = [len(block) for block in blocks["C"]]
     total = sum(counts)
     steps = -(-total // WARPS)
     body = product_body(inst, steps)
     given = {}
     for role, parts in blocks.items():
         image = _none(steps * WARPS, parts[0].shape[1])
-        image[:total] = np.concatenate(parts)
+        np.concatenate(parts, out=image[:total])
         buffer = body.buffer(f"{role}_image")
         given[buffer.name] = image.reshape(buffer.shape).astype(buffer.dtype.numpy)
     shown = run(body, "probe", given)["D_image"].reshape(steps * WARPS, d).astype(np.float64)
     if (shown != np.rint(shown)).any():
         raise ProbeError("probe: sums of products of integers must be integers; D shows others")
     out = shown.astype(np.int64)
-    by_a, by_b, by_c, products = np.split(out[:total], np.cumsum(counts)[:-1])
-    relation = _decoded(by_a.reshape(a, -1, d), "A", (slots["A"], slots["D"]), b)
-    exchanged = _decoded(by_b.reshape(b, -1, d), "B", (slots["B"], slots["D"]), a)
-    if (relation != exchanged.T).any():
-        raise ProbeError("probe: A's places one by one and B's one by one show different relations")
-    accumulator = np.where((by_c == 1).sum(1) == 1, (by_c == 1).argmax(1), NOWHERE)
+    of_b, of_a, of_c, products = np.split(out[:total], np.cumsum(counts)[:-1])
+    relation = _decoded(of_b.reshape(b, -1, d), "B", (slots["B"], slots["D"]), a).T
+    if both:
+        exchanged = _decoded(of_a.reshape(a, -1, d), "A", (slots["A"], slots["D"]), b)
+        if (relation != exchanged).any():
+            raise ProbeError(
+                "probe: A's places one by one and B's one by one show different relations"
+            )
+    accumulator = np.where((of_c == 1).sum(1) == 1, (of_c == 1).argmax(1), NOWHERE)
     _check_prediction(relation, accumulator, dense, products)
     tables = {"products": relation, "accumulator": accumulator}
     return Measurement(ptx.mma(inst).text, total, tables)
 
 
 def _check_prediction(
-    relation: Ints, accumulator: Ints, inputs: Mapping[str, Ints], out: Ints
+    relation: Ints, accumulator: Ints, inputs: Mapping[str, Image], out: Ints
 ) -> None:
     """Refuse a relation that does not predict products of random integers."""
-    a, b, c = (inputs[role] for role in "ABC")
+    a, b, c = (inputs[role].astype(np.int64) for role in "ABC")
     want = np.zeros_like(out)
     i, j = np.nonzero(relation != NOWHERE)
     held = accumulator != NOWHERE
@@ -718,31 +743,45 @@ def _rows(values: Ints, slots: int) -> tuple[str, ...]:
 
 
 def names() -> tuple[str, ...]:
-    """Return the instructions that can be probed.
+    """Return the instructions that are probed together; :func:`family` names more.
 
     >>> names()[1], names()[-1]
     ('mma.m16n8k16.f16', 'stmatrix.m8n8.x4.trans.b16')
     """
     matrices = [n for n in table.names() if n.startswith(("ldmatrix.m8n8", "stmatrix.m8n8"))]
-    return (*(row.name for row in MMA_INSTRUCTIONS), *matrices)
+    return (*map(str, MMA_INSTRUCTIONS), *matrices)
+
+
+def family() -> tuple[str, ...]:
+    """Return every dense mma that can be probed.
+
+    >>> family()[1]
+    'mma.m16n8k16.f16 f16'
+    """
+    return tuple(str(row) for row in MMA_FAMILY if row.modifier != "xor")
+
+
+def _mma(instruction: str) -> MmaInst | None:
+    return next((row for row in MMA_FAMILY if str(row) == instruction), None)
 
 
 def _operands(instruction: str) -> tuple[Fragment, ...]:
     """Return the operands of an instruction that can be probed, in the order of the claims."""
-    for row in MMA_INSTRUCTIONS:
-        if row.name == instruction:
-            return tuple(row.fragment(role) for role in "ABD")
+    row = _mma(instruction)
+    if row is not None:
+        return tuple(row.fragment(role) for role in "ABD")
     if instruction not in names():
         raise LayoutError(
-            f"probe: no instruction is named {instruction!r}; known: {', '.join(names())}"
+            f"probe: no instruction is named {instruction!r}; known: {', '.join(names())}, and the "
+            "other dense mma of the fragment table"
         )
     return table.rows(instruction)
 
 
 def _measure(instruction: str, run: Run) -> Measurement:
-    for row in MMA_INSTRUCTIONS:
-        if row.name == instruction:
-            return measure_product(row, run)
+    row = _mma(instruction)
+    if row is not None:
+        return measure_product(row, run)
     parts = instruction.split(".")
     measure = measure_load if parts[0] == "ldmatrix" else measure_store
     return measure(int(parts[2][1:]), "trans" in parts, run)
@@ -761,7 +800,7 @@ def probe(
     """Measure an instruction and compare it with layouts; by default with our fragments.
 
     Args:
-        instruction: a name of the fragment table, such as ``mma.m16n8k16.f16``.
+        instruction: one of :func:`names` or :func:`family`, such as ``mma.m16n8k16.f16``.
         machine: "device" or "simulator"; by default the GPU where there is one.
         claims: operand ("A", "B", "D", "dst", "src") -> layout over laneid and m, to be compared in
             place of our own.
@@ -819,7 +858,8 @@ def _statements(
     instruction: str, measurement: Measurement, slots: Mapping[str, int], run: Run
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, tuple[str, ...]]]:
     """Return what was measured, what is convention, and the tables as text."""
-    if not instruction.startswith("mma"):
+    inst = _mma(instruction)
+    if inst is None:
         ((key, values),) = measurement.tables.items()
         (width,) = slots.values()
         where = "the lane whose address gives the row, and the column"
@@ -831,12 +871,11 @@ def _statements(
             ("none: addresses are memory",),
             {key: _rows(values, width)},
         )
-    (inst,) = (row for row in MMA_INSTRUCTIONS if row.name == instruction)
     relation = measurement.tables["products"]
     found = labels(relation, WARP * slots["D"])
     measured = [
         "which A slot meets which B slot, and in which D slot the product lands: "
-        f"{relation.size} pairs",
+        f"{relation.size} pairs, {'A and B' if in_both_orders(inst) else 'B'} slot by slot",
         f"D starts from C, slot by slot; {RANDOM} products of random integers are exact",
     ]
     convention = [

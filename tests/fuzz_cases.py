@@ -49,7 +49,7 @@ def apply_to_shape(draw: Draw) -> Case:
 def canonicalize(draw: Draw) -> Case:
     layout = draw.free()
     if draw.chance(0.003):
-        layout["shard"] += [[65536, 1, "m"], [65536, 65536, "m"]]
+        layout["shard"] += [[65536, 65536, "m"], [65536, 1, "m"]]
     return {"op": "canonicalize", "in": {"layout": layout}}
 
 

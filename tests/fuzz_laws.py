@@ -28,6 +28,7 @@ from tests.fuzz_places import (
     tilings,
     together,
     unit_of,
+    without_units,
 )
 from tests.oracle import Layout, as_dict, base, digits, flat, image, size
 
@@ -170,8 +171,12 @@ def is_tiling(inner: Layout, outer: Layout, outer_shape: Sequence[int], inner_sh
     """
     target, whole = case.get("target"), case["tiled"]
     meant = tilings(inner, outer, outer_shape, inner_shape, target, loose=True)
-    both = together(operand(inner, None), operand(outer, None))
-    return named_places(whole, target) in meant and unit_of(both) == unit_of(whole)
+    both = [together(operand(inner, axes), operand(outer, axes)) for axes in (None, target)]
+    return (
+        named_places(whole, target) in meant
+        and unit_of(both[0]) == unit_of(whole)
+        and any(is_well_formed(each) or is_well_formed(without_units(each)) for each in both)
+    )
 
 
 def is_tile_of(op: str, case: dict[str, Any], other: Layout) -> bool:

@@ -9,7 +9,7 @@ Writes, named after the device (``h200_verify.json`` and so on):
 - ``vectors``: a sample of the conformance vectors, against the NumPy warp.
 - ``probe``: a certificate of every instruction that can be probed.
 
-``--only verify`` (or vectors, probe) does one part.
+``--only verify`` (or vectors, probe) does one part; ``--family`` probes every dense mma.
 """
 
 from __future__ import annotations
@@ -202,9 +202,10 @@ def vectors() -> list[dict[str, Any]]:
     return rows
 
 
-def probed() -> tuple[probing.Certificate, ...]:
-    """Probe every instruction."""
-    return tuple(probing.probe(name, "device") for name in progress("probe", probing.names()))
+def probed(family: bool) -> tuple[probing.Certificate, ...]:
+    """Probe the instructions, or every dense mma too."""
+    names = dict.fromkeys((*probing.names(), *probing.family() * family))
+    return tuple(probing.probe(name, "device") for name in progress("probe", tuple(names)))
 
 
 def lines(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
@@ -230,7 +231,7 @@ def summary(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
             print(f"  LOOK AT {row['case']}")
 
 
-def main(folder: Path, parts: Sequence[str]) -> None:
+def main(folder: Path, parts: Sequence[str], family: bool = False) -> None:
     """Run the parts and write their records."""
     if as_machine(None, "record") != "device":
         raise SystemExit("record: there is no CUDA device here")
@@ -244,7 +245,7 @@ def main(folder: Path, parts: Sequence[str]) -> None:
 
     print(f"{head['device']}, driver {head['driver']}")
     if "probe" in parts:
-        certificates = probed()
+        certificates = probed(family)
         write("probe", probing.to_json(certificates))
         agreeing = sum(certificate.verdict == "agrees" for certificate in certificates)
         print(f"probe: {agreeing} of {len(certificates)} agree")
@@ -268,5 +269,6 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     choices = ("probe", "verify", "vectors")
     parser.add_argument("--only", action="append", choices=choices)
+    parser.add_argument("--family", action="store_true", help="probe every dense mma too")
     arguments = parser.parse_args()
-    main(arguments.folder, arguments.only or choices)
+    main(arguments.folder, arguments.only or choices, arguments.family)

@@ -33,6 +33,7 @@ from layoutalg import (
     parse,
     warpid,
 )
+from layoutalg.draw.bank_map import way_color
 from layoutalg.draw.mpl import SceneFigure
 from layoutalg.draw.naming import slot_name
 from layoutalg.draw.palette import EMPTY, FILLS, HUES, INK, NOTE, WAYS
@@ -511,6 +512,19 @@ def test_the_exchange_of_the_32_byte_swizzle_is_seen() -> None:
     assert order == {row: [0, 1] if row < 4 else [1, 0] for row in range(8)}
 
 
+def test_a_bank_has_the_colour_of_its_ways_and_the_legend_says_which() -> None:
+    counts = [0, 1, 2, 3, 4, 5, 8, 9, 32]
+    want = [EMPTY, *(WAYS[n] for n in (0, 1, 2, 2, 3, 3, 4, 4))]
+    assert [way_color(count) for count in counts] == want
+    legend = scene("banks of columns").panel("legend")
+    named = {
+        next(t.string for t in legend.texts if t.x > c.x and abs(t.y - c.y) < 10): c.fill
+        for c in legend.cells
+    }
+    assert list(named.values()) == list(WAYS)
+    assert list(named) == ["1 word in a bank", "2 words", "3..4", "5..8", "9 or more"]
+
+
 def test_conflicts_are_counted_and_units_are_named() -> None:
     notes = texts(scene("banks").panel("title"))
     assert any("512 \u2192 64 wavefronts, at least 64" in note for note in notes)
@@ -622,6 +636,13 @@ def test_the_nearest_copy_of_the_source_counts() -> None:
     assert {data(c)["class"] for c in page.panel("moves").cells} == {"0"}
     back = draw.compare_scene(dst, src, (4, 2))
     assert {data(c)["class"] for c in back.panel("moves").cells} == {"2"}
+
+
+def test_the_same_slot_of_another_warp_is_a_move() -> None:
+    other = parse(f"{D.layout} + 1@warpid")
+    page = draw.compare_scene(D.layout, other, D.shape, 32)
+    assert {data(c)["class"] for c in page.panel("moves").cells} == {"3"}
+    assert "of 128 elements: 128 move to another warp" in texts(page.panel("title"))
 
 
 def test_the_recipe_is_that_of_the_conversion() -> None:

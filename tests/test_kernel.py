@@ -309,7 +309,7 @@ COPY = Transfer("s", THREAD, "g", THREAD, 1, (), True)
 
 RACES: dict[str, tuple[tuple[Op, ...], str]] = {
     "a register that nothing wrote": (
-        (Store("o", THREAD, SECOND),),
+        (Load(FIRST, "g", THREAD), Store("o", THREAD, SECOND)),
         "o[thread] = r[1] reads r[1] of thread 0, which nothing wrote",
     ),
     "shared memory that nothing wrote": (

@@ -415,6 +415,14 @@ def test_the_table_says_why_and_names_every_unit() -> None:
     assert lines[-1].startswith("chosen: (3, 3, 3) in elements of 16 bits, (4, 3, 3) in bytes")
 
 
+def test_every_candidate_keeps_the_widest_vectors_whole() -> None:
+    choice = choose_swizzle((32, 32), "f32", None, ["column", "ldmatrix"])
+    assert {c.swizzle.per_element for c in choice.candidates if c.swizzle.swizzle_len} == {2, 3, 4}
+    for candidate in choice.candidates:
+        found = evaluate_swizzle(candidate.swizzle, (32, 32), 32, None, ["column", "ldmatrix"])
+        assert found == candidate
+
+
 def test_a_padded_pitch_needs_no_swizzle() -> None:
     choice = choose_swizzle((64, 64), "f16", 72)
     assert choice.best.swizzle == NONE

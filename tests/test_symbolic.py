@@ -482,7 +482,7 @@ def test_substitution_is_by_symbol_or_name_and_all_at_once() -> None:
     assert whole.subs({"n": np.int64(2)}) == parse("S[(2, k) : (k, 1)] + 2@laneid")
     assert whole.subs({"other": 7}) == whole
     assert all(type(it.extent) is int for it in whole.subs({"n": 2, "k": 2}).shard)
-    with pytest.raises(LayoutError, match="extent: must be at least 1; got 0"):
+    with pytest.raises(LayoutError, match="subs: extent n: must be at least 1; got 0"):
         whole.subs({"n": 0})
     with pytest.raises(LayoutError, match="subs: n: must be an integer"):
         whole.subs({"n": "3"})

@@ -35,11 +35,13 @@ from layoutalg.proof import prove
 from layoutalg.recipe import Conversion
 from layoutalg.spec import R, S, parse
 from layoutalg.swizzle import ComposeLayout, SwizzleLayout
+from layoutalg.swizzle_choice import SwizzleChoice, choose_swizzle, evaluate_swizzle
 from layoutalg.verdict import Certificate, Verdict
 
 __all__ = [
     "Axis", "Bank", "Certificate", "ComposeLayout", "Conversion", "F", "Inverse", "Iter",
-    "LayoutError", "P", "R", "S", "SwizzleLayout", "TCol", "TLane", "TileLayout", "Undecided",
-    "Verdict", "align", "bx", "by", "bz", "cbx", "cby", "cbz", "convert", "fragments", "laneid",
-    "m", "parse", "prove", "tid_in_wg", "tx", "warpid", "wgid", "wid_in_wg",
+    "LayoutError", "P", "R", "S", "SwizzleChoice", "SwizzleLayout", "TCol", "TLane", "TileLayout",
+    "Undecided", "Verdict", "align", "bx", "by", "bz", "cbx", "cby", "cbz", "choose_swizzle",
+    "convert", "evaluate_swizzle", "fragments", "laneid", "m", "parse", "prove", "tid_in_wg",
+    "tx", "warpid", "wgid", "wid_in_wg",
 ]  # fmt: skip

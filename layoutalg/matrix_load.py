@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layoutalg.errors import LayoutError
-from layoutalg.requests import Access, InMemory, slotwise
+from layoutalg.memory_access import Access, InMemory, slotwise
 from layoutalg.table import IntArray
 
 _WARP = 32

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter
 from layoutalg.layout import TileLayout
-from layoutalg.requests import (
+from layoutalg.memory_access import (
     LINE_BYTES,
     Access,
     access_of,

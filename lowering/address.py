@@ -49,7 +49,10 @@ class Digit:
 
 @dataclass(frozen=True)
 class Opaque:
-    """``left op right`` for an operator that has no linear form: ``^ & << >> // %``."""
+    """``left op right`` for an operator that has no linear form: ``^ & // %``.
+
+    The left side of ``//`` and ``%`` is nowhere negative: there, C rounds otherwise than Python.
+    """
 
     op: str
     left: Index
@@ -64,9 +67,7 @@ class Opaque:
             return self.right.constant - 1
         if self.op == "^":
             return (1 << max(self.left.high, self.right.high).bit_length()) - 1
-        if self.op == "&":
-            return min(self.left.high, self.right.high)
-        return self.left.high >> self.right.constant
+        return min(self.left.high, self.right.high)
 
     def text(self, style: Style) -> str:
         """Return the text in parentheses."""
@@ -83,7 +84,6 @@ class Opaque:
         operations = {
             "^": np.bitwise_xor,
             "&": np.bitwise_and,
-            ">>": np.right_shift,
             "//": np.floor_divide,
             "%": np.mod,
         }
@@ -95,7 +95,7 @@ Atom = Digit | Opaque
 
 @dataclass(frozen=True)
 class Index:
-    """A nonnegative integer expression; take ``Index.of`` for a variable, then compute with it.
+    """An integer expression; take ``Index.of`` for a variable, then compute with it.
 
     >>> thread = Index.of("thread", 128)
     >>> str(thread % 32 // 4 * 8 + 3), str(thread % 32 % 4), str(thread % 128), str(thread // 128)
@@ -186,7 +186,8 @@ class Index:
         split = self._split(divisor)
         if split is not None:
             return split[0]
-        return Index(((1, Opaque("//", self, Index((), divisor))),))
+        lifts = self._lifts(divisor)
+        return Index(((1, Opaque("//", self + lifts * divisor, Index((), divisor))),), -lifts)
 
     def __mod__(self, divisor: int) -> Index:
         """Take the remainder by a positive constant."""
@@ -195,7 +196,12 @@ class Index:
         split = self._split(divisor)
         if split is not None:
             return split[1]
-        return Index(((1, Opaque("%", self, Index((), divisor))),))
+        lifted = self + self._lifts(divisor) * divisor
+        return Index(((1, Opaque("%", lifted, Index((), divisor))),))
+
+    def _lifts(self, divisor: int) -> int:
+        """Return how many divisors make the expression nowhere negative."""
+        return max(0, -(self.low // divisor))
 
     def _opaque(self, op: str, other: int | Index) -> Index:
         right = other if isinstance(other, Index) else Index((), int(other))

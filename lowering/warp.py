@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg import LayoutError
+from layoutalg import LayoutError, memory_access
 from layoutalg.fragments import WARP, Fragment
 from lowering.address import Index
 from lowering.body import Body, cells
@@ -44,7 +44,6 @@ from lowering.tile import Buffer
 
 Matrix = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
-BANKS = 32
 
 
 class SimulationError(LayoutError):
@@ -243,21 +242,17 @@ class Machine:
 
     def count_banks(self, name: str, start: Ints, size: int, op: Op) -> None:
         """Count the wavefronts of a vector access of ``size`` bytes by every thread."""
-        per = max(1, min(WARP, 128 // max(size, 4)))  # threads that one wavefront can serve
-        self.count_groups(name, start.reshape(-1, per), size, op)
+        self.count_groups(name, start.reshape(-1, memory_access.phase_lanes(size)), size, op)
 
     def count_groups(self, name: str, groups: Ints, size: int, op: Op) -> None:
         """Count the wavefronts of groups of starts: one each, and one per further conflict."""
         if all(buffer.name != name for buffer in self.body.shared):
             return
         bits = self.body.buffer(name).dtype.bits
-        first = (self.body.shared_offsets[name] + groups * bits // 8) // 4
-        words = (first[:, :, None] + np.arange(max(1, size // 4))).reshape(len(groups), -1)
+        words = memory_access.bank_counts(self.body.shared_offsets[name] + groups * bits // 8, size)
         count = self.banks.setdefault(line(op), [0, 0])
-        for group in words:
-            distinct = np.unique(group)
-            count[0] += int(np.bincount(distinct % BANKS).max())
-            count[1] += -(-len(distinct) // BANKS)
+        count[0] += int(memory_access.wavefronts(words).sum())
+        count[1] += int(memory_access.fewest_wavefronts(words).sum())
 
     # -- operations ---------------------------------------------------------------------------
 

@@ -73,6 +73,8 @@ def explained(op: str, case: Case, ours: Answer, theirs: Answer) -> str | None:
         return "X4"
     if laws.holds(op, case, theirs.value):
         same = ours.value is not None and stripped(ours.value) == stripped(theirs.value)
+        if ours.value is None:
+            return next(idle(op, plain), None)
         return next(harmless(op, plain, same), None)
     return next(wrongs(op, plain), "L24" if moves_to_m(op, case) else None)
 
@@ -355,6 +357,27 @@ def tile_test_faults(op: str, case: Case) -> Iterator[str]:
         yield "L10"
     if op == "is_tile_outer" and places.unit_of(own) != places.unit_of(whole):
         yield "X2"
+
+
+def idle(op: str, case: Case) -> Iterator[str]:
+    """Yield the faults that lose a replica which moves nothing: the map is right, its form is not.
+
+    A canonical form keeps such replicas (section 6), so the answer does not make up the whole.
+    """
+    if not op.startswith("is_"):
+        return
+    target = case.get("target")
+    own, whole = (
+        places.operand(case["layout"], target)["replica"],
+        list(places.operand(case["tiled" if "tiled" in case else "sum"], target)["replica"]),
+    )
+    for it in own:
+        if it not in whole:
+            yield "L14"
+            return
+        whole.remove(it)
+    if op.startswith("is_tile") and cut_axes(case) and any(e == 1 or s == 0 for e, s, _ in whole):
+        yield "L7"
 
 
 def harmless(op: str, case: Case, same: bool) -> Iterator[str]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lowering as lw
 from layoutalg import Axis, ComposeLayout, LayoutError, TileLayout, fragments, parse
 from layoutalg.symbolic import Digit as LoopDigit
-from lowering.address import Index, Style
+from lowering.address import Index, Opaque, Style
 from lowering.addressing import as_index, environment, memory_address, region_tile, register_tile
 from lowering.ops import Guard
 from lowering.registers import element_map, register_count, register_range, thread_coordinate
@@ -173,13 +173,19 @@ def expressions(draw: st.DrawFn, depth: int = 4) -> tuple[Index, Any]:
             return Index((), constant), np.int64(constant)
         return Index.of(name, LIMITS[name]), GRID[name]
     left, value = draw(expressions(depth=depth - 1))
-    operator = draw(st.sampled_from(["+", "*", "//", "%", ">>", "&", "<<", "^", "down"]))
+    operator = draw(st.sampled_from(["+", "*", "//", "%", ">>", "&", "<<", "^", "down", "-"]))
     if operator == "down":  # counted from the other end
         return left * -1 + left.high, left.high - value
+    if operator in ("&", "^") and left.low < 0:  # bits are of numbers that are not negative
+        left, value = left + -left.low, value + -left.low
+    if operator == "-":
+        number = draw(st.integers(0, 60))
+        return left - number, value - number
     if operator in "+^":
         right, other = draw(expressions(depth=depth - 1))
         if operator == "+":
             return left + right, value + other
+        right, other = right + max(0, -right.low), other + max(0, -right.low)
         return left ^ right, value ^ other
     shift, mask = st.integers(0, 5), st.sampled_from([0, 1, 3, 5, 7, 31])
     number = draw({">>": shift, "<<": shift, "&": mask}.get(operator, st.integers(1, 48)))
@@ -194,6 +200,15 @@ def expressions(draw: st.DrawFn, depth: int = 4) -> tuple[Index, Any]:
     return python[operator](left), python[operator](value)
 
 
+def assert_floors_like_c(index: Index) -> None:
+    """Check that no division is of a negative number: C rounds those towards zero."""
+    for _, atom in index.terms:
+        if isinstance(atom, Opaque):
+            assert atom.op not in ("//", "%") or atom.left.low >= 0
+            assert_floors_like_c(atom.left)
+            assert_floors_like_c(atom.right)
+
+
 _THREAD, _K = np.indices((256, 6), dtype=np.int64).reshape(2, -1)
 GRID = {"thread": _THREAD, "k": _K, "one": np.int64(0)}
 
@@ -203,6 +218,7 @@ GRID = {"thread": _THREAD, "k": _K, "one": np.int64(0)}
 def test_an_index_is_what_it_was_made_of(drawn: tuple[Index, Any]) -> None:
     """Value, every text, bounds and unit, against plain integer arithmetic."""
     index, want = drawn
+    assert_floors_like_c(index)
     assert np.array_equal(index.value(GRID) + 0 * _K, want + 0 * _K)
     for style in STYLES:
         text = index.render(style)

@@ -263,6 +263,22 @@ def test_every_element_arrives(where: str, tile: str, through: str) -> None:
         assert np.array_equal(written["b"], given), machine
 
 
+@pytest.mark.parametrize(
+    "text", ["S[(3,3,2):(3@laneid,1@laneid,1)] + 6@laneid", "S[(9,2):(2@laneid,1)] + 5@laneid"]
+)
+def test_threads_may_start_anywhere(text: str) -> None:
+    """Digits that count from another thread: the threads before hold nothing, also in C."""
+    kernel = Kernel("later")
+    a, b = kernel.param("a", (9, 2), "float32"), kernel.param("b", (9, 2), "float32")
+    held = kernel.alloc("r", (9, 2), "float32", layout=parse(text))
+    kernel.copy(held, a)
+    kernel.copy(b, held)
+    program = kernel.lower()
+    given = np.random.default_rng(3).standard_normal((9, 2)).astype(np.float32)
+    for machine, written in kernel_outputs(program, {"a": given}):
+        assert np.array_equal(written["b"], given), machine
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize(
     ("shape", "threads", "transfers", "count"),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -167,6 +168,7 @@ def data(cell: Cell) -> dict[str, str]:
     return dict(cell.data)
 
 
+@cache
 def scenes() -> list[Scene]:
     """Return a picture of every kind."""
     maps = [draw.lane_map_scene(layout, shape) for layout, shape in MAPS.values()]
@@ -270,6 +272,8 @@ def test_bold_labels_are_those_of_the_lane() -> None:
 
 def test_rows_of_a_are_rows_of_d_and_columns_of_b_are_columns_of_d() -> None:
     for instruction in fragments.names():
+        if not instruction.startswith("mma"):
+            continue
         scene = draw.operands_scene(instruction)
         panels = {panel.name[0]: panel.cells for panel in tiles(scene)}
         a, b, d = panels["A"], panels["B"], panels["C"]
@@ -885,7 +889,7 @@ def test_the_files_stay_small() -> None:
 # ---------------------------------------------------------------- files
 
 
-SIGNATURES = {".svg": b"<svg ", ".png": b"\x89PNG", ".pdf": b"%PDF"}
+SIGNATURES = {".svg": b"<svg ", ".png": b"\x89PNG", ".pdf": b"%PDF", ".tex": b"% "}
 
 
 @pytest.mark.parametrize("suffix", sorted(SIGNATURES))
@@ -998,7 +1002,7 @@ def test_the_gallery_draws_every_instruction_again_alike(tmp_path: Path) -> None
     first = gallery.render(tmp_path / "one")
     second = gallery.render(tmp_path / "two")
     assert [p.name for p in first] == [
-        f"{name}.{suffix}" for name in fragments.names() for suffix in ("svg", "png")
+        f"{name}.{suffix}" for name in gallery.GALLERY for suffix in ("svg", "png")
     ]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()

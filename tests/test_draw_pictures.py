@@ -43,7 +43,7 @@ from layoutalg.draw.tikz import escaped
 from layoutalg.draw.warp_tiles import parts_of
 from layoutalg.fragments import transposed
 from layoutalg.matrix_load import matrix_loads
-from layoutalg.requests import ACCESSES, phase_lanes
+from layoutalg.memory_access import ACCESSES, phase_lanes
 from layoutalg.swizzle_choice import choose_swizzle
 from tests.strategies import Grouped, grouped_layouts, laws
 from tests.test_draw import box, data, segments, strokes
@@ -636,6 +636,23 @@ def test_the_nearest_copy_of_the_source_counts() -> None:
     assert {data(c)["class"] for c in page.panel("moves").cells} == {"0"}
     back = draw.compare_scene(dst, src, (4, 2))
     assert {data(c)["class"] for c in back.panel("moves").cells} == {"2"}
+
+
+def test_colours_mean_the_same_in_both_maps() -> None:
+    page = scene("compare warps")
+    maps = [page.panel(name) for name in ("from", "to")]
+    hues = [
+        {(data(c).get("warp", "0"), int(data(c)["lane"]) // 8): c.fill for c in panel.cells}
+        for panel in maps
+    ]
+    assert {key[0] for key in hues[0]} == {"0", "1"}
+    assert {key[0] for key in hues[1]} == {"0"}
+    assert hues[1].items() <= hues[0].items()
+    two = draw.compare_scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape)
+    assert {data(c)["class"] for c in two.panel("moves").cells} == {"0", "1"}
+    assert {c.fill for c in two.panel("classes").cells} == {WAYS[0], WAYS[1]}
+    captions = [t.string for p in two.panels for t in p.texts if t.string.startswith("colour")]
+    assert captions == ["colour: lane = 4g + t", "colour: m, from"]
 
 
 def test_the_same_slot_of_another_warp_is_a_move() -> None:

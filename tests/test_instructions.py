@@ -10,6 +10,7 @@ import pytest
 
 import lowering as lw
 from layoutalg import Iter, LayoutError, S, TileLayout, fragments, laneid
+from layoutalg.fragment_table import TABLE
 from layoutalg.fragments import Formula, Fragment, transposed
 from lowering import dtypes
 from lowering.variants import mma_sync
@@ -135,8 +136,7 @@ SIDEWAYS = made_up(
 def added(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> lw.MmaInst:
     """Add an instruction by data alone: rows of the two tables."""
     a, b, _ = request.param
-    table = {**fragments._table(), a.instruction: lambda: request.param}
-    monkeypatch.setattr(fragments, "_table", lambda: table)
+    monkeypatch.setitem(TABLE, a.instruction, lambda: request.param)
     row = lw.MmaInst(a.instruction, a.shape[0], b.shape[1], a.shape[1], F16, F16, F32, F32)
     monkeypatch.setattr(mma_sync, "MMA_INSTRUCTIONS", (*lw.MMA_INSTRUCTIONS, row))
     return row

@@ -490,6 +490,8 @@ def test_several_statements_and_their_lines() -> None:
         f.column for f in found if f.line == 3
     )
     assert found[0].source.startswith(" mma")
+    late = lint(mma(b="{b1,b0}"), arch="sm_75")
+    assert [finding.rule for finding in late] == ["target", "order"]
     assert pointed(found[0]) == "b1,b0"
     assert [
         s.verb.text for s in statements("@p mma.sync {x}; wmma.mma.sync y; wgmma.mma_async.sync z;")

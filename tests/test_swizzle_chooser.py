@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from layoutalg import ComposeLayout, LayoutError, S, SwizzleLayout, TileLayout, fragments, laneid
 from layoutalg.interop import CuteLayout, from_cute
 from layoutalg.matrix_load import MatrixLoad, matrix_loads
-from layoutalg.requests import (
+from layoutalg.memory_access import (
     ACCESSES,
     Access,
     bank_counts,

@@ -340,6 +340,7 @@ def test_progress_and_seeds() -> None:
     assert seen == cases
     assert one.error != two.error
     assert verify(cases[:1], "simulator", 5)[0].error == two.error
+    assert check(cases[0].program(), "alone", "simulator", 4).error == one.error
 
 
 def test_a_machine_of_no_name_is_refused() -> None:

@@ -29,7 +29,7 @@ from layoutalg.draw.panel import Path, Point
 from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
 from layoutalg.errors import LayoutError
 from layoutalg.layout import TileLayout
-from layoutalg.requests import (
+from layoutalg.memory_access import (
     BANKS,
     LINE_BYTES,
     WORD_BYTES,
@@ -392,7 +392,7 @@ def banks(
             ``TileLayout``, for which :func:`layoutalg.choose_swizzle` chooses one.
         shape: rows and columns of the tile, in elements.
         dtype: of the elements: bits, or a PTX type.
-        access: what is asked: a name of ``requests.ACCESSES``, or an access.
+        access: what is asked: a name of ``memory_access.ACCESSES``, or an access.
         path: file to write; the suffix says what.
         ax: axes to draw on, instead of a figure of its own.
         phase: outlined.

@@ -158,7 +158,7 @@ def lane_map(
         shape: (rows, columns), or (columns,): the elements of the layout, row-major.
         lane: thread whose cells are outlined, ``32 * warp + lane`` where there are warps; None for
             none. The default lane 5 outlines nothing where the layout has no lane 5.
-        path: file to write; ``.svg``, ``.png`` or ``.pdf``.
+        path: file to write; ``.svg``, ``.tex``, ``.png`` or ``.pdf``.
         ax: axes to draw on, instead of a figure of its own.
         width: of the page in inches; 3.4 or 7 by the size of the tile.
         title: of the picture; the layout's text unless given.

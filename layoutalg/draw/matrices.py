@@ -29,7 +29,7 @@ from layoutalg.draw.triple import INDEX, operand_of
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
 from layoutalg.matrix_load import MatrixLoad, matrix_loads
-from layoutalg.requests import InMemory, wavefronts
+from layoutalg.memory_access import InMemory, wavefronts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

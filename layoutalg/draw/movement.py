@@ -122,14 +122,15 @@ def compare_scene(
     width: float = PAGE,
 ) -> Scene:
     """Return the picture that :func:`compare` draws, as data."""
-    sides = [owners_of(each, shape, "compare") for each in (src, dst)]
+    sides = _alike([owners_of(each, shape, "compare") for each in (src, dst)])
     kinds = classes_of(*sides)
     rows, columns = kinds.shape
     room = width * INCH - 2 * MARGIN
     distributed = all(side.threads for side in sides)
     names = [name for name, _ in CLASSES]
     if not distributed:
-        names = ["stay", "move", "move", "move"]
+        names = ["stay", "move", "", ""]
+        kinds = np.minimum(kinds, SLOT)
     counts = [int((kinds == kind).sum()) for kind in range(len(CLASSES))]
     said = ", ".join(f"{count} {name}" for count, name in zip(counts, names, strict=True) if count)
     notes = [f"from {src} to {dst}", f"of {rows * columns} elements: {said}"]
@@ -173,18 +174,34 @@ def compare_scene(
         panels.append(how)
         right = max(right, at + taken)
     marks = [
-        Mark(names[kind], "fill", fill)
-        for kind, (_, fill) in enumerate(CLASSES)
-        if counts[kind] and (kind < LANE or distributed)
+        Mark(names[kind], "fill", fill) for kind, (_, fill) in enumerate(CLASSES) if counts[kind]
     ]
     classes, taken, bottom = key(marks, at, bottom + 4, wide)
     panels.append(replace(classes, name="classes"))
     right = max(right, at + taken)
-    outlined = lane if any(each.tile.held is not None for each in shown) else None
-    legend, taken, depth = legend_of(tuple(shown), outlined, at, bottom + 6, wide)
-    panels.append(legend)
-    right, bottom = max(right, at + taken), bottom + 6 + depth
+    told = [tuple(shown)]
+    if sides[0].hue_is != sides[1].hue_is:
+        told = [(each,) for each in shown]
+    for number, part in enumerate(told):
+        outlined = lane if any(each.tile.held is not None for each in part) else None
+        legend, taken, depth = legend_of(part, outlined, at, bottom + 6, wide)
+        panels.append(replace(legend, name=f"legend {number}" if number else "legend"))
+        right, bottom = max(right, at + taken), bottom + 6 + depth
     return page(f"from {src} to {dst}", panels, right, max(low, bottom))
+
+
+def _alike(sides: list[Ownership]) -> list[Ownership]:
+    """Let the hue mean the warp on both sides where it does on one of them."""
+    if "warp" not in {side.hue_is for side in sides}:
+        return sides
+    return [
+        replace(
+            side, warp=np.zeros_like(side.lane) if side.warp is None else side.warp, by_warp=True
+        )
+        if side.lane is not None
+        else side
+        for side in sides
+    ]
 
 
 def _recipe(lines: list[str], x: float, y: float, width: float) -> tuple[Panel, float, float]:

@@ -40,12 +40,14 @@ class Ownership:
         memory: per memory axis its name and its values.
         lane: the lane within its warp; None where no axis counts threads.
         warp: the warp; None where every element lies in one warp.
+        by_warp: the hue is the warp even where there is one only.
     """
 
     threads: tuple[tuple[str, IntArray], ...]
     memory: tuple[tuple[str, IntArray], ...]
     lane: IntArray | None
     warp: IntArray | None
+    by_warp: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -56,7 +58,9 @@ class Ownership:
     @property
     def hue_is(self) -> str:
         """What the hue means: ``"warp"``, ``"group"`` (of 4 lanes), ``"block"`` or ``"memory"``."""
-        if self.warp is not None and (self.lane is None or self.warp.min() != self.warp.max()):
+        if self.warp is not None and (
+            self.by_warp or self.lane is None or self.warp.min() != self.warp.max()
+        ):
             return "warp"
         if self.lane is not None:
             return "group"

@@ -16,7 +16,7 @@ from layoutalg.draw.palette import EMPTY, FILLS, NOTE, PAPER
 from layoutalg.draw.panel import Path, Point
 from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
 from layoutalg.errors import LayoutError
-from layoutalg.requests import (
+from layoutalg.memory_access import (
     SECTOR_BYTES,
     Access,
     InMemory,

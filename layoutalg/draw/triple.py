@@ -282,7 +282,7 @@ def operands(
     Args:
         instruction: a name of ``fragments.names()``.
         lane: outlined in every panel; None for none.
-        path: file to write; ``.svg``, ``.png`` or ``.pdf``.
+        path: file to write; ``.svg``, ``.tex``, ``.png`` or ``.pdf``.
         accumulator: operand name such as ``"C/D.f16"``, where the instruction has several.
         width: of the page in inches.
 

@@ -89,10 +89,10 @@ class Axis:
             return name
         axis = cls.registry.get(name) if isinstance(name, str) else None
         if axis is None:
-            near = difflib.get_close_matches(str(name), cls.registry, n=3) or sorted(cls.registry)
+            near = difflib.get_close_matches(str(name), cls.registry, n=3)
+            meant = f"did you mean {', '.join(near)}?" if near else f"there are {_listed(cls)}"
             raise LayoutError(
-                f"axis: no axis is named {name!r}; did you mean {', '.join(near)}? "
-                "(Axis.register makes a new one)"
+                f"axis: no axis is named {name!r}; {meant} (Axis.register makes a new one)"
             )
         return axis
 
@@ -141,6 +141,10 @@ class Axis:
     def __reduce__(self) -> Any:
         """Pickle and copy to the one object of this name."""
         return Axis.register, (self.name, self.subscope, self.scope)
+
+
+def _listed(axes: type[Axis]) -> str:
+    return ", ".join(sorted(axes.registry))
 
 
 def as_readable(value: object, what: str) -> Size:

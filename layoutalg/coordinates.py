@@ -13,10 +13,14 @@ from layoutalg.size import Size, as_size, less
 def as_coordinate(value: Any, what: str) -> Any:
     """Return a coordinate as an int, an integer array or an integer expression.
 
+    Args:
+        value: what was given.
+        what: the operation and the coordinate, for messages.
+
     Raises:
         LayoutError: none of these.
 
-    >>> as_coordinate(True, "apply")
+    >>> as_coordinate(True, "apply: coordinate")
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: apply: coordinate: must be an integer, not the bool True
     """
@@ -24,15 +28,16 @@ def as_coordinate(value: Any, what: str) -> Any:
         return value
     if getattr(value, "ndim", 0):
         if value.dtype.kind not in "iu":
-            raise LayoutError(
-                f"{what}: an array of coordinates must hold integers; got {value.dtype}"
-            )
+            raise LayoutError(f"{what}: an array must hold integers; got {value.dtype}")
         if value.dtype.kind == "u" and value.size and int(value.max()) >= 1 << 63:
-            raise LayoutError(
-                f"{what}: an array of coordinates must fit in signed 64 bits; got {value.max()}"
-            )
+            raise LayoutError(f"{what}: an array must fit in signed 64 bits; got {value.max()}")
         return value.astype("int64", copy=False)
-    return as_size(value, f"{what}: coordinate")
+    if not hasattr(value, "__index__") and not hasattr(value, "free_symbols"):
+        raise LayoutError(
+            f"{what}: must be an integer, an integer array or an integer expression; "
+            f"got {value!r} ({type(value).__name__})"
+        )
+    return as_size(value, what)
 
 
 def check_range(value: Any, extent: Size, what: str, owner: object) -> None:
@@ -41,13 +46,13 @@ def check_range(value: Any, extent: Size, what: str, owner: object) -> None:
     Args:
         value: an int, an integer array or an expression.
         extent: how many indices there are.
-        what: the operation and the kind of index, for the message.
+        what: the operation and the kind of index, for the message; {} stands for the value.
         owner: the layout, for the message.
 
     Raises:
         LayoutError: the index is out of range.
 
-    >>> check_range(8, 8, "apply: digit", "S[8:1]")
+    >>> check_range(8, 8, "apply: digit {}", "S[8:1]")
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: apply: digit 8 must lie in 0..7 for S[8:1]
     """
@@ -63,7 +68,7 @@ def check_range(value: Any, extent: Size, what: str, owner: object) -> None:
         wrong = less(value, 0) or less(value, extent) is False
     if wrong:
         last: Any = extent
-        raise LayoutError(f"{what} {value} must lie in 0..{last - 1} for {owner}")
+        raise LayoutError(f"{what.format(value)} must lie in 0..{last - 1} for {owner}")
 
 
 def as_region(

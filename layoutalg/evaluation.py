@@ -26,7 +26,7 @@ class Reader(NamedTuple):
 
     owner: HasParts
     what: str  # the operation, for messages
-    entry: str  # what one entry of a coordinate is: "flat index", "digit" or "coordinate"
+    entry: str  # what one entry of a coordinate is, for messages
     limits: tuple[Size, ...]
     groups: tuple[Iters, ...]
     flat_shape: tuple[Size, ...] | None
@@ -45,11 +45,11 @@ class Reader(NamedTuple):
             LayoutError: an index is out of range, is no integer, or arrays do not broadcast.
             Undecided: an array is given, but the layout has symbols.
         """
-        values = [as_coordinate(value, self.what) for value in coord]
+        values = [as_coordinate(value, f"{self.what}: coordinate") for value in coord]
         if any(getattr(value, "ndim", 0) for value in values):
             self._check_arrays(values)
-        for value, limit in zip(values, self.limits, strict=True):
-            check_range(value, limit, f"{self.what}: {self.entry}", self.owner)
+        for at, (value, limit) in enumerate(zip(values, self.limits, strict=True)):
+            check_range(value, limit, f"{self.what}: {self.entry.format('{}', at)}", self.owner)
         if self.flat_shape is not None:
             values = [algebra.flatten(values, self.flat_shape)]
         return [
@@ -106,9 +106,11 @@ def reader(parts: HasParts, coord: Sequence[Any], shape: Sequence[Any] | None, w
     radix = algebra.extents(shard)
     if shape is None:
         if len(coord) == len(radix):
-            return _reader(parts, what, "digit", radix, tuple((it,) for it in shard), None)
+            return _reader(
+                parts, what, "digit {} of iter {}", radix, tuple((it,) for it in shard), None
+            )
         if len(coord) == 1:
-            return _reader(parts, what, "flat index", (total_size(parts),), (shard,), None)
+            return _reader(parts, what, "flat index {}", (total_size(parts),), (shard,), None)
         raise LayoutError(
             f"{what}: without a shape give one flat index or one digit per iter; {parts} has "
             f"{len(radix)} iters, got {len(coord)} coordinates"
@@ -119,13 +121,14 @@ def reader(parts: HasParts, coord: Sequence[Any], shape: Sequence[Any] | None, w
             f"{what}: give one coordinate per dimension of the shape {tuple(extents)}; "
             f"got {len(coord)}"
         )
+    entry = "coordinate {} of dimension {}"
     grouped = try_group(shard, extents)
     if grouped is None:
         check_sizes(parts, extents, what)
-        return _reader(parts, what, "coordinate", extents, (shard,), extents)
+        return _reader(parts, what, entry, extents, (shard,), extents)
     iters, seps = grouped
     groups = tuple(iters[seps[d] : seps[d + 1]] for d in range(len(extents)))
-    return _reader(parts, what, "coordinate", extents, groups, None)
+    return _reader(parts, what, entry, extents, groups, None)
 
 
 def _reader(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from layoutalg.axis import laneid, wid_in_wg
-from layoutalg.fragments import Formula, Fragment
+from layoutalg.fragment import Formula, Fragment
 from layoutalg.layout import TileLayout
 from layoutalg.spec import S
 

@@ -210,7 +210,7 @@ def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
     >>> inverse(Parts((Iter(4, 2), Iter(2, 1)), (), {}), (8,)).at(m=5)
     (5,)
     """
-    pieces, seps = algebra.group(parts.shard, shape, parts)
+    pieces, seps = algebra.group(parts.shard, shape, parts, "inverse")
     base: list[Any] = [0] * len(shape)
     offset: dict[Axis, Any] = dict(parts.offset)
     places: list[Place] = []
@@ -264,7 +264,8 @@ def _super_increasing(places: list[Place], parts: HasParts) -> list[Place]:
         if not clears:
             raise LayoutError(
                 f"inverse: on axis {place.axis} stride {place.stride} must exceed {below}, what "
-                f"the smaller strides reach together, or places are shared; got {parts}"
+                f"the smaller strides reach together, or division does not give the digits back; "
+                f"got {parts}"
             )
         below = below + (place.extent - 1) * place.stride
     return ordered

@@ -152,13 +152,16 @@ def canonical(iters: Iters) -> Iters:
     return fuse(kept) if kept else (Iter(1, 1, iters[0].axis),)
 
 
-def group(iters: Iters, shape: Sequence[Size], text: object) -> tuple[Iters, tuple[int, ...]]:
+def group(
+    iters: Iters, shape: Sequence[Size], owner: object, what: str = "group"
+) -> tuple[Iters, tuple[int, ...]]:
     """Refine the iters so that consecutive ones multiply to each extent of ``shape``.
 
     Args:
         iters: the shard of a layout.
         shape: extents, outermost first.
-        text: the layout as the caller wrote it, for messages.
+        owner: the layout as the caller wrote it, for messages.
+        what: the operation, for messages.
 
     Returns:
         The refined iters and the separators: iters ``seps[d] .. seps[d+1]`` form group d.
@@ -186,18 +189,18 @@ def group(iters: Iters, shape: Sequence[Size], text: object) -> tuple[Iters, tup
             rest = quotient(p, shape[done])
             fits = divides(rest, left)
             if not fits:
-                _refuse(iters, shape, done, it, is_open or fits is None, text)
+                _refuse(iters, shape, done, it, is_open or fits is None, f"{what}: {owner}")
             out.append(it if rest == 1 and left is it.extent else _outer_part(it, left, rest))
             seps.append(len(out))
             done += 1
             left = p = rest
         if left != 1:
             if done == entries:
-                _refuse(iters, shape, done - 1, it, is_open, text)
+                _refuse(iters, shape, done - 1, it, is_open, f"{what}: {owner}")
             out.append(it if left is it.extent else Iter(left, it.stride, it.axis))
     if done < entries or p != 1:
         last = iters[-1] if iters else None
-        _refuse(iters, shape, min(done, entries - 1), last, is_open, text)
+        _refuse(iters, shape, min(done, entries - 1), last, is_open, f"{what}: {owner}")
     return tuple(out), tuple(seps)
 
 
@@ -208,25 +211,34 @@ def _outer_part(it: Iter, left: Size, rest: Size) -> Iter:
 
 
 def _refuse(
-    iters: Iters, shape: Sequence[Size], dim: int, it: Iter | None, is_open: bool, text: object
+    iters: Iters, shape: Sequence[Size], dim: int, it: Iter | None, is_open: bool, told: str
 ) -> NoReturn:
-    """Say why a shape does not group the iters: another size, a bad cut, or an open question."""
+    """Say why a shape does not group the iters: another size, a bad cut, or an open question.
+
+    ``told`` is the operation and the layout, with a colon between.
+    """
+    what, _, owner = told.rpartition(": ")
     wanted, held = product(shape), product(extents(iters))
     same = equal(wanted, held)
-    if same is False or it is None or dim < 0:
+    if it is None:
         raise LayoutError(
-            f"group: the shape must hold as many elements as the layout; shape ({_commas(shape)}) "
-            f"holds {wanted}, {text} holds {held}"
+            f"{what}: a layout without iters has the shape (); got shape ({_commas(shape)}) for "
+            f"{owner}"
+        )
+    if same is False or dim < 0:
+        raise LayoutError(
+            f"{what}: the shape must hold as many elements as the layout; shape ({_commas(shape)}) "
+            f"holds {wanted}, {owner} holds {held}"
         )
     if is_open or same is None:
         raise Undecided(
-            f"group: does extent {shape[dim]} of shape ({_commas(shape)}) cut the iter "
-            f"{it.extent}:{it.stride}@{it.axis} of {text} evenly? The symbols leave it open; write "
-            f"the extents as products, such as n = 8*k{namesakes(wanted, held)}."
+            f"{what}: does extent {shape[dim]} of shape ({_commas(shape)}) cut the iter "
+            f"{it.extent}:{it.stride}@{it.axis} of {owner} evenly? The symbols leave it open; "
+            f"write the extents as products, such as n = 8*k{namesakes(wanted, held)}."
         )
     raise LayoutError(
-        f"group: extent {shape[dim]} must cut the iter {it.extent}:{it.stride}@{it.axis} evenly; "
-        f"got shape ({_commas(shape)}) for {text}; {_fitting(iters)}"
+        f"{what}: extent {shape[dim]} must cut the iter {it.extent}:{it.stride}@{it.axis} evenly; "
+        f"got shape ({_commas(shape)}) for {owner}; {_fitting(iters)}"
     )
 
 
@@ -240,7 +252,7 @@ def _commas(sizes: Sequence[object]) -> str:
     return ", ".join(map(str, sizes))
 
 
-def align(anchor: Iters, follower: Iters, text: object) -> Iters:
+def align(anchor: Iters, follower: Iters, owner: object) -> Iters:
     """Cut the follower like the anchor and list its pieces in the anchor's canonical order.
 
     The anchor's canonical order is: thread iters first, then memory iters, each by descending
@@ -250,7 +262,7 @@ def align(anchor: Iters, follower: Iters, text: object) -> Iters:
     >>> align((Iter(2, 2), Iter(8, 4, "laneid")), (Iter(16, 1),), "S[16:1]")
     (Iter(8, 1, 'm'), Iter(2, 8, 'm'))
     """
-    pieces, seps = group(follower, extents(anchor), text)
+    pieces, seps = group(follower, extents(anchor), owner, "align")
     return tuple(
         it for index in canonical_order(anchor) for it in pieces[seps[index] : seps[index + 1]]
     )

@@ -185,8 +185,10 @@ class TileLayout(LayoutMap):
         S[(8,2,32):(64,1,2)]
         """
         _check_layout(outer, "tile", "outer")
-        shapes = as_shape(outer_shape, "tile"), as_shape(inner_shape, "tile")
-        return self._make(parts.tile(self, outer, *shapes, as_target(target)))
+        over = parts.Operand(outer, as_shape(outer_shape, "tile"), "tile: outer")
+        under = parts.Operand(self, as_shape(inner_shape, "tile"), "tile: inner")
+        parts.check_ranks("tile", outer_shape=over.shape, inner_shape=under.shape)
+        return self._make(parts.tile(under, over, as_target(target)))
 
     def tile_to(
         self, to_shape: Sequence[Any], current_shape: Sequence[Any], target: str | None = None
@@ -205,7 +207,9 @@ class TileLayout(LayoutMap):
         to, current = as_shape(to_shape, "tile_to"), as_shape(current_shape, "tile_to")
         counts = refine.tile_counts(to, current)
         outer = parts.Parts(algebra.row_major(counts), (), {})
-        return self._make(parts.tile(self, outer, counts, current, as_target(target)))
+        over = parts.Operand(outer, counts, "tile_to: outer")
+        under = parts.Operand(self, current, "tile_to")
+        return self._make(parts.tile(under, over, as_target(target)))
 
     def is_tile_inner(
         self,
@@ -214,7 +218,10 @@ class TileLayout(LayoutMap):
         inner_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the outer layout with ``self.tile(outer, …) == tiled``, or None.
+        """Return the outer layout with ``self.tile(outer, …)`` the map of ``tiled``, or None.
+
+        Thread axes must fit: both count the same unit, and this tile in no wider a scope than
+        ``tiled``. Under CUDA the axes of ``tiled`` are cut at this tile's scope.
 
         Raises:
             LayoutError: ranks differ, or a shape does not divide or group.
@@ -229,7 +236,8 @@ class TileLayout(LayoutMap):
         if hasattr(tiled, "tile_layout"):
             return None  # no plain layout is the tile of a swizzled one
         _check_layout(tiled, "is_tile_inner", "tiled")
-        found = recognise.outer_of(self, tiled, *shapes, as_target(target))
+        inner = parts.Operand(self, shapes[1], "is_tile_inner: inner")
+        found = recognise.outer_of(inner, tiled, shapes[0], as_target(target))
         return None if found is None else self._make(found)
 
     def is_tile_outer(
@@ -239,11 +247,12 @@ class TileLayout(LayoutMap):
         outer_shape: Sequence[Any],
         target: str | None = None,
     ) -> Any:
-        """Return the inner layout with ``inner.tile(self, …) == tiled``, or None.
+        """Return the inner layout with ``inner.tile(self, …)`` the map of ``tiled``, or None.
 
-        This layout's replicas may stand in ``tiled`` in units of tiles, as ours are written, or
-        unscaled, as TVM writes them. A swizzled ``tiled`` is taken apart and the answer is swizzled
-        like it.
+        Thread axes must fit: both count in the same scope, and ``tiled`` no wider a unit than this
+        layout. This layout's replicas may stand in ``tiled`` in units of tiles, as ours are
+        written, or unscaled, as TVM writes them. A swizzled ``tiled`` is taken apart and the answer
+        is swizzled like it.
 
         Raises:
             LayoutError: ranks differ, or a shape does not divide or group.
@@ -259,7 +268,8 @@ class TileLayout(LayoutMap):
             inner = self.is_tile_outer(tiled.tile_over(shapes[0]), *shapes, target)
             return None if inner is None else tiled.over(inner)
         _check_layout(tiled, "is_tile_outer", "tiled")
-        found = recognise.inner_of(self, tiled, *shapes, as_target(target))
+        outer = parts.Operand(self, shapes[1], "is_tile_outer: outer")
+        found = recognise.inner_of(outer, tiled, shapes[0], as_target(target))
         return None if found is None else self._make(found)
 
     def direct_sum(
@@ -280,8 +290,10 @@ class TileLayout(LayoutMap):
         S[16:1]
         """
         _check_layout(left, "direct_sum", "left")
-        shapes = as_shape(left_shape, "direct_sum"), as_shape(right_shape, "direct_sum")
-        return self._make(parts.direct_sum(left, self, *shapes, as_target(target)))
+        one = parts.Operand(left, as_shape(left_shape, "direct_sum"), "direct_sum: left")
+        other = parts.Operand(self, as_shape(right_shape, "direct_sum"), "direct_sum: right")
+        parts.check_ranks("direct_sum", left_shape=one.shape, right_shape=other.shape)
+        return self._make(parts.direct_sum(one, other, as_target(target)))
 
     def is_direct_sum_right(
         self,
@@ -290,7 +302,10 @@ class TileLayout(LayoutMap):
         right_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the left layout with ``self.direct_sum(left, …) == total``, or None.
+        """Return the left layout with ``self.direct_sum(left, …)`` the map of ``total``, or None.
+
+        This layout must stand in ``total`` in the same axes (under CUDA: in those of its canonical
+        form).
 
         Args:
             total: the sum.
@@ -315,7 +330,10 @@ class TileLayout(LayoutMap):
         left_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the right layout with ``right.direct_sum(self, …) == total``, or None.
+        """Return the right layout with ``right.direct_sum(self, …)`` the map of ``total``, or None.
+
+        This layout must stand in ``total`` in the same axes (under CUDA: in those of its canonical
+        form).
 
         Args:
             total: the sum.
@@ -341,7 +359,11 @@ class TileLayout(LayoutMap):
         if hasattr(total, "tile_layout"):
             return None  # no plain layout is a summand of a swizzled one
         _check_layout(total, what, "total")
-        found = recognise.other_summand(self, total, *shapes, at, as_target(target))
+        whole, part = (
+            parts.Operand(layout, shape, what)
+            for layout, shape in zip((total, self), shapes, strict=True)
+        )
+        found = recognise.other_summand(part, whole, at, as_target(target))
         return None if found is None else self._make(found)
 
     # -- slices -----------------------------------------------------------------------------
@@ -371,7 +393,7 @@ class TileLayout(LayoutMap):
         """
         extents = as_shape(shape, "slice")
         ranges = as_region(region, extents)
-        found = slice_parts(self.canonicalize(target), extents, ranges)
+        found = slice_parts(self.canonicalize(target), extents, ranges, self)
         return None if found is None else self._make(found)
 
     # -- views of storage -------------------------------------------------------------------

@@ -7,6 +7,7 @@ its shard, replica and offset, and so does every :class:`layoutalg.TileLayout`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from layoutalg import iters as algebra
@@ -17,6 +18,7 @@ from layoutalg.notation import text
 from layoutalg.scope import Target, follow, fused, scope_of
 from layoutalg.size import (
     Size,
+    as_extent,
     as_size,
     decide,
     divides,
@@ -103,6 +105,11 @@ def canonicalize(parts: HasParts, target: Target) -> HasParts:
             bare = _fuse_axes(bare, pair)
     fewer = algebra.fuse(bare.shard)
     return bare if fewer is bare.shard else Parts(fewer, bare.replica, bare.offset)
+
+
+def has_canonical(parts: HasParts) -> bool:
+    """Say whether :func:`canonicalize` takes the parts: well-formed, with unit iters or without."""
+    return well_formed(_without_units(parts)) or well_formed(_with_links(parts))
 
 
 def _without_units(parts: HasParts) -> HasParts:
@@ -209,7 +216,11 @@ def substitute_parts(parts: HasParts, values: Mapping[Any, Any]) -> Parts:
 
     def each(iters: Iters) -> Iters:
         return tuple(
-            Iter(substitute(it.extent, sizes), substitute(it.stride, sizes), it.axis)
+            Iter(
+                as_extent(substitute(it.extent, sizes), f"subs: extent {it.extent}"),
+                substitute(it.stride, sizes),
+                it.axis,
+            )
             for it in iters
         )
 
@@ -251,36 +262,68 @@ def scaled(iters: Iters, scale: Mapping[Axis, Size]) -> Iters:
 
 
 def unscaled(iters: Iters, scale: Mapping[Axis, Size]) -> Iters | None:
-    """Divide each stride by the scale of its axis; None where a stride does not divide."""
+    """Divide each stride by the scale of its axis; None where a stride does not divide.
+
+    Raises:
+        Undecided: that depends on a symbol.
+    """
     out = []
     for it in iters:
         unit = scale.get(it.axis, 1)
         if unit == 1 or it.extent == 1:
             out.append(it)
-        elif divides(unit, it.stride):
-            out.append(Iter(it.extent, quotient(it.stride, unit), it.axis))
-        else:
+            continue
+        if unit == 0:
             return None
+        question = f"is_tile_inner: does the span {unit} divide the stride {it.stride}"
+        if not decide(divides(unit, it.stride), question, "substitute the symbols"):
+            return None
+        out.append(Iter(it.extent, quotient(it.stride, unit), it.axis))
     return tuple(out)
 
 
-def same_iters(left: Iters, right: Iters) -> bool:
-    """Say whether two runs of iters are the same map, digit by digit (unit strides are free)."""
-    return len(left) == len(right) and all(
-        equal(a.extent, b.extent)
-        and (a.extent == 1 or (equal(a.stride, b.stride) is True and a.axis is b.axis))
-        for a, b in zip(left, right, strict=True)
-    )
+def same_iters(left: Iters, right: Iters, what: str) -> bool:
+    """Say whether two runs of iters are the same map, digit by digit (unit strides are free).
+
+    Raises:
+        Undecided: that depends on a symbol.
+    """
+    if len(left) != len(right):
+        return False
+    moving = [(a, b) for a, b in zip(left, right, strict=True) if not a.extent == b.extent == 1]
+    if any(a.axis is not b.axis for a, b in moving):
+        return False
+    answers = [
+        equal(x, y) for a, b in moving for x, y in ((a.extent, b.extent), (a.stride, b.stride))
+    ]
+    if False in answers:
+        return False
+    question = f"{what}: are {list(left)} the same as {list(right)}"
+    return decide(None if None in answers else True, question, "substitute the symbols")
 
 
 def remove_each(iters: Iters, gone: Iters) -> Iters | None:
-    """Take each iter of ``gone`` out of ``iters`` once; None where one is missing."""
+    """Take each iter of ``gone`` out of ``iters`` once; None where one is missing that moves.
+
+    >>> remove_each((Iter(2, 8), Iter(4, 1)), (Iter(2, 8), Iter(1, 5)))
+    (Iter(4, 1, 'm'),)
+    """
     left = list(iters)
     for it in gone:
-        if it not in left:
+        if it in left:
+            left.remove(it)
+        elif moves(it):
             return None
-        left.remove(it)
     return tuple(left)
+
+
+def moves(it: Iter) -> bool:
+    """Say whether an iter reaches more than one coordinate; a replica that does not says nothing.
+
+    >>> moves(Iter(2, 8)), moves(Iter(1, 8)), moves(Iter(2, 0))
+    (True, False, False)
+    """
+    return it.extent != 1 and it.stride != 0
 
 
 def check_ranks(what: str, **shapes: Sequence[Size]) -> None:
@@ -294,34 +337,24 @@ def check_ranks(what: str, **shapes: Sequence[Size]) -> None:
         raise LayoutError(f"{what}: the shapes must have one rank; got {listed}")
 
 
-def interleave(
-    first: HasParts, second: HasParts, first_shape: Sequence[Size], second_shape: Sequence[Size]
-) -> Iters:
-    """Per dimension, the iters of ``first`` and then those of ``second``, both grouped."""
-    outer, outer_seps = algebra.group(first.shard, first_shape, first)
-    inner, inner_seps = algebra.group(second.shard, second_shape, second)
-    woven: list[Iter] = []
-    for d in range(len(first_shape)):
-        woven += outer[outer_seps[d] : outer_seps[d + 1]]
-        woven += inner[inner_seps[d] : inner_seps[d + 1]]
-    return tuple(woven)
+class Operand(NamedTuple):
+    """One of two layouts that are put together, with its logical shape and its part in messages."""
 
+    layout: HasParts
+    shape: Sequence[Size]
+    what: str  # "tile: outer"
 
-def arrange(
-    inner: HasParts,
-    outer: HasParts,
-    outer_shape: Sequence[Size],
-    inner_shape: Sequence[Size],
-) -> Parts:
-    """Interleave ``outer`` and ``inner`` per dimension, add replicas and offsets.
+    def dims(self, iters: Iters) -> list[Iters]:
+        """Return the iters of each dimension of the shape.
 
-    The map of a direct sum; of a tiling, where the outer iters are already in units of tiles.
-    """
-    return Parts(
-        interleave(outer, inner, outer_shape, inner_shape),
-        inner.replica + outer.replica,
-        add_offsets(inner.offset, outer.offset),
-    )
+        Raises:
+            LayoutError: the shape does not group them.
+
+        >>> Operand(Parts((), (), {}), (2, 4), "tile: outer").dims((Iter(8, 1),))
+        [(Iter(2, 4, 'm'),), (Iter(4, 1, 'm'),)]
+        """
+        pieces, seps = algebra.group(iters, self.shape, self.layout, self.what)
+        return [pieces[start:end] for start, end in pairwise(seps)]
 
 
 # -- tile and direct sum ----------------------------------------------------------------------
@@ -373,50 +406,53 @@ def in_tiles(inner: HasParts, outer: HasParts) -> Parts:
 
 
 def woven(
-    inner: HasParts,
-    outer: HasParts,
-    outer_shape: Sequence[Size],
-    inner_shape: Sequence[Size],
+    inner: Operand,
+    outer: Operand,
     target: Target,
     moved: Callable[[HasParts, HasParts], HasParts],
 ) -> Parts:
-    """Arrange two layouts in axes that fit together, ``moved(inner, outer)`` in place of outer.
+    """Interleave ``moved(inner, outer)`` and ``inner`` per dimension; add replicas and offsets.
 
     Under CUDA both are taken in their fused axes, as TVM does; where those do not fit together
     (warps over threads, for instance), in the axes in which they are written.
     """
 
     def arranged(fusing: Target) -> Parts:
-        tile, copies = canonicalize(inner, fusing), canonicalize(outer, fusing)
-        return arrange(tile, moved(tile, copies), outer_shape, inner_shape)
+        tile = canonicalize(inner.layout, fusing)
+        copies = moved(tile, canonicalize(outer.layout, fusing))
+        shard: list[Iter] = []
+        for over, under in zip(outer.dims(copies.shard), inner.dims(tile.shard), strict=True):
+            shard += over
+            shard += under
+        offset = add_offsets(tile.offset, copies.offset)
+        return Parts(tuple(shard), tile.replica + copies.replica, offset)
 
     result = arranged(target)
-    if target is not None and not well_formed(result):
+    if target is not None and not has_canonical(result):
         result = arranged(None)
     return result
 
 
-def tile(
-    inner: HasParts,
-    outer: HasParts,
-    outer_shape: Sequence[Size],
-    inner_shape: Sequence[Size],
-    target: Target,
-) -> HasParts:
+def _canonical_woven(result: Parts, inner: Operand, outer: Operand, target: Target) -> HasParts:
+    """Return the canonical form of two layouts put together; refuse axes that do not fit.
+
+    Raises:
+        LayoutError: the thread axes of the two conflict or leave a gap.
+    """
+    if not has_canonical(result):
+        raise LayoutError(
+            f"{inner.what.split(':')[0]}: the axes of {outer.layout} and {inner.layout} must fit "
+            f"together; {follow(_thread_axes(result))}"
+        )
+    return canonicalize(result, target)
+
+
+def tile(inner: Operand, outer: Operand, target: Target) -> HasParts:
     """Arrange copies of ``inner`` as ``outer`` says: see ``TileLayout.tile``."""
-    check_ranks("tile", outer_shape=outer_shape, inner_shape=inner_shape)
-    shapes = outer_shape, inner_shape
-    return canonicalize(woven(inner, outer, *shapes, target, in_tiles), target)
+    return _canonical_woven(woven(inner, outer, target, in_tiles), inner, outer, target)
 
 
-def direct_sum(
-    left: HasParts,
-    right: HasParts,
-    left_shape: Sequence[Size],
-    right_shape: Sequence[Size],
-    target: Target,
-) -> HasParts:
+def direct_sum(left: Operand, right: Operand, target: Target) -> HasParts:
     """Interleave two layouts and add what they say: see ``TileLayout.direct_sum``."""
-    check_ranks("direct_sum", left_shape=left_shape, right_shape=right_shape)
-    shapes = left_shape, right_shape
-    return canonicalize(woven(right, left, *shapes, target, lambda _, left: left), target)
+    total = woven(right, left, target, lambda _, left: left)
+    return _canonical_woven(total, right, left, target)

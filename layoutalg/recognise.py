@@ -11,9 +11,12 @@ from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter, Iters
 from layoutalg.parts import (
     HasParts,
+    Operand,
     Parts,
     canonicalize,
     check_ranks,
+    has_canonical,
+    moves,
     remove_each,
     same_iters,
     scaled,
@@ -21,104 +24,79 @@ from layoutalg.parts import (
     subtract_offsets,
     tile_scale,
     unscaled,
-    well_formed,
     woven,
 )
 from layoutalg.refine import try_group
 from layoutalg.scope import Target, split_axis
-from layoutalg.size import Size, decide, divides, is_int, less, quotient
+from layoutalg.size import Size, decide, divides, equal, is_int, less, quotient
 
 
 def outer_of(
-    inner: HasParts,
-    tiled: HasParts,
-    tiled_shape: Sequence[Size],
-    inner_shape: Sequence[Size],
-    target: Target,
+    inner: Operand, tiled: HasParts, tiled_shape: Sequence[Size], target: Target
 ) -> Parts | None:
     """Return the outer layout of ``tiled``: see ``TileLayout.is_tile_inner``."""
-    counts = _counts(tiled_shape, inner_shape, "is_tile_inner")
-    found = _outer_of(inner, tiled, counts, inner_shape, target)
-    if found is not None or target is None or not _groups(tiled, _pairs(counts, inner_shape)):
-        return found
-    found = _outer_of(inner, tiled, counts, inner_shape, None)
-    if found is None:
-        return None
-    again = woven(inner, found, counts, inner_shape, target, _in_units)
-    return found if _same_under(again, tiled, target) else None
-
-
-def _outer_of(
-    inner: HasParts,
-    tiled: HasParts,
-    counts: Sequence[Size],
-    inner_shape: Sequence[Size],
-    target: Target,
-) -> Parts | None:
-    """Return the outer layout, read off in fused and cut axes, or (no target) in those written."""
-    tile = canonicalize(inner, target)
-    whole = _cut_to(tile, canonicalize(tiled, target), target, at_inner=True)
-    if whole is None:
-        return None
-    rest = _factor(whole, _pairs(counts, inner_shape), tile, inner_shape, at=1)
-    if rest is None:
-        return None
-    scale = tile_scale(tile)
-    shard, replica = unscaled(rest.shard, scale), unscaled(rest.replica, scale)
-    return None if shard is None or replica is None else Parts(shard, replica, rest.offset)
+    counts = _counts(tiled_shape, inner.shape, "is_tile_inner", "inner_shape")
+    whole = Operand(tiled, _pairs(counts, inner.shape), "is_tile_inner: tiled")
+    for tile, total in _views(inner, whole, target, at_inner=True):
+        rest = _factor(whole.dims(total.shard), total, inner.dims(tile.shard), tile, 1, inner.what)
+        if rest is None:
+            continue
+        scale = tile_scale(tile)
+        shard, replica = unscaled(rest.shard, scale), unscaled(rest.replica, scale)
+        if shard is None or replica is None:
+            continue
+        found = Parts(shard, replica, rest.offset)
+        outer = Operand(found, counts, "is_tile_inner: outer")
+        if has_canonical(found) and _gives(woven(inner, outer, target, _in_units), tiled, target):
+            return found
+    return None
 
 
 def inner_of(
-    outer: HasParts,
-    tiled: HasParts,
-    tiled_shape: Sequence[Size],
-    outer_shape: Sequence[Size],
-    target: Target,
+    outer: Operand, tiled: HasParts, tiled_shape: Sequence[Size], target: Target
 ) -> Parts | None:
     """Return the inner layout of ``tiled``: see ``TileLayout.is_tile_outer``.
 
     The strides of ``outer`` stand in ``tiled`` multiplied by the span of the tile that is sought,
     so extents and axes are compared first, and the answer is tiled again to compare the rest.
     """
-    inner_shape = _counts(tiled_shape, outer_shape, "is_tile_outer")
-    written = target is not None and _groups(tiled, _pairs(outer_shape, inner_shape))
-    for moved in (_in_units, _in_units_as_tvm) if outer.replica else (_in_units,):
-        for axes in (target, None) if written else (target,):
-            for tile in _inner_candidates(outer, tiled, outer_shape, inner_shape, axes):
-                again = woven(tile, outer, outer_shape, inner_shape, target, moved)
-                if _same_under(again, tiled, target):
+    inner_shape = _counts(tiled_shape, outer.shape, "is_tile_outer", "outer_shape")
+    whole = Operand(tiled, _pairs(outer.shape, inner_shape), "is_tile_outer: tiled")
+    for copies, total in _views(outer, whole, target, at_inner=False):
+        for moved in (_in_units, _in_units_as_tvm) if outer.layout.replica else (_in_units,):
+            for tile in _inner_candidates(outer.dims(copies.shard), copies, whole, total):
+                inner = Operand(tile, inner_shape, "is_tile_outer: inner")
+                if has_canonical(tile) and _gives(
+                    woven(inner, outer, target, moved), tiled, target
+                ):
                     return tile
     return None
 
 
 def _inner_candidates(
-    outer: HasParts,
-    tiled: HasParts,
-    outer_shape: Sequence[Size],
-    inner_shape: Sequence[Size],
-    target: Target,
+    own: Sequence[Iters], copies: HasParts, tiled: Operand, total: HasParts
 ) -> Iterator[Parts]:
-    """Yield what may stand inside ``outer``, read off in fused and cut axes or in those written."""
-    copies = canonicalize(outer, target)
-    whole = _cut_to(copies, canonicalize(tiled, target), target, at_inner=False)
-    if whole is None:
-        return
-    pieces, seps = algebra.group(whole.shard, _pairs(outer_shape, inner_shape), whole)
-    own, own_seps = algebra.group(copies.shard, outer_shape, copies)
+    """Yield what may stand inside the copies, in the axes of one view of the tiled layout."""
+    pieces = tiled.dims(total.shard)
     rest: list[Iter] = []
-    for d in range(len(outer_shape)):
-        mine = own[own_seps[d] : own_seps[d + 1]]
-        theirs = pieces[seps[2 * d] : seps[2 * d + 1]]
-        if len(mine) != len(theirs) or any(
-            a.extent != b.extent or (a.extent != 1 and a.axis is not b.axis)
-            for a, b in zip(mine, theirs, strict=True)
-        ):
+    for mine, theirs, inside in zip(own, pieces[::2], pieces[1::2], strict=True):
+        if len(mine) != len(theirs) or not all(map(_may_be_copies, mine, theirs)):
             return
-        rest.extend(pieces[seps[2 * d + 1] : seps[2 * d + 2]])
-    offset = subtract_offsets(whole.offset, copies.offset)
-    for replica in _without(whole.replica, copies.replica):
+        rest += inside
+    offset = subtract_offsets(total.offset, copies.offset)
+    for replica in _without(total.replica, copies.replica):
         for shard in _unit_axes(tuple(rest), copies):
             yield Parts(shard, replica, offset)
+
+
+def _may_be_copies(mine: Iter, theirs: Iter) -> bool:
+    """Say whether an iter of the tiled layout has the extent and the axis of one of the outer's."""
+    same = decide(
+        equal(mine.extent, theirs.extent),
+        f"is_tile_outer: is {mine.extent} = {theirs.extent}",
+        "substitute the symbols",
+    )
+    return same and (mine.extent == 1 or mine.axis is theirs.axis)
 
 
 def _unit_axes(shard: Iters, copies: HasParts) -> Iterator[Iters]:
@@ -146,6 +124,10 @@ def _without(iters: Iters, gone: Iters) -> Iterator[Iters]:
         yield iters
         return
     first, others = gone[0], gone[1:]
+    if not moves(first):
+        left = remove_each(iters, (first,))
+        yield from _without(iters if left is None else left, others)
+        return
     tried: list[Iter] = []
     for at, it in enumerate(iters):
         if it.extent == first.extent and it.axis is first.axis and it not in tried:
@@ -153,14 +135,7 @@ def _without(iters: Iters, gone: Iters) -> Iterator[Iters]:
             yield from _without((*iters[:at], *iters[at + 1 :]), others)
 
 
-def other_summand(
-    part: HasParts,
-    total: HasParts,
-    interleaved: Sequence[Size],
-    part_shape: Sequence[Size],
-    at: int,
-    target: Target,
-) -> Parts | None:
+def other_summand(part: Operand, total: Operand, at: int, target: Target) -> Parts | None:
     """Return the other operand of a direct sum: see ``TileLayout.is_direct_sum_right``.
 
     ``at`` 0: ``part`` is the left operand, 1: the right one.
@@ -168,22 +143,28 @@ def other_summand(
     Raises:
         LayoutError: the shapes do not interleave, or do not group.
     """
-    if len(interleaved) != 2 * len(part_shape):
-        what = "is_direct_sum_right" if at else "is_direct_sum_left"
+    if len(total.shape) != 2 * len(part.shape):
         raise LayoutError(
-            f"{what}: the interleaved shape (l0, r0, l1, r1, …) must be twice as long as "
-            f"{part_shape}; got {interleaved}"
+            f"{part.what}: the interleaved shape (l0, r0, l1, r1, …) must be twice as long as "
+            f"{part.shape}; got {total.shape}"
         )
-    whole, own = canonicalize(total, target), canonicalize(part, target)
-    return _factor(whole, interleaved, own, part_shape, at)
+    own, whole = canonicalize(part.layout, target), canonicalize(total.layout, target)
+    pieces = total.dims(whole.shard)
+    found = _factor(pieces, whole, part.dims(own.shard), own, at, part.what)
+    if found is None or not has_canonical(found):
+        return None
+    other = Operand(found, total.shape[1 - at :: 2], part.what)
+    left, right = (other, part) if at else (part, other)
+    again = woven(right, left, target, lambda _, copies: copies)
+    return found if _gives(again, total.layout, target) else None
 
 
 # -- the pieces -------------------------------------------------------------------------------
 
 
-def _counts(whole: Sequence[Size], part: Sequence[Size], what: str) -> tuple[Size, ...]:
+def _counts(whole: Sequence[Size], part: Sequence[Size], what: str, name: str) -> tuple[Size, ...]:
     """Return ``whole[d] / part[d]``; refuse ranks or extents that do not divide."""
-    check_ranks(what, tiled=whole, part=part)
+    check_ranks(what, **{"tiled_shape": whole, name: part})
     for dim, (large, small) in enumerate(zip(whole, part, strict=True)):
         if not decide(
             divides(small, large),
@@ -197,51 +178,72 @@ def _counts(whole: Sequence[Size], part: Sequence[Size], what: str) -> tuple[Siz
     return tuple(quotient(a, b) for a, b in zip(whole, part, strict=True))
 
 
-def _groups(tiled: HasParts, shape: Sequence[Size]) -> bool:
-    """Say whether a layout groups by the shape in the axes in which it is written."""
-    return well_formed(tiled) and try_group(canonicalize(tiled, None).shard, shape) is not None
-
-
 def _pairs(first: Sequence[Size], second: Sequence[Size]) -> tuple[Size, ...]:
     return tuple(extent for pair in zip(first, second, strict=True) for extent in pair)
 
 
 def _factor(
+    pieces: Sequence[Iters],
     total: HasParts,
-    interleaved: Sequence[Size],
+    own: Sequence[Iters],
     part: HasParts,
-    part_shape: Sequence[Size],
     at: int,
+    what: str,
 ) -> Parts | None:
     """Take ``part`` out of an interleaved layout; ``at`` 0: it stands left, 1: right.
 
-    Group ``total`` by the interleaved shape ``(l0, r0, l1, r1, …)``; where the parts at ``at``
-    equal the grouped ``part``, what is left over is the answer.
+    ``pieces`` are the iters of the whole, grouped by ``(l0, r0, l1, r1, …)``, and ``own`` those of
+    the part; where the pieces at ``at`` equal these, what is left over is the answer.
     """
-    pieces, seps = algebra.group(total.shard, interleaved, total)
-    own, own_seps = algebra.group(part.shard, part_shape, part)
     rest: list[Iter] = []
-    for d in range(len(part_shape)):
-        mine, others = 2 * d + at, 2 * d + 1 - at
-        if not same_iters(pieces[seps[mine] : seps[mine + 1]], own[own_seps[d] : own_seps[d + 1]]):
+    for mine, theirs, other in zip(own, pieces[at::2], pieces[1 - at :: 2], strict=True):
+        if not same_iters(theirs, mine, what):
             return None
-        rest.extend(pieces[seps[others] : seps[others + 1]])
+        rest += other
     replica = remove_each(total.replica, part.replica)
     if replica is None:
         return None
     return Parts(tuple(rest), replica, subtract_offsets(total.offset, part.offset))
 
 
-def _same_under(again: HasParts, tiled: HasParts, target: Target) -> bool:
+def _gives(again: HasParts, tiled: HasParts, target: Target) -> bool:
     """Say whether two layouts have one canonical form; replicas in any order."""
-    if not well_formed(again):
+    if not has_canonical(again):
         return False
     left, right = canonicalize(again, target), canonicalize(tiled, target)
     return (
         left.shard == right.shard
-        and sorted(map(repr, left.replica)) == sorted(map(repr, right.replica))
+        and sorted(map(repr, filter(moves, left.replica)))
+        == sorted(map(repr, filter(moves, right.replica)))
         and not subtract_offsets(left.offset, right.offset)
     )
+
+
+def _views(
+    part: Operand, whole: Operand, target: Target, *, at_inner: bool
+) -> Iterator[tuple[HasParts, HasParts]]:
+    """Yield a part and the tiled layout in axes that they have in common, where their scopes fit.
+
+    First in fused axes, the whole cut where the part ends, as TVM does; then as they are written.
+    What a view suggests is proved by tiling again.
+
+    Raises:
+        LayoutError: a layout does not group by its shape in the first view, or is ill-formed.
+    """
+    own = canonicalize(part.layout, target)
+    total = _cut_to(own, canonicalize(whole.layout, target), target, at_inner=at_inner)
+    if total is not None:
+        yield own, total
+    if target is None or not (has_canonical(part.layout) and has_canonical(whole.layout)):
+        return
+    own = canonicalize(part.layout, None)
+    total = _cut_to(own, canonicalize(whole.layout, None), None, at_inner=at_inner)
+    if (
+        total is not None
+        and try_group(own.shard, part.shape) is not None
+        and try_group(total.shard, whole.shape) is not None
+    ):
+        yield own, total
 
 
 def _cut_to(part: HasParts, tiled: HasParts, target: Target, *, at_inner: bool) -> HasParts | None:
@@ -305,7 +307,7 @@ def _split_iter(it: Iter, outer: Axis, inner: Axis, units: int) -> Iters | None:
     if not is_int(it.extent, it.stride):
         return None
     extent, stride = int(it.extent), int(it.stride)
-    if 0 <= extent * stride < units:
+    if extent == 1 or 0 <= extent * stride < units:
         return (Iter(extent, stride, inner),)
     if stride % units == 0:
         return (Iter(extent, stride // units, outer),)

@@ -48,7 +48,10 @@ def slice_group(group: Iters, begin: Size, end: Size) -> tuple[Iters, dict[Axis,
 
 
 def slice_parts(
-    bare: HasParts, shape: Sequence[Size], region: Sequence[tuple[Size, Size]]
+    bare: HasParts,
+    shape: Sequence[Size],
+    region: Sequence[tuple[Size, Size]],
+    owner: object,
 ) -> Parts | None:
     """Return the parts of a region, or None where no layout says it: see ``TileLayout.slice``.
 
@@ -56,12 +59,13 @@ def slice_parts(
         bare: a canonical layout.
         shape: its logical extents.
         region: (begin, end) per dimension, in range.
+        owner: the layout as the caller wrote it, for messages.
 
     Raises:
         LayoutError: the layout does not group by the shape.
         Undecided: the answer depends on a symbol.
     """
-    iters, seps = algebra.group(bare.shard, shape, bare)
+    iters, seps = algebra.group(bare.shard, shape, owner, "slice")
     shard: list[Iter] = []
     offset = bare.offset
     for dim, (begin, end) in enumerate(region):

@@ -142,17 +142,19 @@ class Bracket:
         """
         if len(sizes) != len(strides):
             raise LayoutError(
-                f"{self.letter}[...]: needs one stride per extent; got {len(sizes)} extents and "
-                f"{len(strides)} strides"
+                f"{self.letter}[...]: needs one stride per extent; got the extents {sizes} and the "
+                f"strides {strides}"
             )
         iters = []
         for extent, stride in zip(sizes, strides, strict=True):
+            if type(extent) is not int or extent < 1:
+                extent = as_extent(extent, f"{self.letter}[...]: extent")
             if type(stride) is int:
                 iters.append(Iter(extent, stride, m))
             elif type(stride) is Term:
                 iters.append(Iter(extent, stride.value, stride.axis))
             else:
-                iters.append(Iter(extent, *_as_stride(stride)))
+                iters.append(Iter(extent, *_as_stride(stride, f"{self.letter}[...]: stride")))
         return tuple(iters)
 
     def __repr__(self) -> str:
@@ -168,17 +170,18 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
-def _as_stride(value: Any) -> tuple[Any, Axis]:
+def _as_stride(value: Any, what: str) -> tuple[Size, Axis]:
     """Read what may stand for a stride besides an int and ``n @ axis``."""
-    if isinstance(value, Axis):
-        return 1, value
-    if isinstance(value, str):
-        return 1, Axis.get(value)
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str | Axis):
-        return value[0], Axis.get(value[1])
-    if isinstance(value, Terms):
-        raise LayoutError(f"stride: must lie on one axis; got the sum {value}")
-    return value, m
+    axis: str | Axis = m
+    if isinstance(value, Axis | str):
+        value, axis = 1, value
+    elif isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str | Axis):
+        value, axis = value
+    elif isinstance(value, Terms):
+        if len(value.terms) != 1:
+            raise LayoutError(f"{what}: must lie on one axis; got the sum {value}")
+        value, axis = value.terms[0].value, value.terms[0].axis
+    return as_readable(value, what), Axis.get(axis)
 
 
 _TOKEN = re.compile(
@@ -187,6 +190,13 @@ _TOKEN = re.compile(
 )
 _DEPTH = 50  # nested brackets
 _DIGITS = 1000  # of one number
+_WIDTH = 80  # characters of a line that a message shows
+
+
+class _Elements(tuple[Any, ...]):
+    """A tuple that remembers where its elements stand."""
+
+    places: tuple[int, ...] = ()
 
 
 class _Parser:
@@ -213,10 +223,13 @@ class _Parser:
         self.next = 0
 
     def refuse(self, reason: object, at: int) -> NoReturn:
-        """Raise with a caret under the place, in the line that holds it."""
+        """Raise with a caret under the place, in the line that holds it, or the part around it."""
         start = self.source.rfind("\n", 0, at) + 1
-        line = self.source[start:].split("\n", 1)[0]
-        raise LayoutError(f"parse: {reason}\n  {line}\n  {' ' * (at - start)}^") from None
+        line, at = self.source[start:].split("\n", 1)[0], at - start
+        if len(line) > _WIDTH:
+            cut = max(0, min(at - _WIDTH // 2, len(line) - _WIDTH))
+            line, at = line[cut : cut + _WIDTH], at - cut
+        raise LayoutError(f"parse: {reason}\n  {line}\n  {' ' * at}^") from None
 
     @property
     def kind(self) -> str:
@@ -276,27 +289,60 @@ class _Parser:
         at = self.place
         bracket = S if self.take() == "S" else R
         self.expect("[")
-        key = self.sum()
-        if self.token == ",":
-            key = (key, *self.rest_of_tuple("]"))
-        elif self.token == ":":
+        sizes, strides = self.elements(bracket), None
+        if self.token == ":":
             self.take()
-            key = slice(key, self.sum())
+            strides = self.elements(bracket)
         self.expect("]")
         try:
-            return bracket[key]
+            if strides is None:
+                return bracket[sizes]
+            return bracket.spec(bracket.strided(sizes, strides))
         except LayoutError as error:
-            self.refuse(error, at)
+            self.refuse(error, self.culprit(bracket, sizes, strides, at))
 
-    def rest_of_tuple(self, close: str) -> list[Any]:
-        """Read further elements of a list, up to the closing bracket; a comma may trail."""
-        elements = []
-        while self.token == ",":
-            self.take()
-            if self.token == close:
+    def elements(self, bracket: Bracket) -> _Elements:
+        """Read extents or strides: one, or all in one tuple or list; extents alone without it."""
+        start = self.next
+        found = self.several("]")
+        if not found or (len(found) > 1 and ":" in (self.token, self.tokens[start - 1][1])):
+            self.refuse(
+                f"put the extents in one tuple and the strides in another, as "
+                f"{bracket}[(8, 4) : (4, 1)]",
+                self.tokens[start][2],
+            )
+        whole = found[0] if len(found) == 1 else found
+        return whole if isinstance(whole, _Elements) else found
+
+    def several(self, close: str) -> _Elements:
+        """Read elements with commas between, up to the closing bracket; a comma may trail."""
+        values, places = [], []
+        while self.token != close:
+            places.append(self.place)
+            values.append(self.sum())
+            if self.token != ",":
                 break
-            elements.append(self.sum())
-        return elements
+            self.take()
+        found = _Elements(values)
+        found.places = tuple(places)
+        return found
+
+    def culprit(
+        self, bracket: Bracket, sizes: _Elements, strides: _Elements | None, at: int
+    ) -> int:
+        """Return the place of the first extent or stride that is refused by itself."""
+        one, unit = (1,), (0,)
+        tries = [(place, (size,), unit) for size, place in zip(sizes, sizes.places, strict=True)]
+        if strides is not None:
+            tries += [
+                (p, one, (stride,)) for stride, p in zip(strides, strides.places, strict=True)
+            ]
+        for place, size, stride in tries:
+            try:
+                bracket.strided(size, stride)
+            except LayoutError:
+                return place
+        return strides.places[0] if strides else at
 
     # sum := product {("+" | "-") product}
     def sum(self) -> Any:
@@ -391,16 +437,11 @@ class _Parser:
 
     def in_brackets(self) -> Any:
         """Read a parenthesised value, a tuple or a list."""
-        opening = self.take()
-        close = ")" if opening == "(" else "]"
-        if self.token == close:
-            self.take()
-            return ()
-        first = self.sum()
-        is_tuple = self.token == "," or opening == "["
-        rest = self.rest_of_tuple(close)
+        close = ")" if self.take() == "(" else "]"
+        found = self.several(close)
+        comma = self.tokens[self.next - 1][1] == ","
         self.expect(close)
-        return (first, *rest) if is_tuple else first
+        return found[0] if len(found) == 1 and close == ")" and not comma else found
 
     def nested(self, read: Any) -> Any:
         """Read one level deeper; there is an end to it."""

@@ -187,10 +187,10 @@ class ComposeLayout:
         >>> ComposeLayout(3, 3, 3, TileLayout(S[(8, 64):(64, 1)])).apply(1, 3, shape=(8, 64))
         {'m': 75}
         """
-        self._check_axis()
-        if self.bare and shape is None and len(coord) == 1 and _from_zero(coord[0]):
-            return {"m": self.swizzle.apply(coord[0])}
-        return {"m": self.swizzle.apply(self.tile_layout.apply(*coord, shape=shape)["m"])}
+        bare = self.bare and shape is None and len(coord) == 1 and _from_zero(coord[0])
+        place = self.tile_layout.apply(*((0,) if bare else coord), shape=shape)
+        self._check_axis(place)
+        return {"m": self.swizzle.apply(coord[0] if bare else place["m"])}
 
     def table(self, shape: Sequence[Any], replicas: bool = False) -> dict[str, Any]:
         """Return the swizzled address of every element, as ``TileLayout.table``.
@@ -202,17 +202,17 @@ class ComposeLayout:
         >>> ComposeLayout(0, 1, 1, TileLayout(S[4:1])).table((2, 2))["m"].tolist()
         [[0, 1], [3, 2]]
         """
-        self._check_axis()
-        return {"m": self.swizzle.apply(self.tile_layout.table(shape, replicas)["m"])}
+        extents = as_shape(shape, "table")
+        self._check_axis(self.tile_layout.apply(*(0 for _ in extents), shape=extents))
+        table = self.tile_layout.table(extents, replicas)
+        return table | {"m": self.swizzle.apply(table["m"])}
 
-    def _check_axis(self) -> None:
-        tile = self.tile_layout
-        axes = {it.axis for it in tile.shard + tile.replica} | set(tile.offset)
-        if axes != {m}:
-            names = ", ".join(sorted(axis.name for axis in axes)) or "none"
+    def _check_axis(self, place: Mapping[str, Any]) -> None:
+        """Refuse a tile whose elements are anywhere but on axis m; replicas may be elsewhere."""
+        if set(place) != {"m"}:
             raise LayoutError(
                 f"ComposeLayout: a swizzle permutes addresses, so its tile must lie on axis m "
-                f"alone; {tile} has {names}"
+                f"alone; {self.tile_layout} has {', '.join(sorted(place)) or 'none'}"
             )
 
     def size(self, axis: Axis | str | None = None) -> Size:

@@ -55,7 +55,7 @@ def pack(parts: HasParts, num: Any) -> Parts:
     last = parts.shard[-1] if parts.shard else None
     if last is None or not last.axis.memory or last.stride != 1:
         raise LayoutError(f"pack: the last iter must have stride 1 on a memory axis; got {parts}")
-    axis = last.axis
+    axis, count = last.axis, last.extent
 
     def shrink(value: Any, what: str) -> Any:
         if not decide(
@@ -77,8 +77,9 @@ def pack(parts: HasParts, num: Any) -> Parts:
             for it in iters
         )
 
+    whole = Iter(shrink(count, "last extent"), 1, axis)
     return Parts(
-        (*each(parts.shard[:-1]), Iter(shrink(last.extent, "last extent"), 1, axis)),
+        (*each(parts.shard[:-1]), whole),
         each(parts.replica),
         {a: shrink(v, "offset") if a is axis else v for a, v in parts.offset.items()},
     )

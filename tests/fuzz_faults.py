@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tests import fuzz_laws as laws
 from tests import fuzz_places as places
-from tests.oracle import Layout
+from tests.oracle import Layout, as_dict
 
 Case = dict[str, Any]
 
@@ -45,7 +45,7 @@ MEANING = {
     "S10": "is_tile_*: scopes are looked at before the shapes (section 10)",
     "S14": "broadcast does not check the position (section 14)",
     "X1": "CUDA: operands fused each alone do not fit together; unfused they do",
-    "X2": "CUDA: is_tile_outer takes threads 32k for warps k",
+    "X2": "CUDA: is_tile_outer takes threads 32k for warps k, or tid_in_wg for tx",
     "X3": "a unit iter that is the only link between two scopes is dropped, and that raises",
     "X4": "recognisers answer ill-formed layouts, which cannot be tiled or summed",
 }
@@ -73,9 +73,7 @@ def explained(op: str, case: Case, ours: Answer, theirs: Answer) -> str | None:
         return "X4"
     if laws.holds(op, case, theirs.value):
         same = ours.value is not None and stripped(ours.value) == stripped(theirs.value)
-        if ours.value is None:
-            return next(idle(op, plain), None)
-        return next(harmless(op, plain, same), None)
+        return next(harmless(op, plain, ours.value is None, same, theirs.value), None)
     return next(wrongs(op, plain), "L24" if moves_to_m(op, case) else None)
 
 
@@ -129,7 +127,7 @@ def stripped(answer: Any) -> Any:
 
 def refusal_due(op: str, case: Case) -> str | None:
     """Name the rule of its operation that a call breaks, where TVM answers it."""
-    case = unwrapped(op, case) if op in ("tile", "tile_to", "pack", "broadcast") else case
+    case = case if op == "apply" else unwrapped(op, case)
     rule = RULES.get(op)
     return rule(case) if rule else None
 
@@ -196,7 +194,11 @@ def bad_tile_shape(case: Case) -> str | None:
     whole = case["tiled_shape"]
     part = case["inner_shape"] if "inner_shape" in case else case["outer_shape"]
     fits = len(whole) == len(part) and not any(a % b for a, b in zip(whole, part, strict=True))
-    return None if fits else "S10"
+    held = all(
+        math.prod(shape) == math.prod(e for e, _, _ in case[key]["shard"])
+        for key, shape in (("layout", part), ("tiled", whole))
+    )
+    return None if fits and held else "S10"
 
 
 RULES: dict[str, Callable[[Case], str | None]] = {
@@ -355,7 +357,7 @@ def tile_test_faults(op: str, case: Case) -> Iterator[str]:
         yield "L7"
     if op == "is_tile_inner" and moves_axis_of(own, whole, "replica"):
         yield "L10"
-    if op == "is_tile_outer" and places.unit_of(own) != places.unit_of(whole):
+    if op == "is_tile_outer" and places.scope_of(own) != places.scope_of(whole):
         yield "X2"
 
 
@@ -380,8 +382,13 @@ def idle(op: str, case: Case) -> Iterator[str]:
         yield "L7"
 
 
-def harmless(op: str, case: Case, same: bool) -> Iterator[str]:
-    """Yield the faults that change only what moves nothing, or only the axes of an offset."""
+def harmless(op: str, case: Case, none: bool, same: bool, theirs: Any) -> Iterator[str]:
+    """Yield the faults that leave TVM's map right: only its form, or what moves nothing, is not.
+
+    ``none``: ours found no answer; ``same``: it is the same but for what moves nothing.
+    """
+    if none:
+        yield from idle(op, case)
     if same:
         yield from wrongs(op, case)
         if case.get("target") is not None:
@@ -390,10 +397,29 @@ def harmless(op: str, case: Case, same: bool) -> Iterator[str]:
         yield "L5"
     if op in ("tile", "direct_sum") and fused_alone(case):
         yield "X1"
-    if op in ("is_tile_inner", "is_tile_outer") and cut_axes(case):
-        iters = case["tiled"]["shard"] + case["tiled"].get("replica", [])
-        if case["tiled"].get("offset") or any(s < 0 and a in places.COUNTS for _, s, a in iters):
-            yield "L6"
+    if op.startswith("is_tile") and cut_axes(case) and leaves_scope(case["layout"], theirs):
+        yield "L6"
+
+
+UNITS = {"laneid": 32, "wid_in_wg": 4, "tid_in_wg": 128}
+"""How far an axis goes that a wider one is cut into."""
+
+
+def leaves_scope(own: Layout, answer: Any) -> bool:
+    """Say whether an answer, put together with the case's own layout, has lanes below 0 or past 31.
+
+    Likewise warps past 3, and threads of a warpgroup past 127.
+    """
+    found = answer[2] if isinstance(answer[1], bool) else answer
+    both = places.together(own, as_dict(found))
+    for axis, units in UNITS.items():
+        steps = [(e - 1) * s for e, s, a in both["shard"] + both["replica"] if a == axis]
+        start = both["offset"].get(axis, 0)
+        low = start + sum(step for step in steps if step < 0)
+        high = start + sum(step for step in steps if step > 0)
+        if low < 0 or high >= units:
+            return True
+    return False
 
 
 def crashes(op: str, case: Case, refusal: str) -> Iterator[str]:

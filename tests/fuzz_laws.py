@@ -23,11 +23,11 @@ from tests.fuzz_places import (
     pair_of,
     places,
     same_map,
+    scope_of,
     span,
     sums,
     tilings,
     together,
-    unit_of,
     without_units,
 )
 from tests.oracle import Layout, as_dict, base, digits, flat, image, size
@@ -165,16 +165,17 @@ def is_tile_outer(case: dict[str, Any], answer: Any) -> bool:
 
 def is_tiling(inner: Layout, outer: Layout, outer_shape: Sequence[int], inner_shape: Sequence[int],
               case: dict[str, Any]) -> bool:  # fmt: skip
-    """Say whether ``inner.tile(outer)`` is the tiled layout: one map, of one kind of unit.
+    """Say whether ``inner.tile(outer)`` is the tiled layout: one map, in one scope.
 
-    A warp is not its first thread: ``S[2:1@warpid]`` is not ``S[2:32@tx]``.
+    A warp is not its first thread, nor a thread of some warpgroup one of the first: under CUDA
+    ``S[2:1@warpid]`` is not ``S[2:32@tx]``, and ``S[2:1@tid_in_wg]`` is not ``S[2:1@tx]``.
     """
     target, whole = case.get("target"), case["tiled"]
     meant = tilings(inner, outer, outer_shape, inner_shape, target, loose=True)
     both = [together(operand(inner, axes), operand(outer, axes)) for axes in (None, target)]
     return (
         named_places(whole, target) in meant
-        and unit_of(both[0]) == unit_of(whole)
+        and scope_of(whole) in map(scope_of, both)
         and any(is_well_formed(each) or is_well_formed(without_units(each)) for each in both)
     )
 
@@ -189,12 +190,10 @@ def is_tile_of(op: str, case: dict[str, Any], other: Layout) -> bool:
         inner, outer, outer_shape = other, own, case["outer_shape"]
         inner_shape = quotients(case["tiled_shape"], outer_shape)
     both = together(operand(inner, target), operand(outer, target))
-    return (
-        is_well_formed(both)
-        and unit_of(both) == unit_of(case["tiled"])
-        and named_places(case["tiled"], target)
-        in tilings(inner, outer, outer_shape, inner_shape, target)
-    )
+    if not is_well_formed(both) or scope_of(both) != scope_of(case["tiled"]):
+        return False
+    meant = tilings(inner, outer, outer_shape, inner_shape, target)
+    return named_places(case["tiled"], target) in meant
 
 
 def quotients(whole: Sequence[int], part: Sequence[int]) -> list[int]:

@@ -160,13 +160,11 @@ def same_map(left: Layout, right: Layout, target: str | None) -> bool:
     )
 
 
-def unit_of(layout: Layout) -> str | None:
-    """Return the smallest unit that the thread axes count; None where no iter is on one."""
-    bare = without_units(layout)
-    if not any(e != 1 and a in COUNTS for e, _, a in bare["shard"]):
-        return None
-    axes = [a for _, _, a in bare["shard"] + bare["replica"]] + list(bare["offset"])
-    return min((COUNTS[a][0] for a in axes if a in COUNTS), key=SCOPES.index)
+def scope_of(layout: Layout) -> tuple[str, str]:
+    """Return what the iters that move count, and inside what; a pair of nothing if they do not."""
+    bare = operand(layout, None)
+    moves = any(e != 1 and a in COUNTS for e, _, a in bare["shard"])
+    return pair_or_none(bare) if moves else ("", "")
 
 
 def span(layout: Layout, axis: str) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lowering as lw
-from layoutalg import Iter, LayoutError, S, TileLayout, fragments, laneid
+from layoutalg import Iter, LayoutError, S, TileLayout, laneid
 from layoutalg.fragment_table import TABLE
 from layoutalg.fragments import Formula, Fragment, transposed
 from lowering import dtypes

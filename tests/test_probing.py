@@ -579,7 +579,9 @@ RECORDS = sorted(HARDWARE.glob("*_probe.json"))
 def test_what_a_device_showed_is_what_our_layouts_say() -> None:
     for path in RECORDS:
         certificates = from_json(path.read_text())
-        assert {c.instruction for c in certificates} == set(names())
+        recorded = {certificate.instruction for certificate in certificates}
+        assert recorded <= {*names(), *probing.family()}
+        assert recorded >= {name for name in names() if not name.startswith("movmatrix")}
         for c in certificates:
             assert c.is_hardware
             assert c.verdict == "agrees"

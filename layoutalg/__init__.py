@@ -31,6 +31,14 @@ from layoutalg.errors import LayoutError, Undecided
 from layoutalg.inverse import Inverse
 from layoutalg.iters import Iter
 from layoutalg.layout import TileLayout, align
+from layoutalg.named_layouts import (
+    mma_shared_layout,
+    tcgen05_atom_layout,
+    tmem_datapath_layout,
+    tmem_mma_operand_layout,
+    trainium_layout,
+    wg_local_layout,
+)
 from layoutalg.proof import prove
 from layoutalg.recipe import Conversion
 from layoutalg.spec import R, S, parse
@@ -42,6 +50,7 @@ __all__ = [
     "Axis", "Bank", "Certificate", "ComposeLayout", "Conversion", "F", "Inverse", "Iter",
     "LayoutError", "P", "R", "S", "SwizzleChoice", "SwizzleLayout", "TCol", "TLane", "TileLayout",
     "Undecided", "Verdict", "align", "bx", "by", "bz", "cbx", "cby", "cbz", "choose_swizzle",
-    "convert", "evaluate_swizzle", "fragments", "laneid", "m", "parse", "prove", "tid_in_wg",
-    "tx", "warpid", "wgid", "wid_in_wg",
+    "convert", "evaluate_swizzle", "fragments", "laneid", "m", "mma_shared_layout", "parse",
+    "prove", "tcgen05_atom_layout", "tid_in_wg", "tmem_datapath_layout", "tmem_mma_operand_layout",
+    "trainium_layout", "tx", "warpid", "wg_local_layout", "wgid", "wid_in_wg",
 ]  # fmt: skip

@@ -65,12 +65,20 @@ class Axis:
 
     @property
     def thread(self) -> bool:
-        """Whether the axis counts threads, or groups of threads."""
+        """Whether the axis counts threads, or groups of threads.
+
+        >>> laneid.thread, m.thread
+        (True, False)
+        """
         return self.scope is not None
 
     @property
     def memory(self) -> bool:
-        """Whether the axis counts cells: registers, addresses, tensor-memory lanes and columns."""
+        """Whether the axis counts cells: registers, addresses, tensor-memory lanes and columns.
+
+        >>> laneid.memory, m.memory
+        (False, True)
+        """
         return self.scope is None
 
     @classmethod
@@ -117,7 +125,11 @@ class Axis:
         return cls(name, subscope, scope)
 
     def describe(self) -> str:
-        """Say in words what the axis counts."""
+        """Say in words what the axis counts.
+
+        >>> laneid.describe()
+        'laneid counts each thread in the warp'
+        """
         if self.memory:
             return f"{self.name} is a memory axis"
         return f"{self.name} counts each {self.subscope} in the {self.scope}"

@@ -22,6 +22,10 @@ class Reader(NamedTuple):
 
     ``digits`` splits each index row-major over the extents of its group; where the layout does not
     group by the shape, ``flat_shape`` says how to flatten the coordinate first.
+
+    >>> from layoutalg import parse
+    >>> reader(parse("S[(8,4):(4@laneid,1)]"), (0, 0), (8, 4), "apply").limits
+    (8, 4)
     """
 
     owner: HasParts
@@ -35,7 +39,12 @@ class Reader(NamedTuple):
 
     @property
     def iters(self) -> Iters:
-        """The iters that the digits belong to."""
+        """The iters that the digits belong to.
+
+        >>> from layoutalg import parse
+        >>> reader(parse("S[8:1]"), (0, 0), (2, 4), "apply").iters
+        (Iter(2, 4, 'm'), Iter(4, 1, 'm'))
+        """
         return tuple(it for group in self.groups for it in group)
 
     def digits(self, coord: Sequence[Any]) -> list[Any]:
@@ -44,6 +53,10 @@ class Reader(NamedTuple):
         Raises:
             LayoutError: an index is out of range, is no integer, or arrays do not broadcast.
             Undecided: an array is given, but the layout has symbols.
+
+        >>> from layoutalg import parse
+        >>> reader(parse("S[(8,4):(4,1)]"), (0,), None, "apply").digits((13,))
+        [3, 1]
         """
         values = [as_coordinate(value, f"{self.what}: coordinate") for value in coord]
         if any(getattr(value, "ndim", 0) for value in values):
@@ -72,7 +85,15 @@ class Reader(NamedTuple):
             ) from None
 
     def apply(self, coord: Sequence[Any]) -> dict[str, Any]:
-        """Return the base machine coordinate: ``sum digit * stride + offset`` per axis."""
+        """Return the base machine coordinate: ``sum digit * stride + offset`` per axis.
+
+        Raises:
+            LayoutError: as :meth:`digits`. Undecided: as :meth:`digits`.
+
+        >>> from layoutalg import parse
+        >>> reader(parse("S[(8,4):(4@laneid,1)] + 7"), (0,), None, "apply").apply((13,))
+        {'laneid': 12, 'm': 8}
+        """
         if self.rows is not None:
             values = self.start.copy()
             for value, limit, row in zip(coord, self.limits, self.rows, strict=True):

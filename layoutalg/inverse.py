@@ -26,6 +26,10 @@ class Place:
     """One digit of an axis coordinate, worth ``weight`` in logical dimension ``dim``.
 
     ``dim`` is None for a replica digit: it repeats the element and moves nothing.
+
+    >>> from layoutalg import TileLayout, S, laneid
+    >>> TileLayout(S[(8, 2):(1 @ laneid, 1)]).inverse((8, 2)).places[0]
+    Place(axis=laneid, extent=8, stride=1, dim=0, weight=1)
     """
 
     axis: Axis

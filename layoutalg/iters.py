@@ -86,7 +86,11 @@ def row_major(shape: Sequence[Size], axis: Axis = m) -> Iters:
 
 
 def extents(iters: Iters) -> tuple[Size, ...]:
-    """Return the extents, outermost first."""
+    """Return the extents, outermost first.
+
+    >>> extents((Iter(8, 4), Iter(4, 1)))
+    (8, 4)
+    """
     return tuple(it.extent for it in iters)
 
 

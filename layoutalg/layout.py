@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from layoutalg import iters as algebra
-from layoutalg import parts, recognise, refine, views
+from layoutalg import parts, recognise, refine, views, weaving
 from layoutalg.axis import Axis, m
 from layoutalg.coordinates import as_region, check_permutation
 from layoutalg.errors import LayoutError
@@ -185,10 +185,10 @@ class TileLayout(LayoutMap):
         S[(8,2,32):(64,1,2)]
         """
         _check_layout(outer, "tile", "outer")
-        over = parts.Operand(outer, as_shape(outer_shape, "tile"), "tile: outer")
-        under = parts.Operand(self, as_shape(inner_shape, "tile"), "tile: inner")
+        over = weaving.Operand(outer, as_shape(outer_shape, "tile"), "tile: outer")
+        under = weaving.Operand(self, as_shape(inner_shape, "tile"), "tile: inner")
         parts.check_ranks("tile", outer_shape=over.shape, inner_shape=under.shape)
-        return self._make(parts.tile(under, over, as_target(target)))
+        return self._make(weaving.tile(under, over, as_target(target)))
 
     def tile_to(
         self, to_shape: Sequence[Any], current_shape: Sequence[Any], target: str | None = None
@@ -207,9 +207,9 @@ class TileLayout(LayoutMap):
         to, current = as_shape(to_shape, "tile_to"), as_shape(current_shape, "tile_to")
         counts = refine.tile_counts(to, current)
         outer = parts.Parts(algebra.row_major(counts), (), {})
-        over = parts.Operand(outer, counts, "tile_to: outer")
-        under = parts.Operand(self, current, "tile_to")
-        return self._make(parts.tile(under, over, as_target(target)))
+        over = weaving.Operand(outer, counts, "tile_to: outer")
+        under = weaving.Operand(self, current, "tile_to")
+        return self._make(weaving.tile(under, over, as_target(target)))
 
     def is_tile_inner(
         self,
@@ -236,7 +236,7 @@ class TileLayout(LayoutMap):
         if hasattr(tiled, "tile_layout"):
             return None  # no plain layout is the tile of a swizzled one
         _check_layout(tiled, "is_tile_inner", "tiled")
-        inner = parts.Operand(self, shapes[1], "is_tile_inner: inner")
+        inner = weaving.Operand(self, shapes[1], "is_tile_inner: inner")
         found = recognise.outer_of(inner, tiled, shapes[0], as_target(target))
         return None if found is None else self._make(found)
 
@@ -268,7 +268,7 @@ class TileLayout(LayoutMap):
             inner = self.is_tile_outer(tiled.tile_over(shapes[0]), *shapes, target)
             return None if inner is None else tiled.over(inner)
         _check_layout(tiled, "is_tile_outer", "tiled")
-        outer = parts.Operand(self, shapes[1], "is_tile_outer: outer")
+        outer = weaving.Operand(self, shapes[1], "is_tile_outer: outer")
         found = recognise.inner_of(outer, tiled, shapes[0], as_target(target))
         return None if found is None else self._make(found)
 
@@ -290,10 +290,10 @@ class TileLayout(LayoutMap):
         S[16:1]
         """
         _check_layout(left, "direct_sum", "left")
-        one = parts.Operand(left, as_shape(left_shape, "direct_sum"), "direct_sum: left")
-        other = parts.Operand(self, as_shape(right_shape, "direct_sum"), "direct_sum: right")
+        one = weaving.Operand(left, as_shape(left_shape, "direct_sum"), "direct_sum: left")
+        other = weaving.Operand(self, as_shape(right_shape, "direct_sum"), "direct_sum: right")
         parts.check_ranks("direct_sum", left_shape=one.shape, right_shape=other.shape)
-        return self._make(parts.direct_sum(one, other, as_target(target)))
+        return self._make(weaving.direct_sum(one, other, as_target(target)))
 
     def is_direct_sum_right(
         self,
@@ -360,7 +360,7 @@ class TileLayout(LayoutMap):
             return None  # no plain layout is a summand of a swizzled one
         _check_layout(total, what, "total")
         whole, part = (
-            parts.Operand(layout, shape, what)
+            weaving.Operand(layout, shape, what)
             for layout, shape in zip((total, self), shapes, strict=True)
         )
         found = recognise.other_summand(part, whole, at, as_target(target))

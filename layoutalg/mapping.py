@@ -46,6 +46,10 @@ class LayoutMap:
     The digits are those of the flat index ``x``, split row-major over the shard extents.
     Immutable and hashable: ``==`` compares parts (replicas as a multiset, zero offsets ignored),
     :meth:`equivalent` compares maps.
+
+    >>> from layoutalg import S, R
+    >>> LayoutMap(S[(2, 4):(8, 1)] + R[2:4] + 1).owners(5)
+    ({'m': 10}, {'m': 14})
     """
 
     __slots__ = ("_memo", "offset", "replica", "shard")

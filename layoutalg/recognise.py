@@ -11,30 +11,40 @@ from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter, Iters
 from layoutalg.parts import (
     HasParts,
-    Operand,
     Parts,
     canonicalize,
     check_ranks,
     has_canonical,
-    moves,
-    remove_each,
-    same_iters,
-    scaled,
     scope,
     subtract_offsets,
-    tile_scale,
-    unscaled,
-    woven,
 )
 from layoutalg.refine import try_group
 from layoutalg.scope import Target, split_axis
 from layoutalg.size import Size, decide, divides, equal, is_int, less, quotient
+from layoutalg.weaving import (
+    Operand,
+    moves,
+    remove_each,
+    same_iters,
+    scaled,
+    tile_scale,
+    unscaled,
+    woven,
+)
 
 
 def outer_of(
     inner: Operand, tiled: HasParts, tiled_shape: Sequence[Size], target: Target
 ) -> Parts | None:
-    """Return the outer layout of ``tiled``: see ``TileLayout.is_tile_inner``."""
+    """Return the outer layout of ``tiled``: see ``TileLayout.is_tile_inner``.
+
+    Raises:
+        LayoutError: ranks differ, or a shape does not divide or group.
+
+    >>> inner = Operand(Parts((Iter(8, 2),), (), {}), (8,), "is_tile_inner: inner")
+    >>> print(outer_of(inner, Parts((Iter(2, 15), Iter(8, 2)), (), {}), (16,), None))
+    S[2:1]
+    """
     counts = _counts(tiled_shape, inner.shape, "is_tile_inner", "inner_shape")
     whole = Operand(tiled, _pairs(counts, inner.shape), "is_tile_inner: tiled")
     for tile, total in _views(inner, whole, target, at_inner=True):
@@ -59,6 +69,13 @@ def inner_of(
 
     The strides of ``outer`` stand in ``tiled`` multiplied by the span of the tile that is sought,
     so extents and axes are compared first, and the answer is tiled again to compare the rest.
+
+    Raises:
+        LayoutError: ranks differ, or a shape does not divide or group.
+
+    >>> outer = Operand(Parts((Iter(2, 1),), (), {}), (2,), "is_tile_outer: outer")
+    >>> print(inner_of(outer, Parts((Iter(2, 15), Iter(8, 2)), (), {}), (16,), None))
+    S[8:2]
     """
     inner_shape = _counts(tiled_shape, outer.shape, "is_tile_outer", "outer_shape")
     whole = Operand(tiled, _pairs(outer.shape, inner_shape), "is_tile_outer: tiled")
@@ -142,6 +159,11 @@ def other_summand(part: Operand, total: Operand, at: int, target: Target) -> Par
 
     Raises:
         LayoutError: the shapes do not interleave, or do not group.
+
+    >>> right = Operand(Parts((Iter(8, 1),), (), {}), (8,), "is_direct_sum_right")
+    >>> total = Operand(Parts((Iter(16, 1),), (), {}), (2, 8), "is_direct_sum_right")
+    >>> print(other_summand(right, total, 1, None))
+    S[2:8]
     """
     if len(total.shape) != 2 * len(part.shape):
         raise LayoutError(
@@ -211,8 +233,9 @@ def _gives(again: HasParts, tiled: HasParts, target: Target) -> bool:
     if not has_canonical(again):
         return False
     left, right = canonicalize(again, target), canonicalize(tiled, target)
+    one_element = all(it.extent == 1 for it in left.shard + right.shard)
     return (
-        left.shard == right.shard
+        (left.shard == right.shard or one_element)
         and sorted(map(repr, filter(moves, left.replica)))
         == sorted(map(repr, filter(moves, right.replica)))
         and not subtract_offsets(left.offset, right.offset)

@@ -64,6 +64,9 @@ def slice_parts(
     Raises:
         LayoutError: the layout does not group by the shape.
         Undecided: the answer depends on a symbol.
+
+    >>> print(slice_parts(Parts((Iter(64, 1),), (), {}), (8, 8), ((2, 4), (0, 8)), "S[64:1]"))
+    S[(2,8):(8,1)] + 16
     """
     iters, seps = algebra.group(bare.shard, shape, owner, "slice")
     shard: list[Iter] = []

@@ -54,7 +54,6 @@ class Digit(sympy.Symbol):  # type: ignore[misc]
 
     def sort_key(self, order: Any = None) -> Any:
         """Order by rank, then by name; sympy prints sums in this order."""
-        del order
         one = sympy.S.One
         return self.class_key(), (1, (f"{self.rank:04d}{self.name}",)), one.sort_key(), one
 
@@ -73,13 +72,11 @@ class _DigitFunction(sympy.Function):  # type: ignore[misc]
         """Give both functions one key, so that sums are ordered by what is cut."""
         return 4, 10000, "Digit"
 
-    def place(self) -> tuple[Any, Any]:
-        """Return the number that is cut, and the place value of the digit."""
-        raise NotImplementedError
-
     def sort_key(self, order: Any = None) -> Any:
-        """Order by the number, then by descending place value."""
-        number, weight = self.place()
+        """Order by the number that is cut, then by descending place value of the digit."""
+        number, weight = self.args if isinstance(self, FloorDiv) else (self.args[0], sympy.S.One)
+        if isinstance(number, FloorDiv):
+            number, weight = number.args
         one = sympy.S.One
         inner = (number.sort_key(order), (-weight).sort_key(order))
         return self.class_key(), (2, inner), one.sort_key(), one
@@ -120,11 +117,6 @@ class FloorDiv(_DigitFunction):
         if inner is not None:
             return cls(inner, b)
         return None
-
-    def place(self) -> tuple[Any, Any]:
-        """Return the number that is cut, and the place value of the digit."""
-        number, weight = self.args
-        return number, weight
 
     @property
     def is_nonnegative(self) -> bool | None:
@@ -171,11 +163,6 @@ class Mod(_DigitFunction):
         if common != 1:
             return common * cls(quotient(a, common), quotient(b, common))
         return None
-
-    def place(self) -> tuple[Any, Any]:
-        """Return the number that is cut, and the place value of the digit."""
-        a = self.args[0]
-        return a.args if isinstance(a, FloorDiv) else (a, sympy.S.One)
 
     @property
     def is_nonnegative(self) -> bool | None:
@@ -227,13 +214,8 @@ def _drop_small(a: Any, b: Any) -> Any:
     terms = sympy.Add.make_args(sympy.expand(a))
     if len(terms) < 2 or not b.is_Integer:
         return None
-    weights = sorted(
-        {int(abs(t.as_coeff_Mul()[0])) for t in terms if t.as_coeff_Mul()[0].is_Integer}
-    )
-    for weight in reversed(weights):
-        if weight < 2:
-            break
-        g = math.gcd(weight, int(b))
+    weights = {int(c) for c in (t.as_coeff_Mul()[0] for t in terms) if c.is_Integer}
+    for g in sorted({math.gcd(weight, int(b)) for weight in weights}, reverse=True):
         small = [t for t in terms if not divides(sympy.Integer(g), t)]
         if g < 2 or not small or len(small) == len(terms):
             continue
@@ -251,9 +233,9 @@ def bounds(expr: Any) -> tuple[Any, Any]:
     if expr.is_Integer:
         return int(expr), int(expr)
     if isinstance(expr, Digit):
-        return 0, _number(expr.extent) - 1
-    if isinstance(expr, Mod):
-        return 0, _number(expr.args[1]) - 1
+        return 0, plain(sympy.sympify(expr.extent)) - 1
+    if isinstance(expr, Mod) and expr.args[1].is_positive:
+        return 0, plain(expr.args[1]) - 1
     if isinstance(expr, FloorDiv):
         low, high = bounds(expr.args[0])
         b = expr.args[1]
@@ -286,11 +268,6 @@ def _from_zero(low: Any) -> bool:
     return low is not None and less(low, 0) is False
 
 
-def _number(size: Any) -> Any:
-    """Return an int where the size is one."""
-    return int(size) if isinstance(size, int) or size.is_Integer else size
-
-
 def as_integer_expr(value: Any, what: str) -> Any:
     """Return a sympy expression that is known to be an integer, ints as ints.
 
@@ -314,7 +291,11 @@ sympy.Symbol(name, integer=True, positive=True)
 
 
 def plain(value: Any) -> Any:
-    """Return sympy integers as ints, other expressions as they are."""
+    """Return sympy integers as ints, other expressions as they are.
+
+    >>> type(plain(sympy.Integer(8)))
+    <class 'int'>
+    """
     return int(value) if value.is_Integer else value
 
 
@@ -328,12 +309,20 @@ def symbol(name: str) -> sympy.Symbol:
 
 
 def nonnegative(name: str) -> sympy.Symbol:
-    """Return the symbol of a coordinate: an integer from 0 on."""
+    """Return the symbol of a coordinate: an integer from 0 on.
+
+    >>> nonnegative("i").is_positive is None
+    True
+    """
     return sympy.Symbol(name, integer=True, nonnegative=True)
 
 
 def quotient(n: Any, divisor: Any) -> Any:
-    """Return ``n / divisor``, expanded; the caller knows that it is exact."""
+    """Return ``n / divisor``, expanded; the caller knows that it is exact.
+
+    >>> quotient(8 * symbol("k"), 4)
+    2*k
+    """
     return plain(sympy.expand(sympy.cancel(sympy.sympify(n) / divisor)))
 
 
@@ -407,20 +396,19 @@ def _sign(expr: Any) -> int | None:
 def _positive(expr: Any) -> bool:
     """Prove ``expr > 0``; False where the proof fails.
 
-    A digit that stands alone in its terms takes the end of its range that makes the sum smallest.
-    Every other symbol is its lower bound plus a new unknown from 0 on; a polynomial whose
-    coefficients are all at least 0, the constant above 0, is positive everywhere.
+    What is bounded and stands alone in its terms takes the end that makes the sum smallest. Every
+    other symbol is its lower bound plus a new unknown from 0 on; a polynomial whose coefficients
+    are all at least 0, the constant above 0, is positive everywhere.
     """
     low = bounds(expr)[0]
     if isinstance(low, int) and low > 0:
         return True
     for atom in sorted(_atoms(expr), key=str):
         weight = expr.coeff(atom)
-        if isinstance(atom, (Digit, Mod)) and not (expr - weight * atom).expand().has(atom):
-            down = _sign(weight)
-            if down is not None:
-                end = bounds(atom)[1] if down < 0 else 0
-                expr = sympy.expand(expr.xreplace({atom: sympy.sympify(end)}))
+        low, high = bounds(atom)
+        down = None if high is None else _sign(weight)
+        if down is not None and not (expr - weight * atom).expand().has(atom):
+            expr = sympy.expand(expr.xreplace({atom: sympy.sympify(high if down < 0 else low)}))
     shifts = {}
     for index, atom in enumerate(sorted(_atoms(expr), key=str)):
         lower = bounds(atom)[0]

@@ -25,6 +25,12 @@ def check_concrete(parts: HasParts, what: str) -> None:
     Raises:
         Undecided: a size is symbolic; the symbols are named.
         LayoutError: a coordinate or a flat index would not fit in 64 bits.
+
+    >>> from layoutalg import parse
+    >>> check_concrete(parse("S[8:9223372036854775807]"), "table")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: table: the coordinates of S[8:9223372036854775807] do not fit in \
+64 bits
     """
     sizes: list[Size] = [s for it in parts.shard + parts.replica for s in (it.extent, it.stride)]
     sizes.extend(parts.offset.values())
@@ -68,6 +74,10 @@ def table(parts: HasParts, shape: Sequence[Size], replicas: bool = False) -> dic
     Raises:
         LayoutError: the shape holds another number of elements, or 64 bits do not hold them.
         Undecided: a size is symbolic.
+
+    >>> from layoutalg import parse
+    >>> table(parse("S[(2,2):(1@laneid,1)] + R[2:4]"), (2, 2), replicas=True)["m"].tolist()
+    [[[0, 4], [1, 5]], [[0, 4], [1, 5]]]
     """
     check_concrete(parts, "table")
     check_sizes(parts, shape, "table")

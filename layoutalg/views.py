@@ -13,7 +13,12 @@ from layoutalg.size import as_extent, decide, divides, quotient
 
 
 def storage(parts: HasParts) -> Parts:
-    """Remove thread axes from shard, replica and offset."""
+    """Remove thread axes from shard, replica and offset.
+
+    >>> from layoutalg import parse
+    >>> print(storage(parse("S[(8,2):(4@laneid,1)] + 2@laneid + 7")))
+    S[2:1] + 7
+    """
     return Parts(
         tuple(it for it in parts.shard if it.axis.memory),
         tuple(it for it in parts.replica if it.axis.memory),
@@ -26,6 +31,10 @@ def unpack(parts: HasParts, num: Any, axis: Axis | str) -> Parts:
 
     Raises:
         LayoutError: num is no size, or the axis is a thread axis.
+
+    >>> from layoutalg import parse
+    >>> print(unpack(parse("S[(8,2):(4@laneid,1)] + 3"), 2, "m"))
+    S[(8,2,2):(4@laneid,2,1)] + 6
     """
     num, axis = as_extent(num, "unpack: num"), Axis.get(axis)
     if axis.thread:
@@ -50,6 +59,10 @@ def pack(parts: HasParts, num: Any) -> Parts:
         LayoutError: the last iter is not dense in memory or not a multiple of num, or a stride or
             an offset on its axis is not.
         Undecided: that depends on a symbol.
+
+    >>> from layoutalg import parse
+    >>> print(pack(parse("S[(8,4):(4@laneid,1)] + 6"), 2))
+    S[(8,2):(4@laneid,1)] + 3
     """
     num = as_extent(num, "pack: num")
     last = parts.shard[-1] if parts.shard else None
@@ -92,6 +105,10 @@ def broadcast(parts: HasParts, num: Any, position: Any, axis: Axis | str) -> Par
 
     Raises:
         LayoutError: the position is out of range.
+
+    >>> from layoutalg import parse
+    >>> print(broadcast(parse("S[8:1]"), 4, 0, "TCol"))
+    S[(4,8):(0@TCol,1)]
     """
     count = len(parts.shard)
     try:

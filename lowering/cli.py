@@ -220,7 +220,7 @@ def lower(instruction: str, tiles: str, beta: int, form: str, arch: str) -> None
 @click.option(
     "--cases",
     "group",
-    type=click.Choice(["all", "standard", "scopes", "slices", "staged"]),
+    type=click.Choice(["all", "standard", "scopes", "slices", "staged", "family"]),
     default="all",
     show_default=True,
     help="Which programs.",
@@ -232,19 +232,21 @@ def verify(group: str, machine: str | None, seed: int, tolerance: float | None) 
     """Run gemm programs and whole kernels against a float64 product and print a table.
 
     standard: the seed's 44 (tilings, dtypes, beta, transposes). scopes: several warps. slices:
-    regions of larger buffers. staged: global, swizzled shared memory, ldmatrix, gemm, global.
+    regions of larger buffers. staged: global, swizzled shared memory, ldmatrix, gemm, global. all:
+    these four. family: the other dense mma, one case each.
 
     Negative controls run along: the columns zeros, a1/a2, k step give their errors, and a row whose
     bound would let one pass says VACUOUS. A k permutation common to A and B shows in no product.
     """
-    from lowering.verification import CASES, Control, all_cases
+    from lowering.verification import CASES, Control, all_cases, family_cases
     from lowering.verification import verify as run_verify
 
     def progress(cases: Sequence[Any]) -> Iterator[Any]:
         with click.progressbar(cases, label="verify", file=sys.stderr) as bar:
             yield from bar
 
-    chosen = all_cases() if group == "all" else CASES[group]()
+    groups = CASES | {"all": all_cases, "family": family_cases}
+    chosen = groups[group]()
     results = run_verify(chosen, machine, seed, progress, tolerance)
     width = max(len(result.case) for result in results)
     names = ("zeros", "a1/a2", "k step", "common k")

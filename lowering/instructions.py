@@ -30,6 +30,10 @@ def compute_capability(arch: object) -> tuple[Any, ...]:
     return (*version, found[3]) if found[3] else version
 
 
+_SATURATE = ("", "satfinite")
+_MODIFIERS = dict.fromkeys(("s8", "u8", "s4", "u4"), _SATURATE) | {"b1": ("and", "xor")}
+
+
 @dataclass(frozen=True)
 class MmaInst:
     """One warp-wide ``mma.sync``: D[m,n] += A[m,k]·B[k,n].
@@ -72,6 +76,12 @@ class MmaInst:
                 )
         if self.c != self.d:
             raise LayoutError(f"instruction {self.name}: C and D must share a fragment")
+        known = _MODIFIERS.get(self.a.token, ("",))
+        if self.modifier not in known:
+            have = " or ".join(repr(each) for each in known)
+            raise LayoutError(
+                f"instruction {self.name}: the modifier must be {have}; got {self.modifier!r}"
+            )
 
     def fragment(self, role: str) -> Fragment:
         """Return the fragment of "A", "B", "C" or "D".
@@ -79,6 +89,8 @@ class MmaInst:
         >>> MMA_INSTRUCTIONS[0].fragment("A").registers
         4
         """
+        if role not in ("A", "B", "C", "D"):
+            raise LayoutError(f"instruction {self.name}: has A, B, C and D; got {role!r}")
         operand = role if role in "AB" else f"C/D.{self.d.token}"
         return fragments.get(self.name, operand)
 
@@ -142,9 +154,6 @@ def _table() -> Iterator[MmaInst]:
             for modifier in _MODIFIERS.get(a.token, ("",)):
                 yield MmaInst(name, m, n, k, a, b, d, d, modifier)
 
-
-_SATURATE = ("", "satfinite")
-_MODIFIERS = dict.fromkeys(("s8", "u8", "s4", "u4"), _SATURATE) | {"b1": ("and", "xor")}
 
 # Every dense mma.sync, within a dtype the larger K first.
 MMA_FAMILY: tuple[MmaInst, ...] = tuple(_table())

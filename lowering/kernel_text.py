@@ -23,6 +23,7 @@ from lowering.ops import (
     Loop,
     Mma,
     Move,
+    MoveMatrix,
     Op,
     Store,
     StoreMatrix,
@@ -164,6 +165,10 @@ class Writer:
         elif isinstance(op, StoreMatrix):
             asm = ptx.stmatrix(op.count, op.trans)
             self.call(asm, (), (self.at(op.memory, op.address), *words(self.body, op.source)))
+        elif isinstance(op, MoveMatrix):
+            pairs = zip(words(self.body, op.into), words(self.body, op.source), strict=True)
+            for into, source in pairs:
+                self.call(ptx.movmatrix(), (into,), (source,))
         elif isinstance(op, Transfer):
             self.transfer(op)
         elif isinstance(op, Commit):

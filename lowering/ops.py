@@ -114,6 +114,14 @@ class StoreMatrix:
 
 
 @dataclass(frozen=True)
+class MoveMatrix:
+    """``movmatrix``: each word of ``source``, an 8x8 matrix across the warp, transposed."""
+
+    into: Elements
+    source: Elements
+
+
+@dataclass(frozen=True)
 class Transfer:
     """Memory to memory, ``count`` consecutive elements per thread.
 
@@ -158,7 +166,19 @@ class Loop:
 
 
 Op = Union[  # noqa: UP007 - refers forward, in Loop
-    Zero, Move, Mma, Load, Store, LoadMatrix, StoreMatrix, Transfer, Commit, Wait, Sync, Loop
+    Zero,
+    Move,
+    Mma,
+    Load,
+    Store,
+    LoadMatrix,
+    StoreMatrix,
+    MoveMatrix,
+    Transfer,
+    Commit,
+    Wait,
+    Sync,
+    Loop,
 ]
 
 
@@ -190,6 +210,8 @@ def line(op: Op) -> str:
         return f"{op.into} = ldmatrix.x{op.count}{'.trans' * op.trans}({op.memory}[{op.address}])"
     if isinstance(op, StoreMatrix):
         return f"stmatrix.x{op.count}{'.trans' * op.trans}({op.memory}[{op.address}], {op.source})"
+    if isinstance(op, MoveMatrix):
+        return f"{op.into} = movmatrix.trans({op.source})"
     if isinstance(op, Transfer):
         verb = "cp.async" if op.asynchronous else "copy"
         target, source = f"{op.into}[{op.into_address}]", f"{op.memory}[{op.address}]"

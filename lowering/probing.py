@@ -41,6 +41,7 @@ from lowering.ops import (
     LoadMatrix,
     Loop,
     Mma,
+    MoveMatrix,
     Op,
     Store,
     StoreMatrix,
@@ -189,6 +190,18 @@ def store_body(count: int, trans: bool) -> Body:
         ops += [StoreMatrix("tile", pattern, elements, count, trans), Sync("cta")]
         ops += [*_fill("out", "tile", into_start=index * TILE), Sync("cta")]
     return Body(params, (tile,), (held,), tuple(ops), WARP)
+
+
+def move_body() -> Body:
+    """Return a kernel that transposes a matrix in registers."""
+    params = _image("labels", (WARP, 2), "float16"), _image("out", (WARP, 2), "float16")
+    held = tuple(_registers(name, WARP, 2, "float16") for name in ("src", "dst"))
+    ops = [
+        *_move(held[0], "labels", Index(), True),
+        MoveMatrix(Elements("dst", (0, 1)), Elements("src", (0, 1))),
+        *_move(held[1], "out", Index(), False),
+    ]
+    return Body(params, (), held, tuple(ops), WARP)
 
 
 # -- measurements ---------------------------------------------------------------------------------
@@ -395,6 +408,14 @@ def measure_store(count: int, trans: bool, run: Run) -> Measurement:
     return Measurement(text, len(out), {"stored": _matrix_table(cells, text)})
 
 
+def measure_move(run: Run) -> Measurement:
+    """Measure ``movmatrix``: every slot of the source holds its place's number."""
+    given = {"labels": np.arange(WARP * 2).reshape(WARP, 2).astype(np.float16)}
+    out = run(move_body(), "probe", given)["out"].reshape(-1).astype(np.int64)
+    moved = np.stack([out // 2, out % 2], axis=-1)
+    return Measurement(ptx.movmatrix().text, 1, {"moved": moved})
+
+
 # -- claims ---------------------------------------------------------------------------------------
 
 
@@ -475,6 +496,11 @@ def _tables(instruction: str, claims: Mapping[str, Claim]) -> dict[str, Ints]:
         }
     if instruction.startswith("ldmatrix"):
         return {"received": claims["dst"].elements()}
+    if instruction.startswith("movmatrix"):
+        row, col = claims["dst"].elements().T
+        places = np.where(row < 0, NOWHERE, claims["src"].places[row, col])
+        missing = (places == NOWHERE)[:, None]
+        return {"moved": np.where(missing, NOWHERE, np.stack([places // 2, places % 2], -1))}
     return {"stored": claims["src"].elements()}
 
 
@@ -500,8 +526,8 @@ def first_difference(
             first = int(places[0])
             width = list(slots.values())[-1]
             return (
-                f"{_place(first, width)}: the machine has {_cell(seen[first])}, the claim "
-                f"{_cell(said[first])}; {len(places)} of {len(seen)} places differ"
+                f"{_place(first, width)}: the machine has {_cell(name, seen[first])}, the claim "
+                f"{_cell(name, said[first])}; {len(places)} of {len(seen)} places differ"
             )
     return None
 
@@ -512,36 +538,38 @@ def _landing(place: int, slots: int) -> str:
     return "says two things" if place == TWICE else f"adds to D {_place(place, slots)}"
 
 
-def _cell(cell: Ints) -> str:
-    if cell.ndim == 0:
+def _cell(name: str, cell: Ints) -> str:
+    if name == "accumulator":
         return f"what place {cell} of C holds"
     if cell[0] == NOWHERE:
         return "nothing"
+    if name == "moved":
+        return f"what slot {cell[1]} of lane {cell[0]} holds"
     return "two elements" if cell[0] == TWICE else f"column {cell[1]} of the row of lane {cell[0]}"
 
 
 def wrong_claims(fragment: Fragment) -> dict[str, Claim]:
     """Return known wrong claims for an operand: what a certificate must refute.
 
-    Two registers exchanged (a1 and a2 where there are four), lanes 4g + t at 2g + t, the lanes
-    shifted by one.
+    Two registers exchanged (a1 and a2 where there are four), or two slots of one register; lanes
+    4g + t at 2g + t; the lanes shifted by one.
 
     >>> list(wrong_claims(table.get("mma.m16n8k16.f16", "A")))
     ['registers 1 and 2 exchanged', 'stride of the groups halved', 'lanes shifted by one']
     """
     right = Claim.of(fragment)
-    pack, count = fragment.pack, fragment.registers
-    one, two, kind = (1, 2, "registers") if count > 2 else (0, 1, "registers")
+    kind, unit, count = "registers", fragment.pack, fragment.registers
     if count == 1:
-        pack, kind = 1, "slots"
+        kind, unit, count = "slots", 1, fragment.slots
+    one, two = (1, 2) if count > 2 and kind == "registers" else (0, 1)
 
     def exchanged(lane: Ints, slot: Ints) -> tuple[Ints, Ints]:
-        unit = slot // pack
-        other = np.where(unit == one, two, np.where(unit == two, one, unit))
-        return lane, other * pack + slot % pack
+        place = slot // unit
+        other = np.where(place == one, two, np.where(place == two, one, place))
+        return lane, other * unit + slot % unit
 
-    return {
-        f"{kind} {one} and {two} exchanged": right.moved(exchanged),
+    found = {f"{kind} {one} and {two} exchanged": right.moved(exchanged)} if count > 1 else {}
+    return found | {
         "stride of the groups halved": right.moved(
             lambda lane, slot: (lane // 4 * 2 + lane % 4, slot)
         ),
@@ -746,9 +774,10 @@ def names() -> tuple[str, ...]:
     """Return the instructions that are probed together; :func:`family` names more.
 
     >>> names()[1], names()[-1]
-    ('mma.m16n8k16.f16', 'stmatrix.m8n8.x4.trans.b16')
+    ('mma.m16n8k16.f16', 'movmatrix.m8n8.trans.b16')
     """
-    matrices = [n for n in table.names() if n.startswith(("ldmatrix.m8n8", "stmatrix.m8n8"))]
+    verbs = ("ldmatrix.m8n8", "stmatrix.m8n8", "movmatrix.m8n8")
+    matrices = [name for name in table.names() if name.startswith(verbs)]
     return (*map(str, MMA_INSTRUCTIONS), *matrices)
 
 
@@ -783,6 +812,8 @@ def _measure(instruction: str, run: Run) -> Measurement:
     if row is not None:
         return measure_product(row, run)
     parts = instruction.split(".")
+    if parts[0] == "movmatrix":
+        return measure_move(run)
     measure = measure_load if parts[0] == "ldmatrix" else measure_store
     return measure(int(parts[2][1:]), "trans" in parts, run)
 
@@ -861,7 +892,13 @@ def _statements(
     inst = _mma(instruction)
     if inst is None:
         ((key, values),) = measurement.tables.items()
-        (width,) = slots.values()
+        width = list(slots.values())[-1]
+        if key == "moved":
+            return (
+                ("everything: which slot of which lane comes out in each lane and slot",),
+                ("that the source is laid out as ldmatrix gives it; then its transpose comes out",),
+                {key: _rows(values, width)},
+            )
         where = "the lane whose address gives the row, and the column"
         return (
             (

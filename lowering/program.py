@@ -171,18 +171,22 @@ class Program(Executable):
         """
         held = {self.buffer(role).name for role in given if role in self.call.operands}
         missing = [role for role in self.inputs if self.buffer(role).name not in held]
-        if missing or not set(given) <= set(self.call.operands):
+        unknown = sorted(set(given) - set(self.call.operands))
+        if missing or unknown:
             got = ", ".join(sorted(given)) or "none"
+            lacks = [f"{role} is missing" for role in missing]
+            strays = [f"{role} is no operand" for role in unknown]
             raise LayoutError(
-                f"run: the program reads the matrices {', '.join(self.inputs)}; got {got}"
+                f"run: the program reads the matrices {', '.join(self.inputs)}; got {got}: "
+                f"{', '.join(lacks + strays)}"
             )
         names = {reg: p.name for reg, p in zip(self.body.registers, self.body.params, strict=True)}
         found: dict[str, Matrix] = {}
         for role, value in given.items():
             buffer = self.buffer(role)
-            if buffer not in names:
-                continue
             matrix = as_matrix(value, buffer, role)
+            if buffer not in names:
+                continue  # C where beta is 0
             known = found.setdefault(names[buffer], matrix)
             if known.tobytes() != matrix.tobytes():
                 raise LayoutError(f"run: {role} is the buffer {buffer.name}, given two matrices")

@@ -155,6 +155,15 @@ def stmatrix(count: int, trans: bool) -> Asm:
     return Asm(f"stmatrix_{form.replace('.', '_')}", text, "", "r" + "r" * count)
 
 
+def movmatrix() -> Asm:
+    """Return ``movmatrix``: the transpose of an 8x8 matrix of 16-bit elements, in registers.
+
+    >>> movmatrix().text
+    'movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;'
+    """
+    return Asm("movmatrix_trans", "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;", "r", "r")
+
+
 def cp_async(size: int) -> Asm:
     """Return ``cp.async`` of 4, 8 or 16 bytes from global to shared memory (sm_80).
 

@@ -20,14 +20,16 @@ import numpy.typing as npt
 
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, warpid, wid_in_wg
 from layoutalg.fragments import transposed
-from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
+from lowering.dtypes import DType
+from lowering.instructions import MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
 from lowering.kernel import Kernel, KernelProgram
 from lowering.ops import Elements, Loop, Mma, Op, walk
 from lowering.program import Program, lower
 from lowering.tile import Buffer, BufferRegion, gemm
+from lowering.warp import as_multiplied
 
 TOLERANCE = 1e-5  # what the seed system asked of f32 accumulators, whatever K
-MARGIN = 100  # a control must exceed the tolerance so many times
+MARGIN = 10  # a control must exceed the tolerance so many times
 TILINGS = (
     (1, 1, 1, 16), (2, 1, 1, 16), (1, 2, 1, 16), (1, 1, 2, 16), (2, 2, 2, 16), (4, 1, 1, 16),
     (1, 1, 1, 8), (1, 1, 3, 8), (2, 2, 3, 8),
@@ -59,11 +61,13 @@ AnyProgram = Program | KernelProgram
 
 
 def _row(instruction: str) -> MmaInst:
-    for row in MMA_INSTRUCTIONS:
-        if row.name == instruction:
+    for row in MMA_FAMILY:
+        if str(row) == instruction:
             return row
     names = ", ".join(row.name for row in MMA_INSTRUCTIONS)
-    raise LayoutError(f"verify: no instruction is named {instruction!r}; known: {names}")
+    raise LayoutError(
+        f"verify: no instruction is named {instruction!r}; known: {names}, and the other dense mma"
+    )
 
 
 def _over_warps(
@@ -141,8 +145,9 @@ class Case:
         """Lower the case, its layouts tiled from the instruction's fragments."""
         d, a, b, c = (self.region(role) for role in "DABC")
         call = gemm(
-            d, a, b, c, self.transpose_A, self.transpose_B, beta=self.beta, scope=self.scope
-        )
+            d, a, b, c, self.transpose_A, self.transpose_B, beta=self.beta, scope=self.scope,
+            dispatch=None if self.row in MMA_INSTRUCTIONS else "mma.sync*",
+        )  # fmt: skip
         return lower(call, threads=32 * self.warps[0] * self.warps[1])
 
     def __str__(self) -> str:
@@ -302,6 +307,19 @@ def staged_cases() -> tuple[StagedCase, ...]:
     )
 
 
+def family_cases() -> tuple[Case, ...]:
+    """Return a case per other dense mma: those that dispatch takes by name alone.
+
+    >>> len(family_cases()) > 40
+    True
+    """
+    return tuple(
+        Case(str(row), (1, 1, 1), 1)
+        for row in MMA_FAMILY
+        if row not in MMA_INSTRUCTIONS and row.modifier not in ("xor", "satfinite")
+    )
+
+
 CASES: dict[str, Callable[[], Sequence[AnyCase]]] = {
     "standard": standard_cases,
     "scopes": scope_cases,
@@ -311,7 +329,7 @@ CASES: dict[str, Callable[[], Sequence[AnyCase]]] = {
 
 
 def all_cases() -> tuple[AnyCase, ...]:
-    """Return every case.
+    """Return every case of :data:`CASES`: what dispatch chooses by itself.
 
     >>> len(all_cases())
     122
@@ -385,8 +403,18 @@ def _matrices(program: AnyProgram, values: Callable[[tuple[int, ...]], Array]) -
     made: dict[Buffer, Array] = {}
     for buffer in buffers.values():
         if buffer not in made:
-            made[buffer] = values(buffer.shape).astype(buffer.dtype.numpy)
+            made[buffer] = _rounded(values(buffer.shape), buffer.dtype)
     return {role: made[buffer] for role, buffer in buffers.items()}
+
+
+def _rounded(values: Array, dtype: DType) -> Array:
+    """Return values in a type: to nearest; tf32 cut, as its mma reads it; bits by their parity."""
+    if dtype.token == "b1":
+        return (np.floor(values).astype(np.int64) % 2).astype(dtype.numpy)
+    if dtype.token in ("u8", "u4"):
+        values = np.abs(values)
+    rounded = values.astype(dtype.numpy)
+    return as_multiplied(rounded, dtype.token).astype(dtype.numpy)
 
 
 def random_inputs(program: AnyProgram, seed: int) -> dict[str, Array]:
@@ -465,14 +493,16 @@ def relative_error(out: Array, ref: npt.NDArray[np.float64]) -> float:
 def error_bound(program: AnyProgram, inputs: Matrices) -> float:
     """Return a bound of ‖out − ref‖ / ‖ref‖ from K and the accumulator's unit.
 
-    Products of two inputs are exact. A tensor core adds b of them and the accumulator at once: it
-    shifts each addend to the largest exponent, cuts it there, and cuts the sum. With u the spacing
-    of the accumulator's type at 1 and T = |A|·|B| + |C|, each of those b + 2 cuts loses at most
-    u·T. A chain of K/b blocks loses at most (K + 2K/b)·u·T, element by element; b is 4 at least, so
+    Products of two inputs are exact, but for f64. A tensor core adds b of them and the accumulator
+    at once: it shifts each addend to the largest exponent, cuts it there, and cuts the sum. With u
+    the spacing at 1 of the type that it adds in, f32 or f64, and T = |A|·|B| + |C|, each of those
+    b + 2 cuts loses at most u·T. A chain of K/b blocks loses at most (K + 2K/b)·u·T, element by
+    element; b is 4 at least, so
 
         ‖out − ref‖ / ‖ref‖  ≤  1.5·K·u · ‖T‖ / ‖ref‖.
 
-    It is 0 for integers, which are exact.
+    Where D is narrower, f16, each block's sum is rounded to it, to nearest: K/8·u(f16) more. It is
+    0 for integers, which are exact.
 
     Source: M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, Numerical behavior of NVIDIA tensor
     cores, PeerJ Computer Science 7 (2021), for the blocks and that addends are cut, not rounded.
@@ -491,8 +521,9 @@ def error_bound(program: AnyProgram, inputs: Matrices) -> float:
     size = float(np.linalg.norm(reference(program, inputs)))
     k = parts["A"].shape[1]
     spread = float(np.linalg.norm(most)) / size if size else math.inf
-    unit = float(np.finfo(dtype).eps)
-    return float(1.5 * k * unit * spread)
+    unit, own = (float(np.finfo(t).eps) for t in (np.promote_types(dtype, np.float32), dtype))
+    rounded = k / 8 * own if own > unit else 0.0
+    return float((1.5 * k * unit + rounded) * spread)
 
 
 def tolerance_of(program: AnyProgram, inputs: Matrices) -> float:

@@ -31,6 +31,7 @@ from lowering.ops import (
     Loop,
     Mma,
     Move,
+    MoveMatrix,
     Op,
     Store,
     StoreMatrix,
@@ -283,6 +284,8 @@ class Machine:
             self.store(op)
         elif isinstance(op, (LoadMatrix, StoreMatrix)):
             self.matrices(op)
+        elif isinstance(op, MoveMatrix):
+            self.transpose(op)
         elif isinstance(op, Transfer):
             self.transfer(op)
         elif isinstance(op, Commit):
@@ -352,6 +355,14 @@ class Machine:
             self.put(op.memory, cell, threads, self.read(registers, op), op)
         for j in range(op.count):
             self.count_groups(op.memory, rows[:, 8 * j : 8 * j + 8], 16, op)
+
+    def transpose(self, op: MoveMatrix) -> None:
+        """Transpose 8x8 matrices: lane 4g+t holds row g, columns 2t and 2t+1 of each."""
+        count = len(op.source.numbers) // 2
+        rows = self.read(op.source, op).reshape(-1, 8, 4, count, 2)
+        matrices = rows.transpose(0, 3, 1, 2, 4).reshape(-1, count, 8, 8)
+        flipped = matrices.swapaxes(2, 3).reshape(-1, count, 8, 4, 2)
+        self.write(op.into, flipped.transpose(0, 2, 3, 1, 4).reshape(self.body.threads, -1))
 
     def transfer(self, op: Transfer) -> None:
         """Copy cells from memory to memory, at once or when its group is waited for."""

@@ -2,8 +2,8 @@
 
 A difference is explained only where our answer obeys the law of its operation and TVM's breaks it,
 on every element (``tests.fuzz_laws``), or where the input itself says what TVM gets wrong. The
-names L1 to L26 are those of SEMANTICS section 18; S10 and S14 are said in sections 10 and 14; X1 to
-X4 were found by this fuzz.
+names L1 to L26 are those of SEMANTICS section 18; S6 to S14 are said in those sections; X1 to X4
+were found by this fuzz.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ MEANING = {
     "L24": "a bare swizzle adopts any shape, and axis m",
     "L25": "slice and is_tile_* miss layouts that there are",
     "L26": "CUDA: a unit iter left over keeps its factor",
+    "S6": "recognisers of one element: the axis of the unit iter that is left over (section 6)",
     "S10": "is_tile_*: scopes are looked at before the shapes (section 10)",
+    "S13": "apply of a swizzled tile that has replicas or unit iters off axis m (section 13)",
     "S14": "broadcast does not check the position (section 14)",
     "X1": "CUDA: operands fused each alone do not fit together; unfused they do",
-    "X2": "CUDA: is_tile_outer takes threads 32k for warps k, or tid_in_wg for tx",
+    "X2": "CUDA: is_tile_* take threads 32k (tx) for warps k, or lanes for threads of the CTA",
     "X3": "a unit iter that is the only link between two scopes is dropped, and that raises",
     "X4": "recognisers answer ill-formed layouts, which cannot be tiled or summed",
 }
@@ -143,7 +145,8 @@ def out_of_range(case: Case) -> str | None:
             not 0 <= c < extent for c, extent in zip(coord, radix, strict=True)
         ):
             return "L24" if "swizzle" in layout and laws.is_bare(layout) else "L22"
-    return None
+    axes = {a for _, _, a in tile["shard"] + tile.get("replica", [])}
+    return "S13" if "swizzle" in layout and axes != {"m"} else None
 
 
 def repeats(case: Case) -> str | None:
@@ -357,17 +360,20 @@ def tile_test_faults(op: str, case: Case) -> Iterator[str]:
         yield "L7"
     if op == "is_tile_inner" and moves_axis_of(own, whole, "replica"):
         yield "L10"
-    if op == "is_tile_outer" and places.scope_of(own) != places.scope_of(whole):
+    if op == "is_tile_outer" and places.unit_of(own) != places.unit_of(whole):
         yield "X2"
 
 
 def idle(op: str, case: Case) -> Iterator[str]:
-    """Yield the faults that lose a replica which moves nothing: the map is right, its form is not.
+    """Yield the faults in what moves nothing: the map of TVM's answer is right, its form is not.
 
-    A canonical form keeps such replicas (section 6), so the answer does not make up the whole.
+    A canonical form keeps replicas of extent 1, and one unit iter where there is no other (section
+    6), so the answer does not make up the whole.
     """
     if not op.startswith("is_"):
         return
+    if math.prod(e for e, _, _ in case["tiled" if "tiled" in case else "sum"]["shard"]) == 1:
+        yield "S6"
     target = case.get("target")
     own, whole = (
         places.operand(case["layout"], target)["replica"],
@@ -399,6 +405,18 @@ def harmless(op: str, case: Case, none: bool, same: bool, theirs: Any) -> Iterat
         yield "X1"
     if op.startswith("is_tile") and cut_axes(case) and leaves_scope(case["layout"], theirs):
         yield "L6"
+    if op.startswith("is_") and case.get("target") is not None:
+        yield from other_scope(case, as_dict(theirs[2] if isinstance(theirs[1], bool) else theirs))
+
+
+def other_scope(case: Case, answer: Layout) -> Iterator[str]:
+    """Yield the faults by which an answer makes up another layout: its axes fuse otherwise."""
+    own, found = places.operand(case["layout"], None), places.operand(answer, None)
+    whole = case["tiled" if "tiled" in case else "sum"]
+    if places.scope_of(places.together(own, found)) != places.scope_of(whole):
+        yield "X2"
+    if places.fused(found) != found or places.fused(own) != own:
+        yield "X1"
 
 
 UNITS = {"laneid": 32, "wid_in_wg": 4, "tid_in_wg": 128}

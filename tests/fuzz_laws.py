@@ -28,6 +28,7 @@ from tests.fuzz_places import (
     sums,
     tilings,
     together,
+    unit_of,
     without_units,
 )
 from tests.oracle import Layout, as_dict, base, digits, flat, image, size
@@ -165,17 +166,16 @@ def is_tile_outer(case: dict[str, Any], answer: Any) -> bool:
 
 def is_tiling(inner: Layout, outer: Layout, outer_shape: Sequence[int], inner_shape: Sequence[int],
               case: dict[str, Any]) -> bool:  # fmt: skip
-    """Say whether ``inner.tile(outer)`` is the tiled layout: one map, in one scope.
+    """Say whether ``inner.tile(outer)`` is the tiled layout: one map, of one kind of unit.
 
-    A warp is not its first thread, nor a thread of some warpgroup one of the first: under CUDA
-    ``S[2:1@warpid]`` is not ``S[2:32@tx]``, and ``S[2:1@tid_in_wg]`` is not ``S[2:1@tx]``.
+    A warp is not its first thread: ``S[2:1@warpid]`` is not ``S[2:32@tx]``.
     """
     target, whole = case.get("target"), case["tiled"]
     meant = tilings(inner, outer, outer_shape, inner_shape, target, loose=True)
     both = [together(operand(inner, axes), operand(outer, axes)) for axes in (None, target)]
     return (
         named_places(whole, target) in meant
-        and scope_of(whole) in map(scope_of, both)
+        and unit_of(both[0]) == unit_of(whole)
         and any(is_well_formed(each) or is_well_formed(without_units(each)) for each in both)
     )
 

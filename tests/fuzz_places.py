@@ -167,6 +167,15 @@ def scope_of(layout: Layout) -> tuple[str, str]:
     return pair_or_none(bare) if moves else ("", "")
 
 
+def unit_of(layout: Layout) -> str | None:
+    """Return the smallest unit that the thread axes count; None where no iter moves along one."""
+    bare = without_units(layout)
+    if not any(e != 1 and a in COUNTS for e, _, a in bare["shard"]):
+        return None
+    axes = [a for _, _, a in bare["shard"] + bare["replica"]] + list(bare["offset"])
+    return min((COUNTS[a][0] for a in axes if a in COUNTS), key=SCOPES.index)
+
+
 def span(layout: Layout, axis: str) -> int:
     iters = [*layout["shard"], *layout.get("replica", [])]
     reached = sum((e - 1) * s for e, s, a in iters if a == axis)

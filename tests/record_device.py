@@ -9,7 +9,8 @@ Writes, named after the device (``h200_verify.json`` and so on):
 - ``vectors``: a sample of the conformance vectors, against the NumPy warp.
 - ``probe``: a certificate of every instruction that can be probed.
 
-``--only verify`` (or vectors, probe) does one part; ``--family`` probes every dense mma.
+``--only verify`` (or vectors, probe) does one part. ``--family`` adds the other dense mma: their
+certificates, and ``family``, which is ``verify`` for them.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ from numba import cuda
 import lowering as lw
 from lowering import probing
 from lowering.verification import (
+    AnyCase,
     AnyProgram,
     all_cases,
     as_machine,
     check,
+    family_cases,
     integer_inputs,
     operand,
     random_inputs,
@@ -150,9 +153,8 @@ def progress(name: str, items: Sequence[Any]) -> Iterator[Any]:
         yield item
 
 
-def verified(folder: Path) -> list[dict[str, Any]]:
-    """Run every case."""
-    cases = all_cases()
+def verified(cases: Sequence[AnyCase], folder: Path) -> list[dict[str, Any]]:
+    """Run cases."""
     programs = [case.program() for case in cases]
     texts = compiled_texts(programs, folder)
     rows = []
@@ -231,7 +233,7 @@ def summary(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
             print(f"  LOOK AT {row['case']}")
 
 
-def main(folder: Path, parts: Sequence[str], family: bool = False) -> None:
+def main(folder: Path, parts: Sequence[str]) -> None:
     """Run the parts and write their records."""
     if as_machine(None, "record") != "device":
         raise SystemExit("record: there is no CUDA device here")
@@ -245,18 +247,19 @@ def main(folder: Path, parts: Sequence[str], family: bool = False) -> None:
 
     print(f"{head['device']}, driver {head['driver']}")
     if "probe" in parts:
-        certificates = probed(family)
+        certificates = probed("family" in parts)
         write("probe", probing.to_json(certificates))
         agreeing = sum(certificate.verdict == "agrees" for certificate in certificates)
         print(f"probe: {agreeing} of {len(certificates)} agree")
         for certificate in certificates:
             if certificate.verdict != "agrees":
                 print(f"  LOOK AT {certificate.instruction}: {certificate.verdict}")
-    if "verify" in parts:
-        with tempfile.TemporaryDirectory() as work:
-            rows = verified(Path(work))
-        write("verify", lines(head, rows))
-        summary("verify", rows)
+    for part, cases in (("verify", all_cases()), ("family", family_cases())):
+        if part in parts:
+            with tempfile.TemporaryDirectory() as work:
+                rows = verified(cases, Path(work))
+            write(part, lines(head, rows))
+            summary(part, rows)
     if "vectors" in parts:
         rows = vectors()
         write("vectors", lines(head, rows))
@@ -267,8 +270,8 @@ def main(folder: Path, parts: Sequence[str], family: bool = False) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    choices = ("probe", "verify", "vectors")
-    parser.add_argument("--only", action="append", choices=choices)
-    parser.add_argument("--family", action="store_true", help="probe every dense mma too")
+    parser.add_argument("--only", action="append", choices=("probe", "verify", "vectors"))
+    parser.add_argument("--family", action="store_true", help="every dense mma too")
     arguments = parser.parse_args()
-    main(arguments.folder, arguments.only or choices, arguments.family)
+    chosen = arguments.only or ["probe", "verify", "vectors"]
+    main(arguments.folder, [*chosen, *["family"] * arguments.family])

@@ -14,7 +14,8 @@ def main() -> None:
     results += [check(case.program(), str(case), "device") for case in staged[::4]]
     worst = max(result.error for result in results)
     print(len(results), "kernels, worst error", worst)
-    assert np.isfinite(worst) and all(result.ok for result in results)
+    assert np.isfinite(worst)
+    assert all(result.ok for result in results)
 
 
 if __name__ == "__main__":

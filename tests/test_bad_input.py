@@ -570,7 +570,7 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "simulate without a matrix": (
         lambda: gemm().simulate(A=np.zeros((16, 16))),
-        "run: the program reads the matrices A, B; got A",
+        "run: the program reads the matrices A, B; got A: B is missing",
     ),
     "simulate with a wrong shape": (
         lambda: gemm().simulate(A=np.zeros((16, 8)), B=np.zeros((16, 8))),
@@ -582,7 +582,7 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "simulate with an unknown role": (
         lambda: gemm().simulate(**ZEROS, E=1),
-        "run: the program reads the matrices A, B; got A, B, E",
+        "run: the program reads the matrices A, B; got A, B, E: E is no operand",
     ),
     "simulate with two matrices for one buffer": (
         lambda: gemm(beta=1).simulate(**ZEROS, C=np.zeros((16, 8)), D=np.ones((16, 8))),

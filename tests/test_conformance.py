@@ -143,6 +143,32 @@ def run_broadcast(case: dict[str, Any]) -> Any:
     return plain(layout(case["layout"]).broadcast(case["num"], case["position"], case["axis"]))
 
 
+def run_wg_local_layout(case: dict[str, Any]) -> Any:
+    return plain(layoutalg.wg_local_layout(**case))
+
+
+def run_tmem_datapath_layout(case: dict[str, Any]) -> Any:
+    return plain(layoutalg.tmem_datapath_layout(**case))
+
+
+def run_tcgen05_atom_layout(case: dict[str, Any]) -> Any:
+    return plain(layoutalg.tcgen05_atom_layout(**case))
+
+
+def run_tmem_mma_operand_layout(case: dict[str, Any]) -> Any:
+    case = {name: value for name, value in case.items() if name != "dtype"}  # whatever the type
+    return plain(layoutalg.tmem_mma_operand_layout(**case))
+
+
+def run_mma_shared_layout(case: dict[str, Any]) -> Any:
+    return plain(layoutalg.mma_shared_layout(**case))
+
+
+def run_trainium(case: dict[str, Any]) -> Any:
+    assert not case["is_psum"]
+    return plain(layoutalg.trainium_layout(case["annotation"], case["shape"]))
+
+
 RUN: dict[str, Callable[[dict[str, Any]], Any]] = {
     name.removeprefix("run_"): function
     for name, function in list(globals().items())
@@ -211,6 +237,7 @@ FILES = {
     "direct_sum": 500,
     "group": 650,
     "group_many": 322,
+    "helpers": 202,
     "is_tile": 724,
     "permute": 301,
     "size_span": 429,

@@ -241,8 +241,9 @@ def test_every_vector_reads_back_from_both_texts() -> None:
         ),
         (
             "T.TileLayout(T.S[(8, 4):(1, 2, 3)])",
-            "from_tvmscript: S[...]: needs one stride per extent; got 2 extents and 3 strides; got "
-            "T.S[(8, 4):(1, 2, 3)] in T.TileLayout(T.S[(8, 4):(1, 2, 3)])",
+            "from_tvmscript: S[...]: needs one stride per extent; got the extents (8, 4) and the "
+            "strides (1@m, 2@m, 3@m); got T.S[(8, 4):(1, 2, 3)] in "
+            "T.TileLayout(T.S[(8, 4):(1, 2, 3)])",
         ),
         (
             "T.TileLayout(T.S[8:1:2])",
@@ -301,7 +302,7 @@ def test_every_vector_reads_back_from_both_texts() -> None:
         ),
         (
             "T.TileLayout(T.S[0:1])",
-            "from_tvmscript: extent: must be at least 1; got 0; got T.S[0:1] in "
+            "from_tvmscript: S[...]: extent: must be at least 1; got 0; got T.S[0:1] in "
             "T.TileLayout(T.S[0:1])",
         ),
         (

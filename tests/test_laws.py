@@ -32,7 +32,7 @@ from layoutalg import (
     wgid,
     wid_in_wg,
 )
-from layoutalg.parts import well_formed
+from layoutalg.parts import fault_of
 from tests import oracle, strategies
 from tests.strategies import Grouped, Pair, Sliced, grouped_layouts, laws, layouts, pairs, sliced
 from tests.vectors import plain
@@ -211,7 +211,7 @@ def test_canonicalize_keeps_the_map(layout: TileLayout) -> None:
     assert not fused_neighbours(bare)
     assert bare.verify_well_formed()
     fewer = TileLayout.from_iters([it for it in bare.shard if it.extent != 1], bare.replica)
-    if len(bare.shard) > 1 and well_formed(fewer):
+    if len(bare.shard) > 1 and fault_of(fewer) is None:
         assert fewer.shard == bare.shard
         assert 0 not in bare.offset.values()
 
@@ -401,6 +401,46 @@ def test_recognisers_of_tiles_are_sound(case: Pair, data: st.DataObject) -> None
 
 def near(stride: Any) -> Any:
     return st.sampled_from([stride, stride, stride, stride + 1, 2 * stride])
+
+
+FOUND_BY_FUZZ: tuple[tuple[str, str, str, tuple[int, int], str | None, str | None], ...] = (
+    # question, layout, whole, (size of the whole, own size), target, answer
+    ("inner", "S[2:-1]", "S[(2,2):(0,-1)]", (4, 2), None, None),
+    ("inner", "S[12:1] + R[1:1]", "S[48:1]", (48, 12), None, "S[4:1]"),
+    ("inner", "S[8:4@laneid]", "S[(2,8):(1@wid_in_wg,4@laneid)]", (16, 8), "cuda",
+     "S[2:1@wid_in_wg]"),
+    ("inner", "S[2:1] + (-8)@laneid", "S[(6,2):(1@wid_in_wg,1)] + (-8)@laneid", (12, 2), "cuda",
+     "S[6:1@wid_in_wg]"),
+    ("inner", "S[2:1] + 1@wgid", "S[(2,2):(1@warpid,1)] + 4@warpid", (4, 2), None, None),
+    ("inner", "S[3:1@laneid]", "S[(1,2,3):(1@wid_in_wg,1@wgid,1@laneid)]", (6, 3), None, None),
+    ("inner", "S[1:1@laneid] + 32@warpid", "S[2:1@tx] + 1056@tx", (2, 1), "cuda", None),
+    ("outer", "S[1:1@warpid]", "S[(1,3,4):(32@tx,1@tx,1)]", (12, 1), None, "S[(3,4):(1@tx,1)]"),
+    ("outer", "S[1:160@wid_in_wg] + 1@wid_in_wg",
+     "S[(1,2,4):(5120@tid_in_wg,2,128@tid_in_wg)] + 32@tid_in_wg", (8, 1), "cuda", None),
+    ("outer", "S[2:1@laneid] + R[2:4@wid_in_wg]", "S[(2,8):(8@laneid,1@laneid)] + R[2:4@wid_in_wg]",
+     (16, 2), "cuda", "S[8:1@tid_in_wg]"),
+    ("right", "S[2:1] + R[1:5]", "S[(2,2):(2,1)]", (4, 2), None, "S[2:2]"),
+    ("left", "S[2:1] + R[3:0]", "S[(2,3):(1,2)]", (6, 2), None, "S[3:2]"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("question", "own", "whole", "sizes", "target", "answer"), FOUND_BY_FUZZ)
+def test_what_the_differential_fuzz_found(
+    question: str,
+    own: str,
+    whole: str,
+    sizes: tuple[int, int],
+    target: str | None,
+    answer: str | None,
+) -> None:
+    ask = "is_direct_sum_" if question in ("left", "right") else "is_tile_"
+    rest = sizes[0] // sizes[1]
+    shapes = {
+        "left": ((sizes[1], rest), (sizes[1],)),
+        "right": ((rest, sizes[1]), (sizes[1],)),
+    }.get(question, ((sizes[0],), (sizes[1],)))
+    found = getattr(parse(own), ask + question)(parse(whole), *shapes, target)
+    assert (None if found is None else str(found)) == answer
 
 
 @laws
@@ -654,6 +694,18 @@ def test_composed_layouts_swizzle_what_their_tile_says(
             assert piece.apply(*coord, shape=lengths) == {"m": want[moved]}
     assert layout.canonicalize().table(shape)["m"].tolist() == table.tolist()
     assert layout.storage().table(shape)["m"].tolist() == table.tolist()
+
+
+def test_a_swizzle_looks_at_the_axes_of_the_elements() -> None:
+    repeated = ComposeLayout(4, 2, 5, parse("S[3:1] + R[4:1@wid_in_wg]"))
+    assert repeated.apply(2) == {"m": 2}
+    assert repeated.table((3,), replicas=True)["wid_in_wg"].shape == (3, 4)
+    unit = ComposeLayout(3, 3, 4, parse("S[(8,1,2):(2,2@wgid,1)]"))
+    assert unit.apply(1, 1, shape=(8, 2)) == {"m": 3}
+    assert unit.table((8, 2))["m"][1, 1] == 3
+    for text in ("S[()] + R[(2,2):(-1,64)]", "S[8:1@laneid]", "S[8:1] + 0@laneid", "S[8:1@TCol]"):
+        with pytest.raises(LayoutError, match="so its tile must lie on axis m alone"):
+            ComposeLayout(4, 3, 4, parse(text)).apply(0)
 
 
 @laws

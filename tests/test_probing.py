@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import numpy.typing as npt
 import pytest
 from click.testing import CliRunner
 
-from layoutalg import Iter, LayoutError, TileLayout, fragments, laneid, m, parse
+from layoutalg import Axis, Iter, LayoutError, TileLayout, fragments, laneid, m, parse
 from lowering import assemble, cuda, probing
 from lowering.body import Body
 from lowering.cli import main
@@ -115,14 +117,13 @@ def test_every_instruction_agrees_with_its_fragments(name: str) -> None:
     assert certificate.verdict == "agrees"
     assert len(certificate.refuted) == 3
     assert all(certificate.refuted.values())
-    assert set(certificate.claims) == ({"A", "B", "D"} if name.startswith("mma") else {
-        "dst" if name.startswith("ldmatrix") else "src"
-    })  # fmt: skip
+    operands = {"mma": "A B D", "ldmatrix": "dst", "stmatrix": "src", "movmatrix": "src dst"}
+    assert set(certificate.claims) == set(operands[name.split(".")[0]].split())
 
 
 SMALL = (
     "mma.m16n8k8.f16 f16", "mma.m16n8k4.tf32", "mma.m8n8k16.s8.u8 satfinite", "mma.m16n8k16.u8.s8",
-    "mma.m16n8k16.e4m3.e5m2 f16", "mma.m16n8k8.f64", "mma.m8n8k32.u4.s4",
+    "mma.m16n8k16.e4m3.e5m2 f16", "mma.m8n8k4.f64", "mma.m8n8k32.u4.s4",
 )  # fmt: skip
 
 
@@ -154,7 +155,41 @@ def test_counts_of_unequal_bits_are_no_products() -> None:
 
 def test_the_names_are_those_of_the_fragment_table() -> None:
     assert set(names()) <= set(fragments.names())
-    assert len(names()) == len(MMA_INSTRUCTIONS) + 12
+    assert len(names()) == len(MMA_INSTRUCTIONS) + 13
+
+
+def test_the_simulator_transposes_in_registers() -> None:
+    """Lane 4g+t of the source holds row g, columns 2t and 2t+1; the result's rows are columns."""
+    found = probing.measure_move(simulator).tables["moved"]
+    for lane in range(32):
+        for p in range(2):
+            row, col = 2 * (lane % 4) + p, lane // 4  # of the source
+            assert found[lane * 2 + p].tolist() == [4 * row + col // 2, col % 2]
+
+
+def test_a_machine_that_does_not_transpose_is_seen() -> None:
+    def copy(out: Array) -> Array:
+        return np.arange(64).reshape(out.shape).astype(out.dtype)
+
+    certificate = probe("movmatrix.m8n8.trans.b16", "simulator", run=after("out", copy))
+    assert certificate.difference == (
+        "lane 0 slot 1: the machine has what slot 1 of lane 0 holds, the claim what slot 0 of lane "
+        "4 holds; 56 of 64 places differ"
+    )
+
+
+def test_blocks_of_a_transposed_operand_change_places() -> None:
+    """movmatrix on a0..a3 transposes the four blocks; a1 and a2 must trade places besides."""
+    element = np.moveaxis(K16.fragment("A").coords, -1, 0)  # (row, col) of each lane and slot
+    moved = probing.measure_move(simulator).tables["moved"].reshape(32, 2, 2)
+    lane, slot = moved[..., 0], moved[..., 1]
+    blocks = element.reshape(2, 32, 4, 2)
+    moved_blocks = {
+        order: np.stack([blocks[:, lane, register, slot] for register in order], axis=2)
+        for order in ((0, 1, 2, 3), (0, 2, 1, 3))
+    }
+    assert np.array_equal(moved_blocks[0, 2, 1, 3], blocks[::-1])
+    assert not np.array_equal(moved_blocks[0, 1, 2, 3], blocks[::-1])
 
 
 # -- machines that are wrong ----------------------------------------------------------------------
@@ -333,7 +368,8 @@ def test_known_wrong_claims_are_refuted_at_their_first_slot() -> None:
 
 
 def remade(layout: TileLayout, change: Callable[[Iter], Iter], **offset: int) -> TileLayout:
-    return TileLayout.from_iters([change(it) for it in layout.shard], (), offset or None)
+    offsets: dict[Axis | str, Any] = {name: value for name, value in offset.items()}  # noqa: C416 - other keys
+    return TileLayout.from_iters([change(it) for it in layout.shard], (), offsets)
 
 
 def strides(layout: TileLayout, axis: Any, other: dict[int, int]) -> TileLayout:
@@ -531,10 +567,10 @@ def test_the_device_is_named_by_nvidia_smi(monkeypatch: pytest.MonkeyPatch) -> N
         assert command[0] == "/bin/nvidia-smi"
         return type("Done", (), {"stdout": "NVIDIA H200, 580.159.04\nNVIDIA H200, 580.159.04\n"})
 
-    monkeypatch.setattr(probing.shutil, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(probing.subprocess, "run", answer)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(subprocess, "run", answer)
     assert probing._where("device") == ("NVIDIA H200", "580.159.04")
-    monkeypatch.setattr(probing.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     assert probing._where("device")[1] == "unknown"
 
 

@@ -34,6 +34,7 @@ from lowering.tile import BufferRegion
 ROLES = ("A", "B", "C", "D")  # the order in which operands are looked at
 DIMS = {"D": "MN", "C": "MN", "A": "MK", "B": "KN"}
 ANCHORS = {"M": "D", "N": "D", "K": "A"}
+LOCAL_BYTES = 512 << 10  # of a thread; CUDA C++ Programming Guide, technical specifications
 FOLLOWERS = (("A", "M"), ("C", "M"), ("B", "N"), ("C", "N"), ("B", "K"))
 
 
@@ -112,6 +113,9 @@ WARP_WIDE = [
 @register_dispatch("gemm", "cuda", variant="mma.m16n8k*", priority=10, when=WARP_WIDE)
 def lower_gemm(context: Context) -> Lowered:
     """Lower ``gemm`` to m16n8k16 or m16n8k8, f16 or bf16 with f32 accumulators."""
+    modifier = context.call.config.get("modifier")
+    if modifier is not None:
+        fail(f"modifier {modifier!r}: m16n8k16 and m16n8k8 of f16 and bf16 have none")
     return _lower(context, MMA_INSTRUCTIONS)
 
 
@@ -263,7 +267,13 @@ def _view(context: Context, role: str) -> View:
     memory += [it.axis for it in piece.shard if it.axis.memory and it.axis.name != "m"]
     if memory:
         fail(f"{role}: registers lie on axis m; {piece} has {memory[0]}")
-    lowest = register_range(buffer.layout)[0]
+    lowest, highest = register_range(buffer.layout)
+    size = (highest + 1) * buffer.dtype.bits // 8
+    if size > LOCAL_BYTES:
+        fail(
+            f"{role}: a thread has at most {LOCAL_BYTES} bytes of registers and local memory; "
+            f"{buffer.layout} needs {size}"
+        )
     if lowest < 0:
         fail(
             f"{role}: registers count from 0; {buffer.layout} reaches {lowest}: add {-lowest} to it"

@@ -1,0 +1,352 @@
+"""The house: imports run one way, names are documented, tests can fail, nothing is lying about."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import layoutalg
+
+ROOT = Path(__file__).parent.parent
+
+# Each file imports only from files before it; a folder is one entry, and has no cycle inside.
+LAYOUTALG = (
+    "errors", "symbolic", "size", "axis", "coordinates", "iters", "scope", "notation", "parts",
+    "weaving", "refine", "recognise", "slicing", "views", "table", "inverse", "evaluation",
+    "verdict", "normal", "places", "proof", "mapping", "layout", "spec", "swizzle",
+    "named_layouts", "fragment", "fragment_table", "fragments", "held", "rounds", "recipe",
+    "search", "conversion", "memory_access", "matrix_load", "swizzle_choice", "interop", "draw",
+    "__init__", "__main__",
+)  # fmt: skip
+LOWERING = (
+    "dtypes", "instructions", "linting", "address", "ops", "ptx", "tile", "registers", "dispatch",
+    "addressing", "body", "emit", "variants", "warp", "kernel_text", "cuda_text", "cuda",
+    "assemble", "executable", "program", "kernel", "verification", "probing", "matmul_kernels",
+    "__init__", "cli",
+)  # fmt: skip
+ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
+
+# the modules whose every public function says its law in a doctest
+ALGEBRA = (
+    "axis", "coordinates", "evaluation", "inverse", "iters", "layout", "mapping", "notation",
+    "parts", "recognise", "refine", "scope", "size", "slicing", "spec", "swizzle", "symbolic",
+    "table", "views", "weaving",
+)  # fmt: skip
+
+
+def modules(package: str) -> dict[str, Path]:
+    """Return the modules of a package by dotted name."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def imported(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield each absolute name that a file imports, and whether at its top level."""
+    tree = ast.parse(path.read_text())
+    top = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", id(node) in top
+
+
+def edges(package: str) -> dict[str, set[str]]:
+    """Return which modules of the package each of its modules imports, wherever in the file."""
+    known = modules(package)
+    found: dict[str, set[str]] = {name: set() for name in known}
+    for name, path in known.items():
+        for target, _ in imported(path):
+            parts = target.split(".")
+            prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+            module = next((prefix for prefix in prefixes if prefix in known), None)
+            if module not in (None, name):
+                found[name].add(str(module))
+    return found
+
+
+def entry(module: str) -> str:
+    """Return a module's entry in the order of its package."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+@pytest.mark.parametrize("package", ORDERS)
+def test_every_file_has_its_place_in_the_order(package: str) -> None:
+    order = ORDERS[package]
+    assert len(set(order)) == len(order)
+    entries = {entry(module) for module in modules(package)}
+    assert entries <= set(order), f"write into {package}'s order: {sorted(entries - set(order))}"
+
+
+@pytest.mark.parametrize("package", ORDERS)
+def test_imports_run_one_way(package: str) -> None:
+    place = {name: at for at, name in enumerate(ORDERS[package])}
+    assert {entry(module) for module in modules(package)} <= set(place)
+    wrong = [
+        f"{module} imports {target}"
+        for module, targets in edges(package).items()
+        for target in targets
+        if entry(target) != entry(module) and place[entry(target)] > place[entry(module)]
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", ORDERS)
+def test_there_is_no_cycle_inside_a_folder(package: str) -> None:
+    left = {module: set(targets) for module, targets in edges(package).items()}
+    while left:
+        ready = [module for module, targets in left.items() if not targets & set(left)]
+        assert ready, f"cycle among {sorted(left)}"
+        for module in ready:
+            del left[module]
+
+
+def importers(name: str, top_only: bool = False) -> set[str]:
+    """Return the modules of both packages that import a package."""
+    return {
+        module
+        for package in ORDERS
+        for module, path in modules(package).items()
+        for target, top in imported(path)
+        if target.split(".")[0] == name and (top or not top_only)
+    }
+
+
+def test_layoutalg_never_imports_lowering() -> None:
+    assert importers("lowering") & set(modules("layoutalg")) == {"layoutalg.__main__"}
+
+
+def test_each_heavy_package_has_its_importers() -> None:
+    assert all(module.startswith("layoutalg.draw") for module in importers("matplotlib"))
+    assert importers("numba") <= {"lowering.cuda", "lowering.probing"}
+    assert importers("sympy", top_only=True) == {"layoutalg.symbolic"}
+    assert importers("sympy") == {"layoutalg.symbolic", "layoutalg.size"}  # size: for its types
+
+
+PROBE = """
+import sys, time
+start = time.perf_counter()
+import layoutalg
+took = time.perf_counter() - start
+heavy = {"sympy", "matplotlib", "numba", "lowering"} & set(sys.modules)
+print(took, *heavy)
+"""
+
+
+def in_a_fresh_python(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return done.stdout
+
+
+def test_the_import_is_light() -> None:
+    said = [in_a_fresh_python(PROBE).split() for _ in range(3)]
+    assert all(len(words) == 1 for words in said), said
+    assert min(float(words[0]) for words in said) < 0.5
+
+
+CONCRETE = """
+import sys
+import numpy as np
+from layoutalg import *
+from layoutalg import fragments
+D = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)] + R[2 : 1 @ warpid] + 3)
+assert parse(str(D)) == D
+D.apply(9, 3, shape=(16, 8)); D.apply(77); D.apply(1, 2, 3, 1); D.apply(np.arange(128))
+D.apply_to_shape((9, 3), (16, 8)); D.owners(5); D.table((16, 8), replicas=True)
+D.size(); D.span(); D.get_scope(); D.verify_well_formed(); D.is_trivial(); hash(D); repr(D)
+D.canonicalize(); D.canonicalize("cuda"); D.group((16, 8)); D.group_many([(16, 8), (2, 64)])
+big = D.tile_to((64, 64), (16, 8)); D.tile(D, (16, 8), (16, 8), "cuda")
+D.is_tile_inner(big, (64, 64), (16, 8)); TileLayout(S[4, 8]).is_tile_outer(big, (64, 64), (4, 8))
+total = D.direct_sum(D, (16, 8), (16, 8)); D.is_direct_sum_left(total, (16, 16, 8, 8), (16, 8))
+big.slice((64, 64), ((0, 16), (8, 24))); TileLayout(S[(5, 4):(8, 1)]).slice((20,), ((2, 18),))
+D.permute_dims((1, 0, 2, 3))
+grouped, seps = D.group((16, 8)); grouped.permute_by_groups(seps, (1, 0))
+D.storage(); D.unpack(2).pack(2); D.broadcast(4); align(D, TileLayout(S[128:1])); D.subs({})
+TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]).inverse((8, 4)).at(laneid=13)
+ComposeLayout(3, 3, 3, TileLayout(S[512:1])).apply(64); D.equivalent(D); D.replication()
+for name in fragments.names():
+    for operand in fragments.operands(name):
+        fragments.get(name, operand).coords
+assert "sympy" not in sys.modules, "a concrete operation has imported sympy"
+print("light")
+"""
+
+
+def test_concrete_operations_never_touch_sympy() -> None:
+    assert in_a_fresh_python(CONCRETE) == "light\n"
+
+
+# -- documentation ----------------------------------------------------------------------------
+
+
+def public(owner: ModuleType | type) -> Iterator[tuple[str, Any]]:
+    """Yield the public functions, classes and methods that are defined here, by qualified name."""
+    home = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
+    for name, value in vars(owner).items():
+        value = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+        target = value.fget if isinstance(value, property) else value
+        target = inspect.unwrap(target) if callable(target) else target
+        if name.startswith("_") or getattr(target, "__module__", None) != home:
+            continue
+        if getattr(target, "_is_protocol", False):
+            continue
+        if inspect.isfunction(target) or inspect.isclass(target):
+            yield f"{home}.{getattr(target, '__qualname__', name)}", target
+            if inspect.isclass(target):
+                yield from public(target)
+
+
+def loaded(module: str) -> ModuleType:
+    __import__(module)
+    return sys.modules[module]
+
+
+SYMPY = {"eval", "sort_key", "class_key", "is_nonnegative"}  # what sympy asks of its subclasses
+
+
+def overrides(name: str) -> bool:
+    """Say whether a method only answers a call that a base class documents."""
+    return name.startswith("layoutalg.symbolic") and name.split(".")[-1] in SYMPY
+
+
+def test_every_public_name_of_the_algebra_has_a_docstring() -> None:
+    bare = [
+        name
+        for module in LAYOUTALG
+        if module not in ("__init__", "__main__", "interop", "draw")
+        for name, value in public(loaded(f"layoutalg.{module}"))
+        if not (value.__doc__ or "").strip()
+    ]
+    assert not bare
+
+
+def test_every_public_function_of_the_algebra_has_a_doctest() -> None:
+    bare = [
+        name
+        for module in ALGEBRA
+        for name, value in public(loaded(f"layoutalg.{module}"))
+        if ">>>" not in (value.__doc__ or "") and not overrides(name)
+    ]
+    assert not bare
+
+
+def test_every_exported_name_has_a_doctest() -> None:
+    bare = [
+        name
+        for name in layoutalg.__all__
+        for value in [getattr(layoutalg, name)]
+        if (inspect.isclass(value) or inspect.isfunction(value))
+        and not issubclass(value if inspect.isclass(value) else object, Exception)
+        and ">>>" not in (value.__doc__ or "")
+    ]
+    assert not bare
+
+
+def test_no_module_bears_the_name_of_a_public_function() -> None:
+    for package in ORDERS:
+        names = {name for name, value in vars(loaded(package)).items() if inspect.isfunction(value)}
+        assert not names & {entry(module) for module in modules(package)}
+
+
+# -- tests that cannot fail -------------------------------------------------------------------
+
+
+def asserts(node: ast.AST, judges: set[str]) -> bool:
+    """Say whether a function asserts, expects an error, or calls one of the judges."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Assert | ast.Raise):
+            return True
+        if isinstance(each, ast.Call):
+            called = each.func.attr if isinstance(each.func, ast.Attribute) else None
+            called = each.func.id if isinstance(each.func, ast.Name) else called
+            if called in judges or called in ("raises", "warns", "fail"):
+                return True
+    return False
+
+
+def functions(tree: ast.Module) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def test_every_test_can_fail() -> None:
+    """Follow calls to functions of the tests that assert themselves, to a fixed point."""
+    trees = {path: ast.parse(path.read_text()) for path in (ROOT / "tests").glob("*.py")}
+    judges: set[str] = set()
+    while True:
+        more = {
+            function.name
+            for tree in trees.values()
+            for function in functions(tree)
+            if asserts(function, judges)
+        }
+        if more == judges:
+            break
+        judges = more
+    idle = [
+        f"{path.name}::{function.name}"
+        for path, tree in trees.items()
+        if path.name.startswith("test_")
+        for function in functions(tree)
+        if function.name.startswith("test_") and function.name not in judges
+    ]
+    assert not idle
+
+
+# -- the tree ---------------------------------------------------------------------------------
+
+TOP = {
+    "setup.cfg", "layoutalg", "lowering", "notebooks", "tests", "figures", "README.md",
+    "pyproject.toml", "LICENSE", ".ruff.toml", ".gitignore", ".ci", ".github",
+}  # fmt: skip
+
+
+def test_the_top_level_holds_what_the_design_lists() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("no git here to say which files are ours")
+    assert {path.split("/")[0] for path in listed.stdout.splitlines()} <= TOP
+
+
+@pytest.mark.parametrize("package", ORDERS)
+def test_packages_are_typed(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()
+
+
+def test_files_of_the_algebra_are_short() -> None:
+    long = [
+        module
+        for module, path in modules("layoutalg").items()
+        if len(path.read_text().splitlines()) > 500
+    ]
+    assert not long
+
+
+@pytest.mark.parametrize("package", ORDERS)
+def test_names_say_something(package: str) -> None:
+    vague = {"utils", "util", "helpers", "common", "manager", "misc"}
+    for module, path in modules(package).items():
+        assert not vague & set(module.split(".")[-1].split("_")), module
+        for function in functions(ast.parse(path.read_text())):
+            assert not function.name.startswith(("do_", "process_")), f"{module}.{function.name}"

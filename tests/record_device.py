@@ -37,6 +37,7 @@ from numba import cuda
 
 import lowering as lw
 from lowering import probing
+from lowering.cuda import to_bits
 from lowering.verification import (
     AnyCase,
     AnyProgram,
@@ -117,7 +118,7 @@ def run_text(program: AnyProgram, inputs: Mapping[str, Array], cubin: Path) -> A
     arrays = []
     for buffer in body.params:
         matrix = given.get(buffer.name, poison(buffer.dtype.numpy, buffer.shape))
-        arrays.append(cupy.asarray(physical(buffer, matrix).view(buffer.dtype.word)))
+        arrays.append(cupy.asarray(to_bits(physical(buffer, matrix), buffer.dtype)))
     assert body.shared_bytes <= 48 * 1024, "more would have to be dynamic"
     cupy.RawModule(path=str(cubin)).get_function(program.name)((1,), (body.threads,), tuple(arrays))
     (d,) = body.written

@@ -52,8 +52,10 @@ class Axis:
         name, subscope, scope = self.name, self.subscope, self.scope
         if not (isinstance(name, str) and name.isidentifier()):
             raise LayoutError(f"axis: a name must be an identifier; got {name!r}")
-        if (subscope, scope) != (None, None) and not (
-            subscope in SCOPES and scope in SCOPES and SCOPES.index(subscope) < breadth(scope)
+        fits = isinstance(subscope, str) and isinstance(scope, str)
+        fits = fits and subscope in SCOPES and scope in SCOPES
+        if (subscope is not None or scope is not None) and not (
+            fits and SCOPES.index(str(subscope)) < breadth(str(scope))
         ):
             raise LayoutError(
                 f"axis: {name!r} must count a narrower unit inside a wider scope of "
@@ -120,7 +122,8 @@ class Axis:
         True
         """
         known = cls.registry.get(name) if isinstance(name, str) else None
-        if known is not None and (known.subscope, known.scope) == (subscope, scope):
+        kind = isinstance(subscope, str | None) and isinstance(scope, str | None)
+        if known is not None and kind and (known.subscope, known.scope) == (subscope, scope):
             return known
         return cls(name, subscope, scope)
 
@@ -159,6 +162,19 @@ def _listed(axes: type[Axis]) -> str:
     return ", ".join(sorted(axes.registry))
 
 
+def misread(name: str) -> str:
+    """Return as what text would misread a symbol of this name; "" where it reads as a size.
+
+    >>> misread("lanid"), misread("Mt")
+    ('reads as the axis laneid: write 1@laneid', '')
+    """
+    if name in ("S", "R"):
+        return f"stands before its bracket, as {name}[8:1]; it is no size"
+    known = [axis for axis in Axis.registry if len(axis) > 3]
+    near = [name] if name in Axis.registry else difflib.get_close_matches(name, known, 1, 0.8)
+    return f"reads as the axis {near[0]}: write 1@{near[0]}" if near else ""
+
+
 def as_readable(value: object, what: str) -> Size:
     """Return a size whose symbols text can tell from axes.
 
@@ -171,10 +187,10 @@ def as_readable(value: object, what: str) -> Size:
     size = as_size(value, what)
     if type(size) is not int:
         for name in sorted(symbol.name for symbol in size.free_symbols):  # type: ignore[union-attr]
-            if name in Axis.registry or not name.isidentifier():
+            if not name.isidentifier() or misread(name):
                 raise LayoutError(
                     f"{what}: the symbol {name!r} must have a name that text can tell from an "
-                    f"axis: an identifier, and none of {', '.join(Axis.registry)}"
+                    f"axis: an identifier, unlike S, R, {', '.join(Axis.registry)}"
                 )
     return size
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from layoutalg.errors import LayoutError
-from layoutalg.size import Size, as_size, less
+from layoutalg.size import Size, as_size, is_sequence, less
 
 
 def as_coordinate(value: Any, what: str) -> Any:
@@ -38,6 +40,28 @@ def as_coordinate(value: Any, what: str) -> Any:
             f"got {value!r} ({type(value).__name__})"
         )
     return as_size(value, what)
+
+
+def check_arrays(values: Sequence[Any], what: str) -> None:
+    """Refuse arrays that do not broadcast together, or that stand beside symbols.
+
+    Raises:
+        LayoutError: they do not.
+
+    >>> check_arrays([np.arange(3), np.arange(2)], "apply")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: apply: the arrays of coordinates must broadcast together; got \
+the shapes (3,), (2,)
+    """
+    if any(hasattr(value, "free_symbols") for value in values):
+        raise LayoutError(f"{what}: arrays and symbols cannot be mixed in one coordinate")
+    try:
+        np.broadcast_shapes(*(np.shape(value) for value in values))
+    except ValueError:
+        shapes = ", ".join(str(np.shape(value)) for value in values)
+        raise LayoutError(
+            f"{what}: the arrays of coordinates must broadcast together; got the shapes {shapes}"
+        ) from None
 
 
 def check_range(value: Any, extent: Size, what: str, owner: object) -> None:
@@ -85,7 +109,7 @@ def as_region(
     >>> as_region([(0, 4)], (8,))
     ((0, 4),)
     """
-    pairs = tuple(region) if isinstance(region, Iterable) else ()
+    pairs = tuple(region) if is_sequence(region) else ()
     if len(pairs) != len(shape):
         raise LayoutError(
             f"slice: give (begin, end) for each dimension of {tuple(shape)}; got {region!r}"

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from layoutalg import iters as algebra
-from layoutalg.coordinates import as_coordinate, check_range
+from layoutalg.coordinates import as_coordinate, check_arrays, check_range
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.iters import Iters
 from layoutalg.parts import HasParts, check_sizes, total_size
@@ -60,7 +58,8 @@ class Reader(NamedTuple):
         """
         values = [as_coordinate(value, f"{self.what}: coordinate") for value in coord]
         if any(getattr(value, "ndim", 0) for value in values):
-            self._check_arrays(values)
+            check_concrete(self.owner, self.what)
+            check_arrays(values, self.what)
         for at, (value, limit) in enumerate(zip(values, self.limits, strict=True)):
             check_range(value, limit, f"{self.what}: {self.entry.format('{}', at)}", self.owner)
         if self.flat_shape is not None:
@@ -70,19 +69,6 @@ class Reader(NamedTuple):
             for value, group in zip(values, self.groups, strict=True)
             for digit in algebra.split(value, algebra.extents(group))
         ]
-
-    def _check_arrays(self, values: Sequence[Any]) -> None:
-        check_concrete(self.owner, self.what)
-        if any(hasattr(value, "free_symbols") for value in values):
-            raise LayoutError(f"{self.what}: arrays and symbols cannot be mixed in one coordinate")
-        try:
-            np.broadcast_shapes(*(np.shape(value) for value in values))
-        except ValueError:
-            shapes = ", ".join(str(np.shape(value)) for value in values)
-            raise LayoutError(
-                f"{self.what}: the arrays of coordinates must broadcast together; got the shapes "
-                f"{shapes}"
-            ) from None
 
     def apply(self, coord: Sequence[Any]) -> dict[str, Any]:
         """Return the base machine coordinate: ``sum digit * stride + offset`` per axis.

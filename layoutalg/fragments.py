@@ -47,7 +47,6 @@ def operands(instruction: str) -> tuple[str, ...]:
     return tuple(row.operand for row in rows(instruction))
 
 
-@cache
 def rows(instruction: str) -> tuple[Fragment, ...]:
     """Return the fragments of an instruction, proved.
 
@@ -57,13 +56,17 @@ def rows(instruction: str) -> tuple[Fragment, ...]:
     >>> len(rows("mma.m16n8k16.f16"))
     4
     """
-    build = TABLE.get(instruction)
-    if build is None:
+    if not isinstance(instruction, str) or instruction not in TABLE:
         near = difflib.get_close_matches(str(instruction), names(), n=4) or names()[:4]
         raise LayoutError(
             f"fragments: no instruction is named {instruction!r}; did you mean {', '.join(near)}?"
         )
-    return build()
+    return _built(instruction)
+
+
+@cache
+def _built(instruction: str) -> tuple[Fragment, ...]:
+    return TABLE[instruction]()
 
 
 def get(instruction: str, operand: str) -> Fragment:

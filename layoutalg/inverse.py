@@ -13,7 +13,7 @@ from typing import Any
 
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis
-from layoutalg.coordinates import as_coordinate
+from layoutalg.coordinates import as_coordinate, check_arrays
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter
 from layoutalg.notation import latex_axis, latex_map
@@ -110,9 +110,11 @@ class Inverse:
                 f"inverse: a value for each of the axes {', '.join(known)} is needed; "
                 f"got {', '.join(coordinate) or 'none'}"
             )
+        values = {name: as_coordinate(v, f"inverse: {name}") for name, v in coordinate.items()}
+        if any(getattr(value, "ndim", 0) for value in values.values()):
+            check_arrays(list(values.values()), "inverse")
         result: list[Any] = list(self.base)
-        for name, given in coordinate.items():
-            value = as_coordinate(given, f"inverse: {name}")
+        for name, value in values.items():
             for place, digit in self.digits(known[name], value):
                 limit = 1 if place is None else place.extent
                 if is_int(digit, limit) and not 0 <= digit < limit:

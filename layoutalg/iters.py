@@ -186,6 +186,12 @@ def group(
         left: Any = it.extent
         p = p * left
         while done < entries:
+            if shape[done] == p:  # the usual case, ahead of the general one
+                out.append(it if left is it.extent else Iter(left, it.stride, it.axis))
+                seps.append(len(out))
+                done += 1
+                left = p = 1
+                continue
             fits = divides(shape[done], p)
             if not fits:
                 is_open |= fits is None
@@ -194,7 +200,7 @@ def group(
             fits = divides(rest, left)
             if not fits:
                 _refuse(iters, shape, done, it, is_open or fits is None, f"{what}: {owner}")
-            out.append(it if rest == 1 and left is it.extent else _outer_part(it, left, rest))
+            out.append(_outer_part(it, left, rest))
             seps.append(len(out))
             done += 1
             left = p = rest

@@ -71,10 +71,11 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(8, 1, 4, 2):(8, 7, 2, 1)]).canonicalize())
         S[64:1]
         """
-        known: TileLayout | None = self._memo.get(target)
+        fusing = as_target(target)
+        known: TileLayout | None = self._memo.get(fusing)
         if known is None:
-            known = self._same_or_new(parts.canonicalize(self, as_target(target)))
-            self._memo[target] = known
+            known = self._same_or_new(parts.canonicalize(self, fusing))
+            self._memo[fusing] = known
         return known
 
     def is_trivial(self) -> bool:
@@ -124,7 +125,7 @@ class TileLayout(LayoutMap):
         >>> print(grouped, seps)
         S[(2,3,5):(15,5,1)] ((0, 2, 3), (0, 1, 3))
         """
-        shard, seps = refine.group_many(self, [as_shape(s, "group_many") for s in shapes])
+        shard, seps = refine.group_many(self, refine.as_shapes(shapes, "group_many"))
         return self._make(parts.Parts(shard, self.replica, self.offset)), seps
 
     def permute_dims(self, perm: Sequence[int]) -> TileLayout:

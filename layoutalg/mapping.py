@@ -78,7 +78,7 @@ class LayoutMap:
         cls: type[Self],
         shard: Iterable[Iter],
         replica: Iterable[Iter] = (),
-        offset: Mapping[Axis | str, Any] | None = None,
+        offset: Mapping[Any, Any] | None = None,
     ) -> Self:
         """Build a layout from iters and a mapping axis (or name) -> offset.
 
@@ -90,8 +90,12 @@ class LayoutMap:
         S[8:4@laneid] + 3
         """
         built = cls.__new__(cls)
-        _fill(built, _as_iters(shard, "shard"), _as_iters(replica, "replica"), NO_OFFSET)
-        if offset:
+        shard, replica = _as_tuple(shard), _as_tuple(replica)
+        for it in shard + replica if replica else shard:
+            if type(it) is not Iter:
+                raise LayoutError(f"from_iters: every entry must be an Iter; got {it!r}")
+        _fill(built, shard, replica, NO_OFFSET)
+        if offset is not None:
             if not isinstance(offset, Mapping):
                 raise LayoutError(
                     f"from_iters: the offset must be a mapping axis -> value; got {offset!r}"
@@ -209,6 +213,8 @@ class LayoutMap:
         >>> TileLayout(S[(16, 4, 4):(16, 4, 1)]).apply_to_shape([5, 7], [16, 16])
         [5, 1, 3]
         """
+        if not isinstance(coord, tuple | list):
+            raise LayoutError(f"apply_to_shape: needs a tuple of coordinates; got {coord!r}")
         return self._reader(coord, shape, "apply_to_shape").digits(coord)
 
     def owners(self, *coord: Any, shape: Sequence[Any] | None = None) -> tuple[dict[str, Any], ...]:
@@ -402,9 +408,10 @@ def _optional(shape: Sequence[Any] | None, what: str) -> tuple[Size, ...] | None
     return None if shape is None else as_shape(shape, what)
 
 
-def _as_iters(iters: Iterable[Iter], what: str) -> Iters:
-    found = tuple(iters) if isinstance(iters, Iterable) else (iters,)
-    for it in found:
-        if type(it) is not Iter:
-            raise LayoutError(f"from_iters: every entry of the {what} must be an Iter; got {it!r}")
-    return found
+def _as_tuple(iters: Iterable[Iter]) -> Iters:
+    if type(iters) is tuple:
+        return iters
+    try:
+        return tuple(iters)
+    except TypeError:
+        return (iters,)  # type: ignore[return-value]  # refused as no Iter

@@ -20,7 +20,7 @@ BITS |= {"int8": 8, "float8_e4m3fn": 8, "float8_e5m2": 8}
 
 
 def _bits(dtype: str, what: str) -> int:
-    if dtype not in BITS:
+    if not isinstance(dtype, str) or dtype not in BITS:
         raise LayoutError(f"{what}: the dtype must be one of {', '.join(BITS)}; got {dtype!r}")
     return BITS[dtype]
 
@@ -69,7 +69,7 @@ def tmem_datapath_layout(datapath: str, rows: int, cols: int, sub_slab: int = 0)
     """
     what = "tmem_datapath_layout"
     _positive(what, rows=rows, cols=cols)
-    if datapath not in _DATAPATH_ROWS:
+    if not isinstance(datapath, str) or datapath not in _DATAPATH_ROWS:
         known = ", ".join(_DATAPATH_ROWS)
         raise LayoutError(f"{what}: the datapath must be one of {known}; got {datapath!r}")
     if rows != _DATAPATH_ROWS[datapath]:
@@ -113,13 +113,13 @@ def tcgen05_atom_layout(instr_shape: str, tensor_shape: Sequence[int], dtype: st
     Source: PTX ISA, tcgen05 Matrix fragments for tcgen05.ld and tcgen05.st.
     """
     what = "tcgen05_atom_layout"
-    if instr_shape not in _ATOMS:
+    if not isinstance(instr_shape, str) or instr_shape not in _ATOMS:
         known = ", ".join(_ATOMS)
         raise LayoutError(f"{what}: the shape must be one of {known}; got {instr_shape!r}")
     bits = _bits(dtype, what)
     if bits not in (16, 32):
         raise LayoutError(f"{what}: the dtype must have 16 or 32 bits; {dtype} has {bits}")
-    shape = as_shape(tuple(tensor_shape), what)
+    shape = as_shape(tensor_shape, what)
     if len(shape) != 2 or shape[0] not in (64, 128):
         raise LayoutError(f"{what}: the tile must have 64 or 128 rows and columns; got {shape}")
     rows, cols = (int(extent) for extent in shape)
@@ -187,7 +187,7 @@ def tmem_mma_operand_layout(
     what = "tmem_mma_operand_layout"
     if operand not in ("A", "D"):
         raise LayoutError(f"{what}: the operand must be A or D; got {operand!r}")
-    extents = tuple(int(extent) for extent in as_shape(tuple(shape), what))
+    extents = tuple(int(extent) for extent in as_shape(shape, what))
     kind = (operand, M, cta_group, bool(ws))
     plain = {("A", 128, 1, False), ("A", 256, 2, False), ("D", 128, 1, False), ("D", 256, 2, False)}
     halves = {("D", 128, 2, False), ("D", 64, 1, True)}
@@ -247,9 +247,9 @@ def mma_shared_layout(dtype: str, mode: str, shape: Sequence[int]) -> ComposeLay
     """
     what = "mma_shared_layout"
     bits = _bits(dtype, what)
-    if mode not in _MODES:
+    if not isinstance(mode, str) or mode not in _MODES:
         raise LayoutError(f"{what}: the mode must be one of {', '.join(_MODES)}; got {mode!r}")
-    extents = tuple(int(extent) for extent in as_shape(tuple(shape), what))
+    extents = tuple(int(extent) for extent in as_shape(shape, what))
     width = int(mode[:-1]) * 8 // bits
     if len(extents) < 2 or extents[-2] % 8 or extents[-1] % width:
         raise LayoutError(
@@ -283,8 +283,12 @@ def trainium_layout(annotation: str, shape: Sequence[int]) -> TileLayout:
     S[(3,128,10):(10@F,1@P,1@F)]
     """
     what = "trainium_layout"
-    extents = tuple(int(extent) for extent in as_shape(tuple(shape), what))
-    if len(annotation) != len(extents) or set(annotation) - set("PF"):
+    extents = tuple(int(extent) for extent in as_shape(shape, what))
+    if (
+        not isinstance(annotation, str)
+        or len(annotation) != len(extents)
+        or set(annotation) - set("PF")
+    ):
         raise LayoutError(
             f"{what}: needs one P or F per dimension of {extents}; got {annotation!r}"
         )

@@ -250,6 +250,8 @@ def substitute_parts(parts: HasParts, values: Mapping[Any, Any]) -> Parts:
     >>> print(substitute_parts(parse("S[(n,4):(4,1)]"), {"n": 8}))
     S[(8,4):(4,1)]
     """
+    if not isinstance(values, Mapping):
+        raise LayoutError(f"subs: needs a mapping symbol -> size; got {values!r}")
     sizes = {str(name): as_size(value, f"subs: {name}") for name, value in values.items()}
 
     def each(iters: Iters) -> Iters:
@@ -307,6 +309,7 @@ def check_ranks(what: str, **shapes: Sequence[Size]) -> None:
     layoutalg.errors.LayoutError: tile: the shapes must have one rank; got outer_shape (2,), \
 inner_shape (2, 2)
     """
-    if len({len(shape) for shape in shapes.values()}) > 1:
+    ranks = [len(shape) for shape in shapes.values()]
+    if any(rank != ranks[0] for rank in ranks):
         listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
         raise LayoutError(f"{what}: the shapes must have one rank; got {listed}")

@@ -170,7 +170,7 @@ def other_summand(part: Operand, total: Operand, at: int, target: Target) -> Par
             f"{part.what}: the interleaved shape (l0, r0, l1, r1, …) must be twice as long as "
             f"{part.shape}; got {total.shape}"
         )
-    own, whole = canonicalize(part.layout, target), canonicalize(total.layout, target)
+    own, whole = part.canonical(target), total.canonical(target)
     pieces = total.dims(whole.shard)
     found = _factor(pieces, whole, part.dims(own.shard), own, at, part.what)
     if found is None or not has_canonical(found):
@@ -253,14 +253,14 @@ def _views(
     Raises:
         LayoutError: a layout does not group by its shape in the first view, or is ill-formed.
     """
-    own = canonicalize(part.layout, target)
-    total = _cut_to(own, canonicalize(whole.layout, target), target, at_inner=at_inner)
+    own = part.canonical(target)
+    total = _cut_to(own, whole.canonical(target), target, at_inner=at_inner)
     if total is not None:
         yield own, total
     if target is None or not (has_canonical(part.layout) and has_canonical(whole.layout)):
         return
-    own = canonicalize(part.layout, None)
-    total = _cut_to(own, canonicalize(whole.layout, None), None, at_inner=at_inner)
+    own = part.canonical(None)
+    total = _cut_to(own, whole.canonical(None), None, at_inner=at_inner)
     if (
         total is not None
         and try_group(own.shard, part.shape) is not None

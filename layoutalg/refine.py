@@ -13,10 +13,12 @@ from layoutalg.iters import Iter, Iters
 from layoutalg.parts import HasParts, check_ranks
 from layoutalg.size import (
     Size,
+    as_shape,
     as_size,
     decide,
     divides,
     equal,
+    is_sequence,
     namesakes,
     product,
     quotient,
@@ -77,12 +79,13 @@ def tile_counts(to_shape: Sequence[Size], current_shape: Sequence[Size]) -> tupl
     check_ranks("tile_to", to_shape=to_shape, current_shape=current_shape)
     counts = []
     for dim, (to, current) in enumerate(zip(to_shape, current_shape, strict=True)):
-        fits = decide(
-            divides(current, to),
-            f"tile_to: does {current} divide {to}",
-            f"write the extent of dimension {dim} as a multiple, {current}*k",
-        )
-        if not fits:
+        fits = divides(current, to)
+        if fits is not True:
+            decide(
+                fits,
+                f"tile_to: does {current} divide {to}",
+                f"write the extent of dimension {dim} as a multiple, {current}*k",
+            )
             raise LayoutError(
                 f"tile_to: extent {to} of dimension {dim} must be a multiple of {current}"
                 f"{_nearest(to, current)}"
@@ -155,6 +158,20 @@ def group_many(
             seps.append(at)
         all_seps.append((*seps, len(marks)))
     return refined, tuple(all_seps)
+
+
+def as_shapes(shapes: Sequence[Sequence[object]], what: str) -> list[tuple[Size, ...]]:
+    """Return several shapes as tuples of sizes.
+
+    Raises:
+        LayoutError: no sequence of shapes, or no shapes in it.
+
+    >>> as_shapes([[6, 5], (2, 15)], "group_many")
+    [(6, 5), (2, 15)]
+    """
+    if not is_sequence(shapes):
+        raise LayoutError(f"{what}: needs a list of shapes; got {shapes!r}")
+    return [as_shape(shape, what) for shape in shapes]
 
 
 def _merge(sequences: Sequence[Sequence[Any]], owner: object) -> list[Any]:

@@ -41,7 +41,7 @@ def as_target(target: str | None) -> Target:
     >>> as_target("cuda")
     'cuda'
     """
-    if target is None or target == "cuda":
+    if target is None or (isinstance(target, str) and target == "cuda"):
         return target  # type: ignore[return-value]
     raise LayoutError(f"target: must be None or 'cuda'; got {target!r}")
 

@@ -28,6 +28,7 @@ __all__ = [
     "equal",
     "floordiv",
     "is_int",
+    "is_sequence",
     "less",
     "mod",
     "namesakes",
@@ -256,6 +257,16 @@ def as_shape(shape: Sequence[object], what: str) -> tuple[Size, ...]:
                 break
         else:
             return shape
-    elif isinstance(shape, str) or not isinstance(shape, Iterable):
+    elif not is_sequence(shape):
         raise LayoutError(f"{what}: the shape must be a tuple of extents; got {shape!r}")
     return tuple(as_extent(extent, f"{what}: extent of the shape") for extent in shape)
+
+
+def is_sequence(value: object) -> bool:
+    """Say whether a value lists things in order: a tuple, a list, a range or a flat array.
+
+    >>> is_sequence((8, 4)), is_sequence("84"), is_sequence({8, 4}), is_sequence(8)
+    (True, False, False, False)
+    """
+    ordered = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return ordered or getattr(value, "ndim", 0) == 1

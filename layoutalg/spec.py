@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from layoutalg import iters as algebra
-from layoutalg.axis import Axis, Term, Terms, as_readable, m
+from layoutalg.axis import Axis, Term, Terms, as_readable, m, misread
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter, Iters
 from layoutalg.layout import TileLayout
+from layoutalg.mapping import NO_OFFSET
 from layoutalg.notation import text
 from layoutalg.parts import add_offsets
 from layoutalg.size import Size, as_extent, floordiv, is_int, mod
@@ -30,9 +31,20 @@ class LayoutSpec:
     S[8:4@laneid] + R[2:1] + 3@laneid + 1
     """
 
-    shard_or_none: Iters | None = None
-    replica_or_none: Iters | None = None
-    offset: Mapping[Axis, Size] = field(default_factory=dict)
+    shard_or_none: Iters | None
+    replica_or_none: Iters | None
+    offset: Mapping[Axis, Size]
+
+    def __init__(
+        self,
+        shard: Iters | None = None,
+        replica: Iters | None = None,
+        offset: Mapping[Axis, Size] = NO_OFFSET,
+    ) -> None:
+        """Hold what there is so far; None where S or R has not been given."""
+        _put_shard(self, shard)
+        _put_replica(self, replica)
+        _put_offset(self, offset)
 
     @property
     def shard(self) -> Iters:
@@ -87,6 +99,12 @@ class LayoutSpec:
     def __repr__(self) -> str:
         """Return the notation."""
         return text(self.shard, self.replica, self.offset)
+
+
+# The slots' own setters, for __init__ alone.
+_put_shard, _put_replica, _put_offset = (
+    LayoutSpec.__dict__[name].__set__ for name in ("shard_or_none", "replica_or_none", "offset")
+)
 
 
 class Bracket:
@@ -430,6 +448,8 @@ class _Parser:
                 self.refuse(f"{name} is no size", at)
             if name in Axis.registry:
                 return Axis.registry[name]
+            if self.tokens[self.next - 2][1] != "@" and (reason := misread(name)):
+                self.refuse(f"{name} {reason}", at)
             from layoutalg.symbolic import symbol
 
             return symbol(name)
@@ -482,4 +502,7 @@ def parse(source: str) -> TileLayout:
     """
     if not isinstance(source, str):
         raise LayoutError(f"parse: needs text; got {source!r}")
-    return TileLayout(_Parser(source).layout())
+    spec = _Parser(source).layout()
+    if spec.shard_or_none is None and spec.replica_or_none is None:
+        raise LayoutError(f"parse: a layout has S[...] or R[...], such as S[8:1]; got {source!r}")
+    return TileLayout(spec)

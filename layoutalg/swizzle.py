@@ -46,6 +46,10 @@ class SwizzleLayout:
             if type(value) is not int or value < 0:
                 raise LayoutError(f"swizzle: {name} must be a number from 0 on; got {value}")
             object.__setattr__(self, name, value)
+        if not isinstance(self.swizzle_inner, bool):
+            raise LayoutError(
+                f"swizzle: swizzle_inner must be True or False; got {self.swizzle_inner!r}"
+            )
         if self.atom_len < self.swizzle_len:
             raise LayoutError(
                 f"swizzle: atom_len must be at least swizzle_len, or the XOR is not a permutation; "

@@ -190,7 +190,7 @@ def _asked(
 ) -> tuple[tuple[int, int], int, int, tuple[Access, ...]]:
     """Check the arguments that the functions below share."""
     bits = element_bits(dtype, function)
-    extents = tuple(shape)
+    extents = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     if len(extents) != 2 or not all(type(extent) is int and extent > 0 for extent in extents):
         raise LayoutError(f"{function}: a tile has (rows, columns), each 1 or more; got {extents}")
     rows, columns = extents

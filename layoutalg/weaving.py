@@ -117,6 +117,15 @@ class Operand(NamedTuple):
     shape: Sequence[Size]
     what: str  # "tile: outer"
 
+    def canonical(self, target: Target) -> HasParts:
+        """Return the canonical layout; a ``TileLayout`` remembers its own.
+
+        >>> print(Operand(Parts((Iter(8, 4), Iter(4, 1)), (), {}), (32,), "tile").canonical(None))
+        S[32:1]
+        """
+        known: Callable[[Target], HasParts] | None = getattr(self.layout, "canonicalize", None)
+        return canonicalize(self.layout, target) if known is None else known(target)
+
     def dims(self, iters: Iters) -> list[Iters]:
         """Return the iters of each dimension of the shape.
 
@@ -202,8 +211,8 @@ def woven(
     """
 
     def arranged(fusing: Target) -> Parts:
-        tile = canonicalize(inner.layout, fusing)
-        copies = moved(tile, canonicalize(outer.layout, fusing))
+        tile = inner.canonical(fusing)
+        copies = moved(tile, outer.canonical(fusing))
         shard: list[Iter] = []
         for over, under in zip(outer.dims(copies.shard), inner.dims(tile.shard), strict=True):
             shard += over
@@ -223,12 +232,13 @@ def _canonical_woven(result: Parts, inner: Operand, outer: Operand, target: Targ
     Raises:
         LayoutError: the thread axes of the two conflict or leave a gap.
     """
-    if not has_canonical(result):
+    try:
+        return canonicalize(result, target)
+    except LayoutError:
         raise LayoutError(
             f"{inner.what.split(':')[0]}: the axes of {outer.layout} and {inner.layout} must fit "
             f"together; {fault_of(result)}"
-        )
-    return canonicalize(result, target)
+        ) from None
 
 
 def tile(inner: Operand, outer: Operand, target: Target) -> HasParts:

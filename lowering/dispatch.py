@@ -178,7 +178,7 @@ def list_variants(op: str, target: str = "cuda") -> list[str]:
     >>> list_variants("gemm", "cuda")
     ['mma.m16n8k*', 'mma.sync*']
     """
-    return [row.name for row in _VARIANTS.get((op, target), [])]
+    return [row.name for row in _VARIANTS.get((str(op), str(target)), [])]
 
 
 def _check_threads(call: TilePrimitiveCall, threads: int) -> None:

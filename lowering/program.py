@@ -10,7 +10,7 @@ from typing import Any
 from layoutalg import LayoutError, TileLayout
 from layoutalg.iters import row_major
 from lowering.body import Body, cells
-from lowering.dispatch import Lowered, context_of, dispatch
+from lowering.dispatch import Lowered, context_of, dispatch, list_variants
 from lowering.executable import Executable, numba_machine
 from lowering.instructions import MmaInst
 from lowering.ops import Mma, Move, Op, Zero, script
@@ -247,9 +247,9 @@ def lower(
         LayoutError: the threads do not make whole units of the scope.
     """
     context = context_of(call, target, threads, active, arch)
-    lowered = dispatch(context)
-    if call.op != "gemm":
+    if call.op != "gemm" and list_variants(call.op, target):
         raise LayoutError(
             f"lower: takes a gemm call; a {call.op} is a statement of a Kernel; got {call}"
         )
+    lowered = dispatch(context)
     return Program(call, lowered, context.threads, target, arch)

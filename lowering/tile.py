@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from layoutalg import ComposeLayout, LayoutError, TileLayout
 from layoutalg.coordinates import as_region as as_ranges
 from layoutalg.iters import row_major
@@ -16,6 +18,7 @@ from lowering.dtypes import DType
 SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
 _SCOPE_NAMES = {"wg": "warpgroup"} | {scope: scope for scope in SCOPES}
 _DEFAULTS = {"transpose_A": False, "transpose_B": False, "alpha": 1, "beta": 0}
+_ROLES = {"gemm": ("D", "A", "B", "C"), "copy": ("dst", "src")}
 MEMORY_SCOPES = ("local", "shared", "global", "tmem")
 
 
@@ -120,7 +123,7 @@ class BufferRegion:
     """A box of a buffer: ``(begin, end)`` per dimension.
 
     Raises:
-        LayoutError: a range is empty or leaves the buffer.
+        LayoutError: no buffer, or a range is empty or leaves the buffer.
     """
 
     buffer: Buffer
@@ -128,6 +131,8 @@ class BufferRegion:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
+        if not isinstance(self.buffer, Buffer):
+            raise LayoutError(f"BufferRegion: needs a Buffer; got {self.buffer!r}")
         try:
             ranges = as_ranges(self.ranges, self.buffer.shape)
         except LayoutError as error:
@@ -144,6 +149,11 @@ class BufferRegion:
         """Return ``A[0:16,8:16]``."""
         inside = ",".join(f"{begin}:{end}" for begin, end in self.ranges)
         return f"{self.buffer.name}[{inside}]"
+
+
+def _is_default(name: str, value: Any) -> bool:
+    """Say whether an argument is at its default; an array, for one, never is."""
+    return np.ndim(value) == 0 and bool(value == _DEFAULTS.get(name))
 
 
 @dataclass(frozen=True)
@@ -163,8 +173,19 @@ class TilePrimitiveCall:
         """Check the scope and that one name means one buffer.
 
         Raises:
-            LayoutError: the scope is unknown, or two buffers share a name.
+            LayoutError: an operand is no region, the scope or the variant is none, or two buffers
+                share a name.
         """
+        for role in (*_ROLES.get(self.op, ()), *self.operands):
+            region = self.operands.get(role)
+            if not isinstance(region, BufferRegion):
+                raise LayoutError(
+                    f"{self.op}: operand {role} must be a region of a Buffer; got {region!r}"
+                )
+        if self.dispatch is not None and not isinstance(self.dispatch, str):
+            raise LayoutError(
+                f"{self.op}: dispatch is the name of a variant, or None; got {self.dispatch!r}"
+            )
         if not isinstance(self.scope, str) or self.scope not in _SCOPE_NAMES:
             raise LayoutError(
                 f"{self.op}: the scope must be one of {', '.join(SCOPES)}; got {self.scope!r}"
@@ -190,7 +211,7 @@ class TilePrimitiveCall:
             str(region) if region.buffer.name == role else f"{role}={region}"
             for role, region in self.operands.items()
         ]
-        inside += [f"{k}={v}" for k, v in self.config.items() if v != _DEFAULTS.get(k)]
+        inside += [f"{k}={v}" for k, v in self.config.items() if not _is_default(k, v)]
         return f"{self.op}({', '.join(inside)}, scope={self.scope})"
 
 
@@ -282,6 +303,8 @@ def copy(
     """
     operands = {"dst": as_region(dst, "dst", "copy"), "src": as_region(src, "src", "copy")}
     copied_shape(operands["dst"], operands["src"])
+    if not isinstance(asynchronous, bool):
+        raise LayoutError(f"copy: asynchronous must be True or False; got {asynchronous!r}")
     config = {"asynchronous": True} if asynchronous else {}
     return TilePrimitiveCall("copy", operands, scope, dispatch, config)
 

@@ -197,11 +197,18 @@ def bad_tile_shape(case: Case) -> str | None:
     whole = case["tiled_shape"]
     part = case["inner_shape"] if "inner_shape" in case else case["outer_shape"]
     fits = len(whole) == len(part) and not any(a % b for a, b in zip(whole, part, strict=True))
-    held = all(
-        math.prod(shape) == math.prod(e for e, _, _ in case[key]["shard"])
-        for key, shape in (("layout", part), ("tiled", whole))
+    if not fits:
+        return "S10"
+    counts = laws.quotients(whole, part)
+    pairs = (
+        zip(counts, part, strict=True) if "inner_shape" in case else zip(part, counts, strict=True)
     )
-    return None if fits and held else "S10"
+    shapes = part, [n for pair in pairs for n in pair]
+    for key, shape in zip(("layout", "tiled"), shapes, strict=True):
+        bare = places.operand(case[key], case.get("target"))
+        if laws.cut_by([e for e, _, _ in bare["shard"]], shape) is None:
+            return "S10"
+    return None
 
 
 RULES: dict[str, Callable[[Case], str | None]] = {
@@ -364,16 +371,18 @@ def tile_test_faults(op: str, case: Case) -> Iterator[str]:
         yield "X2"
 
 
+def one_element(layout: Layout) -> bool:
+    return all(e == 1 for e, _, _ in layout["shard"])
+
+
 def idle(op: str, case: Case) -> Iterator[str]:
     """Yield the faults in what moves nothing: the map of TVM's answer is right, its form is not.
 
-    A canonical form keeps replicas of extent 1, and one unit iter where there is no other (section
-    6), so the answer does not make up the whole.
+    A canonical form keeps replicas of extent 1 (section 6), so the answer does not make up the
+    whole.
     """
     if not op.startswith("is_"):
         return
-    if math.prod(e for e, _, _ in case["tiled" if "tiled" in case else "sum"]["shard"]) == 1:
-        yield "S6"
     target = case.get("target")
     own, whole = (
         places.operand(case["layout"], target)["replica"],
@@ -405,8 +414,14 @@ def harmless(op: str, case: Case, none: bool, same: bool, theirs: Any) -> Iterat
         yield "X1"
     if op.startswith("is_tile") and cut_axes(case) and leaves_scope(case["layout"], theirs):
         yield "L6"
+    found = as_dict(theirs[2] if isinstance(theirs[1], bool) else theirs)
+    replicated = op == "is_tile_outer" and case["layout"].get("replica")
+    if replicated and not laws.is_tile_of(op, case, found):
+        yield "L10"
+    if op.startswith("is_") and one_element(case["tiled" if "tiled" in case else "sum"]):
+        yield "S6"
     if op.startswith("is_") and case.get("target") is not None:
-        yield from other_scope(case, as_dict(theirs[2] if isinstance(theirs[1], bool) else theirs))
+        yield from other_scope(case, found)
 
 
 def other_scope(case: Case, answer: Layout) -> Iterator[str]:
@@ -440,6 +455,12 @@ def leaves_scope(own: Layout, answer: Any) -> bool:
     return False
 
 
+def spans_nothing(layout: Layout, target: str | None) -> bool:
+    """Say whether the span of a tile is zero on an axis that it moves along."""
+    forms = [places.operand(layout, axes) for axes in (target, None)]
+    return any(places.span(form, a) == 0 for form in forms for _, _, a in form["shard"])
+
+
 def crashes(op: str, case: Case, refusal: str) -> Iterator[str]:
     """Yield the faults that make TVM raise on a valid call."""
     if "into cta->warpgroup->warp" in refusal:
@@ -448,11 +469,7 @@ def crashes(op: str, case: Case, refusal: str) -> Iterator[str]:
         yield "L9"
     if "IndexError" in refusal:
         yield "L6"
-    if "Divide by zero" in refusal and any(
-        places.span(places.operand(case["layout"], axes), a) == 0
-        for axes in (case.get("target"), None)
-        for _, _, a in case["layout"]["shard"]
-    ):
+    if "Divide by zero" in refusal and spans_nothing(case["layout"], case.get("target")):
         yield "L13"
     if op == "slice" and not all(map(places.is_well_formed, groups(case))):
         yield "L5"

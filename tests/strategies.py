@@ -130,18 +130,19 @@ def grouping_shapes(draw: st.DrawFn, layout: TileLayout) -> tuple[int, ...]:
         pieces.extend(draw(factorings(int(it.extent))))
     shape: list[int] = []
     for piece in pieces:
-        if shape and draw(st.booleans()):
+        joins: bool = draw(st.booleans())
+        if shape and joins:
             shape[-1] *= piece
         else:
             shape.append(piece)
     return tuple(shape)
 
 
-@st.composite
-def grouped_layouts(draw: st.DrawFn, **how: Any) -> Grouped:
+def grouped_layouts(**how: Any) -> st.SearchStrategy[Grouped]:
     """Draw a layout and a shape that it groups by."""
-    layout = draw(layouts(**how))
-    return Grouped(layout, draw(grouping_shapes(layout)))
+    return layouts(**how).flatmap(
+        lambda layout: grouping_shapes(layout).map(lambda shape: Grouped(layout, shape))
+    )
 
 
 @st.composite

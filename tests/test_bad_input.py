@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -354,6 +355,30 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
 }
 
 LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
+    "an instruction without the modifier": (
+        lambda: dataclasses.replace(lw.MMA_INSTRUCTIONS[0], modifier="xor"),
+        "instruction mma.m16n8k16.bf16: the modifier must be ''; got 'xor'",
+    ),
+    "an operand that no mma has": (
+        lambda: lw.MMA_INSTRUCTIONS[0].fragment("X"),
+        "instruction mma.m16n8k16.bf16: has A, B, C and D; got 'X'",
+    ),
+    "a region of nothing": (
+        lambda: lw.BufferRegion(None, ((0, 1),)),  # type: ignore[arg-type]
+        "BufferRegion: needs a Buffer; got None",
+    ),
+    "a call without operands": (
+        lambda: lw.TilePrimitiveCall("gemm", {}),
+        "gemm: operand D must be a region of a Buffer; got None",
+    ),
+    "a variant that is no name": (
+        lambda: lw.gemm(A, A, A, dispatch=5),  # type: ignore[arg-type]
+        "gemm: dispatch is the name of a variant, or None; got 5",
+    ),
+    "a copy that may be asynchronous": (
+        lambda: lw.copy(A, A, asynchronous="no"),  # type: ignore[arg-type]
+        "copy: asynchronous must be True or False; got 'no'",
+    ),
     "a tile that does not divide: tile_to": (
         lambda: A_FRAG.tile_to([24, 8], [16, 8]),
         "tile_to: extent 24 of dimension 0 must be a multiple of 16; 16 and 32 fit",

@@ -1,5 +1,7 @@
 """What wrong calls say: the operation, the requirement, what came, and what would fit."""
 
+# mypy: disable-error-code="arg-type, list-item, no-untyped-call"
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -22,8 +24,12 @@ from layoutalg import (
     align,
     laneid,
     m,
+    mma_shared_layout,
     parse,
+    tmem_datapath_layout,
+    trainium_layout,
     tx,
+    wg_local_layout,
     wgid,
 )
 from layoutalg.symbolic import symbol
@@ -39,6 +45,38 @@ NEW = "(Axis.register makes a new one)"
 SIZES = "the shape must hold as many elements as the layout; shape"
 
 WRONG: tuple[tuple[Callable[[], Any], str], ...] = (
+    (
+        lambda: parse("8"),
+        "parse: a layout has S[...] or R[...], such as S[8:1]; got '8'",
+    ),
+    (
+        lambda: parse("S[4:lanid]"),
+        "parse: lanid reads as the axis laneid: write 1@laneid\n  S[4:lanid]\n      ^",
+    ),
+    (
+        lambda: parse("S[4:R]"),
+        "parse: R stands before its bracket, as R[8:1]; it is no size\n  S[4:R]\n      ^",
+    ),
+    (
+        lambda: ComposeLayout(3, 3, 3, M, "x"),
+        "swizzle: swizzle_inner must be True or False; got 'x'",
+    ),
+    (
+        lambda: wg_local_layout("x"),
+        "wg_local_layout: cols must be a positive number; got 'x'",
+    ),
+    (
+        lambda: tmem_datapath_layout("C", 64, 8, 2),
+        "tmem_datapath_layout: datapath C has the sub_slabs (0, 1); got 2",
+    ),
+    (
+        lambda: trainium_layout("PX", (8, 64)),
+        "trainium_layout: needs one P or F per dimension of (8, 64); got 'PX'",
+    ),
+    (
+        lambda: mma_shared_layout("float16", "16B", (8, 64)),
+        "mma_shared_layout: the mode must be one of 32B, 64B, 128B; got '16B'",
+    ),
     (
         lambda: S[0:1],
         "S[...]: extent: must be at least 1; got 0",
@@ -166,7 +204,7 @@ WRONG: tuple[tuple[Callable[[], Any], str], ...] = (
     ),
     (
         lambda: TileLayout.from_iters([(8, 1, "m")]),
-        "from_iters: every entry of the shard must be an Iter; got (8, 1, 'm')",
+        "from_iters: every entry must be an Iter; got (8, 1, 'm')",
     ),
     (
         lambda: TileLayout.from_iters([Iter(8)], offset=[3]),
@@ -186,7 +224,7 @@ WRONG: tuple[tuple[Callable[[], Any], str], ...] = (
     ),
     (
         lambda: TileLayout.from_iters(8),
-        "from_iters: every entry of the shard must be an Iter; got 8",
+        "from_iters: every entry must be an Iter; got 8",
     ),
     (
         lambda: D.apply(128),

@@ -19,7 +19,9 @@ def read(name: str) -> list[dict[str, Any]]:
 def layout(data: dict[str, Any]) -> Any:
     """Build the layout that a vector describes."""
     if "swizzle" in data:
-        return ComposeLayout(*data["swizzle"], layout(data["tile"]), data["inner"])
+        per_element, swizzle_len, atom_len = data["swizzle"]
+        tile = layout(data["tile"])
+        return ComposeLayout(per_element, swizzle_len, atom_len, tile, data["inner"])
 
     def iters(key: str) -> list[Iter]:
         return [Iter(number(e), number(s), axis) for e, s, axis in data.get(key, [])]

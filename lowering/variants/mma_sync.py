@@ -123,8 +123,8 @@ def lower_gemm(context: Context) -> Lowered:
 def lower_family(context: Context) -> Lowered:
     """Lower ``gemm`` to any dense ``mma.sync`` of the fragment table.
 
-    Its rows are proved against the PTX ISA and assembled, but not yet certified on a GPU: they are
-    used where a call names the variant.
+    A call names the variant: accumulators narrower than f32, integers and bits round, wrap or count
+    otherwise than a caller of plain ``gemm`` expects.
     """
     return _lower(context, _candidates(context))
 

@@ -39,9 +39,10 @@ from layoutalg.named_layouts import (
     trainium_layout,
     wg_local_layout,
 )
+from layoutalg.parser import parse
 from layoutalg.proof import prove
 from layoutalg.recipe import Conversion
-from layoutalg.spec import R, S, parse
+from layoutalg.spec import R, S
 from layoutalg.swizzle import ComposeLayout, SwizzleLayout
 from layoutalg.swizzle_choice import SwizzleChoice, choose_swizzle, evaluate_swizzle
 from layoutalg.verdict import Certificate, Verdict

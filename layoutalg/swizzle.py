@@ -46,10 +46,9 @@ class SwizzleLayout:
             if type(value) is not int or value < 0:
                 raise LayoutError(f"swizzle: {name} must be a number from 0 on; got {value}")
             object.__setattr__(self, name, value)
-        if not isinstance(self.swizzle_inner, bool):
-            raise LayoutError(
-                f"swizzle: swizzle_inner must be True or False; got {self.swizzle_inner!r}"
-            )
+        inner = self.swizzle_inner
+        if not isinstance(inner, bool):
+            raise LayoutError(f"swizzle: swizzle_inner must be True or False; got {inner!r}")
         if self.atom_len < self.swizzle_len:
             raise LayoutError(
                 f"swizzle: atom_len must be at least swizzle_len, or the XOR is not a permutation; "
@@ -147,7 +146,7 @@ class ComposeLayout:
         )
 
     def __str__(self) -> str:
-        """Return the constructor call in the notation."""
+        """Return the constructor call."""
         inner = "" if self.swizzle_inner else ", swizzle_inner=False"
         return (
             f"ComposeLayout({self.per_element}, {self.swizzle_len}, {self.atom_len}, "
@@ -379,9 +378,8 @@ class ComposeLayout:
     def is_tile_outer(self, *_: Any, **__: Any) -> None:
         """Return None: a swizzled layout arranges nothing.
 
-        >>> from layoutalg import S
-        >>> L = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
-        >>> L.is_tile_outer(L, (512,), (2,)) is None
+        >>> from layoutalg import parse
+        >>> ComposeLayout(3, 3, 3, parse("S[512:1]")).is_tile_outer(None) is None
         True
         """
 

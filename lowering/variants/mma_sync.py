@@ -450,14 +450,14 @@ def _check_injective(role: str, layout: TileLayout, shape: Sequence[int]) -> Non
                 f"{role}: {layout} is not injective: stride 0 puts {it.extent} elements into one "
                 "register"
             )
-    table = layout.table(shape)
-    places = np.stack([values.reshape(-1) for values in table.values()], axis=-1)
-    unique, counts = np.unique(places, axis=0, return_counts=True)
-    if len(unique) != len(places):
-        at = unique[counts > 1][0]
-        both = np.flatnonzero((places == at).all(axis=1))[:2]
+    table = {name: values.reshape(-1) for name, values in layout.table(shape).items()}
+    spans = tuple(int(np.ptp(values)) + 1 for values in table.values())
+    keys = np.ravel_multi_index(tuple(values - values.min() for values in table.values()), spans)
+    unique, counts = np.unique(keys, return_counts=True)
+    if len(unique) != len(keys):
+        both = np.flatnonzero(keys == unique[counts > 1][0])[:2]
         one, two = (tuple(map(int, np.unravel_index(index, shape))) for index in both)
-        where = ", ".join(f"{name} {int(v)}" for name, v in zip(table, at, strict=True))
+        where = ", ".join(f"{name} {int(values[both[0]])}" for name, values in table.items())
         fail(f"{role}: {layout} is not injective: elements {one} and {two} share {where}")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from layoutalg import LayoutError, fragments, parse
+from lowering.assemble import AssembleError
 from lowering.dispatch import DispatchError
 
 
@@ -23,7 +24,7 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise
-        except (LayoutError, DispatchError, OSError) as error:
+        except (LayoutError, DispatchError, AssembleError, OSError) as error:
             click.echo(f"layoutalg: {error}", err=True)
             ctx.exit(2)
 
@@ -34,13 +35,13 @@ def main() -> None:
     """Layouts of GPU tensor cores: derive, draw, lower and verify them."""
 
 
-def _shape(text: str | None) -> tuple[int, ...] | None:
+def _shape(text: str | None, option: str = "--shape") -> tuple[int, ...] | None:
     """Read ``16,8`` or ``16x8``."""
     if text is None:
         return None
     parts = text.replace("x", ",").split(",")
     if not all(part.strip().isdecimal() for part in parts):
-        raise LayoutError(f"--shape: must look like 16,8; got {text!r}")
+        raise LayoutError(f"{option}: must look like 16,8; got {text!r}")
     return tuple(int(part) for part in parts)
 
 
@@ -139,6 +140,8 @@ def draw(
     from layoutalg.draw import gallery
 
     if everything:
+        if subject is not None or shape is not None:
+            raise LayoutError("draw: --all redraws the gallery; it takes no instruction or shape")
         for path in gallery.render(output or Path("figures")):
             click.echo(path)
         return
@@ -146,6 +149,8 @@ def draw(
         raise LayoutError("draw: name an instruction or write a layout; or use --all")
     path = output or Path("lane_map.svg")
     if subject in fragments.names():
+        if shape is not None:
+            raise LayoutError(f"draw: --shape is for layouts; {subject} has its own shape")
         drawing.operands(subject, lane=lane, path=path)
     else:
         extents = _shape(shape)
@@ -203,7 +208,7 @@ def lower(instruction: str, tiles: str, beta: int, form: str, arch: str) -> None
     """Print the lowered gemm of one instruction's fragments, tiled."""
     from lowering.verification import Case
 
-    counts = _shape(tiles) or ()
+    counts = _shape(tiles, "--tiles") or ()
     if len(counts) != 3:
         raise LayoutError(f"--tiles: needs Mt,Nt,Kt; got {tiles!r}")
     program = Case(instruction, (counts[0], counts[1], counts[2]), beta).program()

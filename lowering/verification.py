@@ -66,7 +66,7 @@ def _row(instruction: str) -> MmaInst:
             return row
     names = ", ".join(row.name for row in MMA_INSTRUCTIONS)
     raise LayoutError(
-        f"verify: no instruction is named {instruction!r}; known: {names}, and the other dense mma"
+        f"no dense mma is named {instruction!r}; known: {names}, and the other dense mma"
     )
 
 

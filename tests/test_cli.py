@@ -210,6 +210,18 @@ ERRORS = {
         ["lower", "--tiles", "1,1"],
         "layoutalg: --tiles: needs Mt,Nt,Kt; got '1,1'\n",
     ),
+    "tiles that are no numbers": (
+        ["lower", "--tiles", "a"],
+        "layoutalg: --tiles: must look like 16,8; got 'a'\n",
+    ),
+    "the gallery and an instruction": (
+        ["draw", "--all", "mma.m16n8k8.f16"],
+        "layoutalg: draw: --all redraws the gallery; it takes no instruction or shape\n",
+    ),
+    "an instruction and a shape": (
+        ["draw", "mma.m16n8k8.f16", "--shape", "16,8"],
+        "layoutalg: draw: --shape is for layouts; mma.m16n8k8.f16 has its own shape\n",
+    ),
     "a target without the instruction": (
         ["lower", "--as", "ptx", "--arch", "sm_75"],
         "layoutalg: target: sm_75 lacks mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32; it "

@@ -998,6 +998,14 @@ def test_svg_text_needs_no_matplotlib() -> None:
     assert result.stdout == "[]\n"
 
 
+def test_the_pictures_in_the_repository_are_what_the_gallery_draws(tmp_path: Path) -> None:
+    kept = Path(__file__).parent.parent / "figures"
+    for made in gallery.render(tmp_path):
+        if made.suffix == ".svg":  # the pixels of a PNG hang on the machine's FreeType
+            assert made.read_bytes() == (kept / made.name).read_bytes(), made.name
+        assert (kept / made.name).is_file()
+
+
 def test_the_gallery_draws_every_instruction_again_alike(tmp_path: Path) -> None:
     first = gallery.render(tmp_path / "one")
     second = gallery.render(tmp_path / "two")

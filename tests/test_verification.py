@@ -379,7 +379,7 @@ def test_a_machine_of_no_name_is_refused() -> None:
     with pytest.raises(LayoutError, match=message):
         verify([], "gpu")
     with pytest.raises(
-        LayoutError, match=r"verify: no instruction is named 'mma.m16n8k9.f16'; known: "
+        LayoutError, match=r"no dense mma is named 'mma.m16n8k9.f16'; known: "
     ):
         Case("mma.m16n8k9.f16", (1, 1, 1)).program()
     with pytest.raises(

@@ -236,8 +236,9 @@ def operands(case: Case) -> list[Layout]:
 def arranged(case: Case) -> list[Layout]:
     """Return the two operands of tile or direct_sum as one layout."""
     if "inner" in case or "left" in case:
-        bare = [places.operand(each, case.get("target")) for each in operands(case)]
-        return [places.together(*operands(case)), places.together(*bare)]
+        first, second = (case[key] for key in ("outer", "inner", "left", "right") if key in case)
+        bare = (places.operand(each, case.get("target")) for each in (first, second))
+        return [places.together(first, second), places.together(*bare)]
     return []
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 LAYOUTALG = (
     "errors", "symbolic", "size", "axis", "coordinates", "iters", "scope", "notation", "parts",
     "weaving", "refine", "recognise", "slicing", "views", "table", "inverse", "evaluation",
-    "verdict", "normal", "places", "proof", "mapping", "layout", "spec", "swizzle",
+    "verdict", "normal", "places", "proof", "mapping", "layout", "spec", "parser", "swizzle",
     "named_layouts", "fragment", "fragment_table", "fragments", "held", "rounds", "recipe",
     "search", "conversion", "memory_access", "matrix_load", "swizzle_choice", "interop", "draw",
     "__init__", "__main__",
@@ -37,8 +37,8 @@ ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
 # the modules whose every public function says its law in a doctest
 ALGEBRA = (
     "axis", "coordinates", "evaluation", "inverse", "iters", "layout", "mapping", "notation",
-    "parts", "recognise", "refine", "scope", "size", "slicing", "spec", "swizzle", "symbolic",
-    "table", "views", "weaving",
+    "parser", "parts", "recognise", "refine", "scope", "size", "slicing", "spec", "swizzle",
+    "symbolic", "table", "views", "weaving",
 )  # fmt: skip
 
 
@@ -338,7 +338,7 @@ def test_files_of_the_algebra_are_short() -> None:
     long = [
         module
         for module, path in modules("layoutalg").items()
-        if len(path.read_text().splitlines()) > 520
+        if len(path.read_text().splitlines()) > 500
     ]
     assert not long
 

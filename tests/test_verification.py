@@ -378,9 +378,7 @@ def test_a_machine_of_no_name_is_refused() -> None:
     message = "verify: the machine must be 'device' or 'simulator'; got 'gpu'"
     with pytest.raises(LayoutError, match=message):
         verify([], "gpu")
-    with pytest.raises(
-        LayoutError, match=r"no dense mma is named 'mma.m16n8k9.f16'; known: "
-    ):
+    with pytest.raises(LayoutError, match=r"no dense mma is named 'mma.m16n8k9.f16'; known: "):
         Case("mma.m16n8k9.f16", (1, 1, 1)).program()
     with pytest.raises(
         LayoutError, match="verify: the swizzle must be of 32, 64 or 128 bytes; got 16"

@@ -7,13 +7,14 @@ TVM misses although there is one, are judged by the elements, and by tiling agai
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import layoutalg
-from layoutalg import ComposeLayout, Iter, LayoutError, TileLayout
+from layoutalg import Axis, ComposeLayout, Iter, LayoutError, TileLayout
 from tests import oracle, vectors
 from tests.vectors import expected, layout, plain, read
 
@@ -278,3 +279,17 @@ def test_vectors_cover_both_kinds_of_layout() -> None:
         type(layout(row["in"]["layout"])) for row in read("compose.jsonl") if "layout" in row["in"]
     }
     assert kinds == {TileLayout, ComposeLayout}
+
+
+def test_every_axis() -> None:
+    rows = json.loads((vectors.DATA / "conformance" / "axes.json").read_text())
+    assert len(rows) == 18
+    for name, row in rows.items():
+        axis = Axis.get(name)
+        assert {key: getattr(axis, key) for key in row} == row, name
+
+
+def test_no_file_is_left_out() -> None:
+    elsewhere = {"axes.json", "symbolic", "gemm", "gemm_tvm_bugs", "tvm_bugs"}
+    kept = {path.name.removesuffix(".jsonl") for path in (vectors.DATA / "conformance").iterdir()}
+    assert kept == elsewhere | set(FILES)

@@ -150,12 +150,12 @@ def _reader(
     for axis, value in parts.offset.items():
         start[axis.name] = value
     rows: Any = None
-    sizes = [size for group in groups for it in group for size in (it.extent, it.stride)]
-    if flat_shape is None and is_int(*limits, *start.values(), *sizes):
-        rows = tuple(
-            tuple((it.extent, it.stride, it.axis.name) for it in reversed(group))
-            for group in groups
-        )
+    if flat_shape is None and is_int(*limits, *start.values()):
+        iters = [it for group in groups for it in group]
+        if is_int(*[it.extent for it in iters], *[it.stride for it in iters]):
+            rows = tuple(
+                [tuple([(it.extent, it.stride, it.axis.name) for it in g[::-1]]) for g in groups]
+            )
     return Reader(parts, what, entry, limits, groups, flat_shape, rows, start)
 
 

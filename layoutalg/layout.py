@@ -208,7 +208,7 @@ class TileLayout(LayoutMap):
         to, current = as_shape(to_shape, "tile_to"), as_shape(current_shape, "tile_to")
         counts = refine.tile_counts(to, current)
         outer = parts.Parts(algebra.row_major(counts), (), {})
-        over = weaving.Operand(outer, counts, "tile_to: outer")
+        over = weaving.Operand(outer, counts, "tile_to: outer", as_it_stands=True)
         under = weaving.Operand(self, current, "tile_to")
         return self._make(weaving.tile(under, over, as_target(target)))
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis
-from layoutalg.errors import Undecided
+from layoutalg.errors import LayoutError, Undecided
 from layoutalg.iters import Iter
 from layoutalg.normal import (
     ascending,
@@ -266,6 +266,8 @@ def covers(
     no element is at (m 1)
     """
     check_shape("covers", parts, shape)
+    if box is not None and not isinstance(box, Mapping):
+        raise LayoutError(f"covers: box must be a mapping axis -> extent; got {box!r}")
     by_axis, low = _digits(parts)
     wanted = {Axis.get(a): as_extent(e, f"covers: box of {a}") for a, e in (box or {}).items()}
     runs = {axis: _run(by_axis.get(axis, []), parts) for axis in {**by_axis, **wanted}}

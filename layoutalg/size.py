@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import sympy
 
 Size = Union[int, "sympy.Expr"]
+_INT = frozenset((int,))
 
 __all__ = [
     "Size",
@@ -45,7 +46,7 @@ def is_int(*values: object) -> bool:
     >>> is_int(4, 8), is_int(4, 2.0)
     (True, False)
     """
-    return all(type(value) is int for value in values)
+    return _INT.issuperset(map(type, values))
 
 
 def as_size(value: object, what: str = "size") -> Size:

@@ -130,8 +130,6 @@ def _cross(group: Iters, digits: list[Any], length: int) -> Iters | None:
     jump between), or the fast iter is a pair entered in its middle. A common divisor is cut off as
     an iter of its own, and what is left is asked again.
     """
-    if not group:
-        return ()
     fast, digit = group[-1], digits[-1]
     extent, half = fast.extent, length // 2
     if not is_int(extent, digit):

@@ -180,8 +180,7 @@ class Mod(_DigitFunction):
 
 def _is_digit(a: Any, b: Any) -> bool:
     """Say whether ``0 <= a < b`` is known."""
-    low, high = bounds(a)
-    return high is not None and _from_zero(low) and less(high, b) is True
+    return _from_zero(bounds(a)[0]) and less(a, b) is True
 
 
 def _split_multiples(a: Any, b: Any) -> tuple[Any, Any]:

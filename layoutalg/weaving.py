@@ -116,6 +116,7 @@ class Operand(NamedTuple):
     layout: HasParts
     shape: Sequence[Size]
     what: str  # "tile: outer"
+    as_it_stands: bool = False  # canonical but for neighbours that the shape would cut again
 
     def canonical(self, target: Target) -> HasParts:
         """Return the canonical layout; a ``TileLayout`` remembers its own.
@@ -123,6 +124,8 @@ class Operand(NamedTuple):
         >>> print(Operand(Parts((Iter(8, 4), Iter(4, 1)), (), {}), (32,), "tile").canonical(None))
         S[32:1]
         """
+        if self.as_it_stands:
+            return self.layout
         known: Callable[[Target], HasParts] | None = getattr(self.layout, "canonicalize", None)
         return canonicalize(self.layout, target) if known is None else known(target)
 

@@ -46,6 +46,10 @@ SIZES = "the shape must hold as many elements as the layout; shape"
 
 WRONG: tuple[tuple[Callable[[], Any], str], ...] = (
     (
+        lambda: D.covers((16, 8), box=5),
+        "covers: box must be a mapping axis -> extent; got 5",
+    ),
+    (
         lambda: parse("8"),
         "parse: a layout has S[...] or R[...], such as S[8:1]; got '8'",
     ),

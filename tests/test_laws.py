@@ -265,6 +265,12 @@ def test_canonicalize_keeps_the_map(layout: TileLayout) -> None:
         assert 0 not in bare.offset.values()
 
 
+def test_a_unit_iter_stays_only_where_it_links_two_scopes() -> None:
+    whole = parse("S[(1,1,2,1,2):(7,5@wid_in_wg,1@laneid,1@wid_in_wg,1@wgid)] + 0 + 0@laneid")
+    assert str(whole.canonicalize()) == "S[(1,2,2):(1@wid_in_wg,1@laneid,1@wgid)] + 0@laneid"
+    assert str(whole.canonicalize("cuda")) == "S[(2,2):(1@tx,128@tx)]"
+
+
 @laws
 @given(layouts())
 @example(TileLayout(S[(1, 2, 2) : (0 @ wid_in_wg, 1 @ laneid, 1 @ wgid)]))
@@ -513,6 +519,24 @@ def test_tiles_over_warps_are_recognised_under_cuda(
     assert found.canonicalize() == inner.canonicalize()
 
 
+@pytest.mark.parametrize(
+    ("inner", "outer", "tiled"),
+    [
+        ("S[32:1@laneid]", "S[4:1@wid_in_wg]", "S[128:1@tid_in_wg]"),
+        ("S[32:1@laneid]", "S[8:1@warpid]", "S[256:1@tx]"),
+        ("S[128:1@tid_in_wg]", "S[2:1@wgid]", "S[256:1@tx]"),
+        ("S[4:1@wid_in_wg]", "S[2:1@wgid]", "S[8:1@warpid]"),
+    ],
+)
+def test_each_axis_is_cut_where_the_tile_ends(inner: str, outer: str, tiled: str) -> None:
+    tile, copies = parse(inner), parse(outer)
+    shapes = (copies.size(),), (tile.size(),)
+    whole = tile.tile(copies, *shapes, "cuda")
+    assert str(whole) == tiled
+    assert tile.is_tile_inner(whole, (whole.size(),), shapes[1], "cuda") == copies
+    assert copies.is_tile_outer(whole, (whole.size(),), shapes[0], "cuda") == tile
+
+
 @laws
 @given(pairs(lowest=-4))
 def test_direct_sum_adds_places(case: Pair) -> None:
@@ -592,6 +616,16 @@ def test_every_range_of_small_layouts(radix: tuple[int, ...]) -> None:
         )
         for begin, end in itertools.combinations(range(size + 1), 2):
             check_slice(Sliced(layout, (size,), ((begin, end),)))
+
+
+@pytest.mark.parametrize("still", [(0, 0, 1), (0, 1, 0), (0, 0, 3), (2, 0, 0)])
+def test_every_range_where_digits_stand_still_on_several_axes(still: tuple[int, int, int]) -> None:
+    a, b, c = still
+    layout = TileLayout(S[(2, 3, 2, 2) : (a, b @ laneid, c, 1 @ laneid)])
+    fast = TileLayout(S[(2, 2, 3, 2) : (5, a @ laneid, b, c)])
+    for begin, end in itertools.combinations(range(25), 2):
+        check_slice(Sliced(layout, (24,), ((begin, end),)))
+        check_slice(Sliced(fast, (24,), ((begin, end),)))
 
 
 def test_a_range_of_a_huge_layout_is_decided_at_once() -> None:
@@ -807,6 +841,26 @@ def test_text_of_symbolic_layouts_reads_back(stride: str, offset: str, extent: s
     assert parse(str(layout)).shard == layout.shard
 
 
+@st.composite
+def arithmetic(draw: st.DrawFn, depth: int = 3) -> str:
+    """Draw the text of a number as Python writes it."""
+    if depth == 0 or draw(st.booleans()):
+        return str(draw(st.integers(0, 20)))
+    left, right = draw(arithmetic(depth=depth - 1)), draw(arithmetic(depth=depth - 1))
+    by = draw(st.sampled_from(["+", "-", "*", "//", "%", "@"]))
+    if by == "@":
+        return f"(-{left})"
+    return f"{left} {by} ({right} + 100)" if by in ("//", "%") else f"({left}) {by} {right}"
+
+
+@laws
+@given(arithmetic())
+@example("2 - 3 - 4 * 5 % 7 // 2")
+@example("-3 // 2 + -7 % 3 - 2 ** 3 * 2")
+def test_numbers_are_read_as_python_reads_them(text: str) -> None:
+    assert parse(f"S[8:({text})]").shard[0].stride == eval(text, {"__builtins__": {}})
+
+
 @laws
 @given(layouts())
 def test_identity_is_by_parts(layout: TileLayout) -> None:
@@ -842,7 +896,8 @@ def test_fragments_are_bijections_onto_their_tiles(name: str) -> None:
         assert sorted(flat.reshape(-1)) == list(range(rows * cols))
         assert fragment.coords.shape == (fragment.lanes, fragment.slots, 2)
         assert fragment.slots * fragment.bits == fragment.registers * fragment.register_bits
-        for x in range(0, rows * cols, 7):
-            place = oracle.base(described(fragment.layout), x)
+        coords, layout = fragment.coords, described(fragment.layout)
+        for x in range(0, rows * cols, rows * cols // 61 + 1):
+            place = oracle.base(layout, x)
             thread = place.get("laneid", 0) + 32 * place.get("wid_in_wg", 0)
-            assert tuple(fragment.coords[thread, place.get("m", 0)]) == divmod(x, cols)
+            assert tuple(coords[thread, place.get("m", 0)]) == divmod(x, cols)

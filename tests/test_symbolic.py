@@ -269,6 +269,52 @@ def test_a_whole_family_of_accumulators() -> None:
     assert one.subs({"i": 2}).canonicalize() == third.canonicalize()
 
 
+@pytest.mark.parametrize(
+    ("text", "region", "piece"),
+    [
+        ("S[(n,4):(10,1)]", (2, 10), "S[(2,2,2):(10,8,1)] + 2"),
+        ("S[(n,2):(7,1)]", (1, 5), "S[(2,2):(7,6)] + 1"),
+        ("S[(n,4):(4*k,k)]", (1, 7), "S[6:k] + (k)"),
+        ("S[(n,4):(9,1)]", (3, 9), "None"),
+        ("S[(n,2,3):(100,10,1)]", (2, 6), "None"),
+        ("S[(n,4,k):(100,k,1)]", (k, 3 * k), "S[2*k:1] + (k)"),
+        ("S[(n,4,2):(k,3@laneid,1)]", (2, 6), "S[(2,2):(3@laneid,1)] + 3@laneid"),
+        ("S[(n,2,2):(k,3@laneid,1)]", (1, 3), "None"),
+    ],
+)
+def test_ranges_that_carry_where_the_rest_is_symbolic(
+    text: str, region: tuple[Any, Any], piece: str
+) -> None:
+    whole = parse(text)
+    found = whole.slice((whole.size(),), (region,))
+    assert str(found) == piece
+    for env in ({"n": 3, "k": 2}, {"n": 4, "k": 5}):
+        small = whole.subs(env)
+        begin, end = at(region, env)
+        inside = [small.apply(flat, shape=(small.size(),)) for flat in range(begin, end)]
+        assert (found is not None) == oracle.expressible(inside)
+        if found is not None:
+            places = [found.subs(env).apply(x, shape=(end - begin,)) for x in range(end - begin)]
+            axes = {axis for place in (*places, *inside) for axis in place}
+            assert [[p.get(a, 0) for a in axes] for p in places] == [
+                [p.get(a, 0) for a in axes] for p in inside
+            ]
+
+
+@pytest.mark.parametrize(
+    ("text", "region"),
+    [
+        ("S[(n,k,4):(100,10,1)]", (4 * i + 2, 4 * i + 6)),
+        ("S[(n,4):(k,1)]", (2, 8)),
+        ("S[(n,k,2):(100,10,1)]", (1, 5)),
+    ],
+)
+def test_ranges_that_symbols_leave_open(text: str, region: tuple[Any, Any]) -> None:
+    whole = parse(text)
+    with pytest.raises(Undecided, match="slice: "):
+        whole.slice((whole.size(),), (region,))
+
+
 # -- how results read -------------------------------------------------------------------------
 
 
@@ -296,6 +342,18 @@ def test_the_operands_read_as_the_isa_has_them() -> None:
     assert str(b.inverse((8, 8))) == (
         "row = 2*t + rM, col = g where g = laneid//4, t = laneid mod 4, rM = m"
     )
+
+
+def test_digits_of_other_axes_and_of_replicas_bear_their_names() -> None:
+    whole = parse("S[(2,4,8,4,2):(-1@warpid,2,4@laneid,1@laneid,1)] + R[2:4@warpid] + 1@warpid")
+    assert str(whole.inverse((64, 8))) == (
+        "row = g - 32*warpid_M + 8*rM + 32, col = 2*t + rN where g = laneid//4, "
+        "t = laneid mod 4, warpid_copy = warpid//4, warpid_M = warpid mod 4, rM = m//2, "
+        "rN = m mod 2"
+    )
+    assert whole._repr_latex_().count("R\\left") == 1
+    assert TileLayout(S[()])._repr_latex_() == r"$S[\,]$"
+    assert str(parse("S[(4,4,4):(16,4,1)]").inverse((4, 4, 4))).startswith("i0 = r0, i1 = r1")
 
 
 def test_digits_as_coordinates_leave_sums_of_digits() -> None:

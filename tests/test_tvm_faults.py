@@ -281,6 +281,15 @@ def test_l06_an_offset_splits_into_its_digits(offset: int, found: str) -> None:
     assert lanes.tile(outer, (2,), (8,), "cuda") == tiled.canonicalize("cuda")
 
 
+def test_l06_offsets_on_other_axes_stay() -> None:
+    lanes = TileLayout(S[8 : 1 @ laneid])
+    tiled = TileLayout(S[(2, 8) : (32 @ tx, 1 @ tx)] + 33 @ tx + 5)
+    outer = lanes.is_tile_inner(tiled, (16,), (8,), "cuda")
+    assert str(outer) == "S[2:1@warpid] + 1@warpid + 1@laneid + 5"
+    # lane 7 + 25 would carry into the next warp, so that the offset cannot be cut
+    assert lanes.is_tile_inner(parse("S[(2,8):(32@tx,1@tx)] + 25@tx"), (16,), (8,), "cuda") is None
+
+
 def test_l07_an_iter_that_cannot_be_split_is_not_dropped() -> None:
     """TVM drops it and answers with a layout that has lost its copies."""
     lanes = TileLayout(S[8 : 1 @ laneid])

@@ -2,8 +2,9 @@
 
 A row is data: a layout over ``laneid`` and ``m`` (m is the slot: the element inside the lane, low
 element first, registers in operand order), and the formulas of the PTX ISA. Constructing a row
-proves it: the layout covers its tile exactly once and says what the formulas say, element by
-element. A wrong row cannot be made.
+proves it: every slot of every lane holds one element, each element has as many copies as there are
+lanes that the formula does not tell apart, and layout and formula are one map, in sympy on the
+digits of lane and slot, and element by element. A wrong row cannot be made.
 """
 
 from __future__ import annotations
@@ -20,14 +21,23 @@ from layoutalg.layout import TileLayout
 
 WARP = 32
 
+# The digits of a thread's number in a warpgroup: name -> (weight, extent).
+LANE_DIGITS = {
+    "w": (32, 4), "g": (4, 8), "t": (1, 4), "t0": (1, 2), "t1": (2, 2), "q": (4, 4), "h": (16, 2),
+    "lane": (1, 32), "r": (1, 16),
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Formula:
     """The PTX ISA's rule for one operand, as sums of digits.
 
-    ``w = thread // 32`` (the warp of a warpgroup), ``g = lane // 4`` (groupID) and
-    ``t = lane mod 4`` (threadID_in_group); the slot splits row-major into ``digits``, the last
-    fastest. ``row`` and ``col`` give the weight of each digit.
+    Digits of the thread are ``w = thread // 32`` (the warp of a warpgroup), ``g = lane // 4``
+    (groupID) and ``t = lane mod 4`` (threadID_in_group) with its bits ``t0`` and ``t1``; where
+    lanes work in other groups, ``q = lane // 4 mod 4`` and ``h = lane // 16``, ``r = lane mod 16``,
+    or ``lane`` itself. The slot splits row-major into ``digits``, the last fastest. ``row``,
+    ``col`` and ``product`` (where an instruction forms several) give the weight of each digit; a
+    digit of the lane in none of them tells copies apart.
 
     >>> D = Formula((("rM", 2), ("rN", 2)), {"g": 1, "rM": 8}, {"t": 2, "rN": 1})
     >>> D.coords(WARP)[5].tolist()
@@ -37,37 +47,73 @@ class Formula:
     digits: tuple[tuple[str, int], ...]
     row: Mapping[str, int]
     col: Mapping[str, int]
+    product: Mapping[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a digit that neither lane nor slot has.
+
+        Raises:
+            LayoutError: an unknown digit.
+        """
+        known = {*LANE_DIGITS, *(name for name, _ in self.digits)}
+        for side in self.sides:
+            if not set(side) <= known:
+                unknown = ", ".join(sorted(set(side) - known))
+                raise LayoutError(f"formula: unknown digit {unknown}; there are {', '.join(known)}")
+
+    @property
+    def sides(self) -> tuple[Mapping[str, int], ...]:
+        """The weights of each logical dimension: product, where there is one, row and column."""
+        return (self.row, self.col) if self.product is None else (self.product, self.row, self.col)
 
     @property
     def slots(self) -> int:
         """How many elements a lane holds."""
         return int(np.prod([extent for _, extent in self.digits], dtype=int))
 
-    def coords(self, lanes: int) -> npt.NDArray[np.int64]:
-        """Return (row, col) of every lane and slot: an array (lanes, slots, 2)."""
-        lane, slot = np.indices((lanes, self.slots), dtype=np.int64)
-        values: dict[str, Any] = {"w": lane // WARP, "g": lane % WARP // 4, "t": lane % 4}
+    def slot_weights(self) -> dict[str, int]:
+        """Return the weight of each digit in the slot's number, the slowest first."""
+        weights: dict[str, int] = {}
+        weight = 1
         for name, extent in reversed(self.digits):
-            values[name] = slot % extent
-            slot = slot // extent
-        coords = np.empty((lanes, self.slots, 2), dtype=np.int64)
-        for at, side in enumerate((self.row, self.col)):
-            coords[..., at] = sum(weight * values[digit] for digit, weight in side.items())
+            weights[name] = weight
+            weight *= extent
+        return dict(reversed(weights.items()))
+
+    def lane_digits(self, lanes: int) -> tuple[str, ...]:
+        """Return the digits of the lane that the rule uses, of a warp or a warpgroup."""
+        used = {name for side in self.sides for name in side}
+        return tuple(name for name in LANE_DIGITS if name in used and (name != "w" or lanes > WARP))
+
+    def copies(self, lanes: int) -> int:
+        """Return how many lanes hold each element: those that the rule does not tell apart."""
+        apart = int(np.prod([LANE_DIGITS[name][1] for name in self.lane_digits(lanes)], dtype=int))
+        return lanes // apart
+
+    def coords(self, lanes: int) -> npt.NDArray[np.int64]:
+        """Return the coordinate of every lane and slot: an array (lanes, slots, dimensions)."""
+        lane, slot = np.indices((lanes, self.slots), dtype=np.int64)
+        values: dict[str, Any] = {
+            name: lane // weight % extent for name, (weight, extent) in LANE_DIGITS.items()
+        }
+        extents = dict(self.digits)
+        for name, weight in self.slot_weights().items():
+            values[name] = slot // weight % extents[name]
+        coords = np.zeros((lanes, self.slots, len(self.sides)), dtype=np.int64)
+        for at, side in enumerate(self.sides):
+            for digit, weight in side.items():
+                coords[..., at] += weight * values[digit]
         return coords
 
     def __str__(self) -> str:
         """Return the rule as the ISA would print it."""
 
         def total(side: Mapping[str, int]) -> str:
-            return " + ".join(name if w == 1 else f"{w}*{name}" for name, w in side.items())
+            return " + ".join(name if w == 1 else f"{w}*{name}" for name, w in side.items()) or "0"
 
-        weights = {}
-        weight = 1
-        for name, extent in reversed(self.digits):
-            weights[name] = weight
-            weight *= extent
-        slot = total(dict(reversed(weights.items())))
-        return f"row = {total(self.row)}, col = {total(self.col)}, slot = {slot}"
+        names = ("product", "row", "col")[-len(self.sides) :]
+        rules = [f"{name} = {total(side)}" for name, side in zip(names, self.sides, strict=True)]
+        return ", ".join([*rules, f"slot = {total(self.slot_weights())}"])
 
 
 @dataclass(frozen=True)
@@ -75,7 +121,9 @@ class Fragment:
     """One operand of one instruction, proved when it is constructed.
 
     ``layout`` maps an element (row, col) of the operand's tile to the lane that holds it and to its
-    slot there; A is (M, K), B is (K, N), C and D are (M, N).
+    slot there; A is (M, K), B is (K, N), C and D are (M, N). An instruction that forms several
+    products has them as one more dimension, outermost. Replicas of the layout are copies that lanes
+    hold alike.
 
     >>> from layoutalg.fragments import get
     >>> get("mma.m16n8k16.f16", "A").registers
@@ -93,52 +141,97 @@ class Fragment:
     source: str
     lanes: int = WARP
     register_bits: int = 32
+    products: int = 1
 
     def __post_init__(self) -> None:
         """Prove the row.
 
         Raises:
-            LayoutError: the layout is of another size, misses or repeats a place, or differs from
-                the formula; the first element that differs is named.
+            LayoutError: the layout is of another size, misses or repeats a place, has another
+                number of copies, or differs from the formula; the first element that differs is
+                named.
         """
         name = f"fragment {self.instruction} {self.operand}"
-        rows, cols = self.shape
-        if self.layout.size() != rows * cols or self.layout.replica:
+        elements = self.products * self.shape[0] * self.shape[1]
+        if self.layout.size() != elements:
             raise LayoutError(
-                f"{name}: a layout of {rows * cols} elements without replicas is needed for "
-                f"{self.shape}; got {self.layout}"
+                f"{name}: a layout of {elements} elements is needed for {self.tile}; got "
+                f"{self.layout}"
             )
-        if self.lanes * self.slots != rows * cols:
+        copies = self.formula.copies(self.lanes)
+        if self.lanes * self.slots != elements * copies:
             raise LayoutError(
-                f"{name}: {self.lanes} lanes of {self.slots} slots do not hold {rows * cols} "
-                "elements"
+                f"{name}: {self.lanes} lanes of {self.slots} slots, {copies} lanes alike, do not "
+                f"hold {elements} elements"
             )
-        if self.slots * self.bits % self.register_bits:
+        if self.slots * self.bits % min(self.register_bits, self.slots * self.bits):
             raise LayoutError(
                 f"{name}: {self.slots} slots of {self.bits} bits do not fill whole registers of "
                 f"{self.register_bits} bits"
             )
         lane, slot = self._places()
         places = lane * self.slots + slot
-        if (slot >= self.slots).any() or np.unique(places).size != places.size or places.min() < 0:
-            raise LayoutError(f"{name}: {self.layout} does not give each slot one element")
+        inside = (lane >= 0) & (lane < self.lanes) & (slot >= 0) & (slot < self.slots)
+        if not inside.all() or np.unique(places).size != places.size or lane.shape[-1] != copies:
+            raise LayoutError(
+                f"{name}: {self.layout} does not give each slot of {self.lanes} lanes one element "
+                f"in {copies} copies"
+            )
         want = self.formula.coords(self.lanes)
-        have = np.empty_like(want)
-        have[lane, slot] = np.moveaxis(np.indices(self.shape), 0, -1)
+        have = self.holds
         wrong = np.argwhere((want != have).any(axis=-1))
         if wrong.size:
             at = tuple(int(i) for i in wrong[0])
             raise LayoutError(
                 f"{name}: lane {at[0]} slot {at[1]} holds {tuple(map(int, have[at]))} by the "
                 f"layout {self.layout}, {tuple(map(int, want[at]))} by the formula {self.formula} "
-                f"({self.source}); {len(wrong)} of {rows * cols} elements differ"
+                f"({self.source}); {len(wrong)} of {self.lanes * self.slots} places differ"
+            )
+        here, said = self.symbolic()
+        if here != said:
+            raise LayoutError(
+                f"{name}: the layout {self.layout} puts the element of the formula "
+                f"{self.formula} at {here}, the formula at {said}"
             )
 
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """The logical shape of the layout: the products, where there are several, and ``shape``."""
+        return self.shape if self.products == 1 else (self.products, *self.shape)
+
+    def symbolic(self) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+        """Return (thread, slot) of an element in the rule's digits: by the layout, by the rule.
+
+        The element's coordinates are the rule's sums; what the layout makes of them is simplified
+        in sympy with each digit's range, and must be the rule's own thread and slot, for all values
+        of the digits at once. Copies count from the first.
+
+        >>> from layoutalg.fragments import get
+        >>> get("mma.m16n8k16.f16", "D").symbolic()[0]
+        (t + 4*g, rN + 2*rM)
+        """
+        from layoutalg.symbolic import Digit
+
+        names = self.formula.lane_digits(self.lanes)
+        extents = {name: LANE_DIGITS[name][1] for name in names} | dict(self.formula.digits)
+        digits = {name: Digit(name, extent) for name, extent in extents.items() if extent > 1}
+        point = [
+            sum((weight * digits.get(name, 0) for name, weight in side.items()), start=0)
+            for side in self.formula.sides
+        ]
+        place = self.layout.apply(*point, shape=self.tile)
+        here = place.get("laneid", 0) + WARP * place.get("wid_in_wg", 0), place.get("m", 0)
+        lane = sum(LANE_DIGITS[name][0] * digits[name] for name in names)
+        weights = self.formula.slot_weights()
+        slot = sum((w * digits.get(name, 0) for name, w in weights.items()), start=0)
+        return here, (lane, slot)
+
     def _places(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the thread and the slot of every element."""
-        table = self.layout.table(self.shape)
+        """Return the threads and the slot of every element: one more dimension, of copies."""
+        table = self.layout.table(self.tile, replicas=True)
         thread = table["laneid"] + WARP * table.get("wid_in_wg", np.int64(0))
-        return thread, table.get("m", np.zeros_like(thread))
+        slot = table.get("m", np.int64(0))
+        return np.broadcast_arrays(thread, slot)  # type: ignore[return-value]
 
     @property
     def slots(self) -> int:
@@ -146,14 +239,31 @@ class Fragment:
         return self.formula.slots
 
     @property
+    def copies(self) -> int:
+        """How many lanes hold each element."""
+        return self.formula.copies(self.lanes)
+
+    @property
     def registers(self) -> int:
         """How many registers a lane passes: computed from bits, never from prose."""
-        return self.slots * self.bits // self.register_bits
+        return -(-self.slots * self.bits // self.register_bits)
 
     @property
     def pack(self) -> int:
         """How many elements share a register."""
         return self.register_bits // self.bits
+
+    @property
+    def holds(self) -> npt.NDArray[np.int64]:
+        """The coordinate of every lane and slot: an int array (lanes, slots, dimensions of tile).
+
+        >>> from layoutalg.fragments import get
+        >>> get("mma.m8n8k4.f16", "A").holds[5, 2].tolist()  # product 1, row 1, column 2
+        [1, 1, 2]
+        """
+        held = np.full((self.lanes, self.slots, len(self.tile)), -1, dtype=np.int64)
+        held[self._places()] = np.moveaxis(np.indices(self.tile), 0, -1)[..., None, :]
+        return held
 
     @property
     def coords(self) -> npt.NDArray[np.int64]:
@@ -163,9 +273,7 @@ class Fragment:
         >>> get("mma.m16n8k8.f16", "B").coords[1].tolist()
         [[2, 0], [3, 0]]
         """
-        coords = np.empty((self.lanes, self.slots, 2), dtype=np.int64)
-        coords[self._places()] = np.moveaxis(np.indices(self.shape), 0, -1)
-        return coords
+        return self.holds[..., -2:]
 
     def tiled(self, rows: int, cols: int) -> TileLayout:
         """Return the layout of a larger operand made of this tile, row-major in registers.
@@ -177,4 +285,4 @@ class Fragment:
         >>> print(get("mma.m16n8k16.f16", "D").tiled(32, 16))
         S[(2,2,8,2,4,2):(8,2,4@laneid,4,1@laneid,1)]
         """
-        return self.layout.tile_to((rows, cols), self.shape)
+        return self.layout.tile_to((*self.tile[:-2], rows, cols), self.tile)

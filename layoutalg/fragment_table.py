@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from layoutalg.axis import laneid, wid_in_wg
 from layoutalg.fragment import Formula, Fragment
 from layoutalg.layout import TileLayout
-from layoutalg.spec import S
+from layoutalg.spec import R, S
 
 Rows = tuple[Fragment, ...]
 Digits = tuple[tuple[str, int], ...]
 
 BITS = {
     "f64": 64, "f32": 32, "tf32": 32, "s32": 32, "f16": 16, "bf16": 16, "b16": 16, "s8": 8, "u8": 8,
-    "e4m3": 8, "e5m2": 8, "s4": 4, "u4": 4, "b1": 1,
+    "e4m3": 8, "e5m2": 8, "s4": 4, "u4": 4, "b1": 1, "e2m1": 4, "u2": 2, "ue8m0": 8, "ue4m3": 8,
+    "b32": 32,
 }  # fmt: skip
 
 
@@ -56,10 +59,14 @@ def _dense(
     types: tuple[str, str],
     accumulators: tuple[str, ...],
     arch: str,
+    bits: int = 0,
 ) -> Rows:
-    """Return A, B and the accumulators of a dense ``m{m}n8k{k}``."""
+    """Return A, B and the accumulators of a dense ``m{m}n8k{k}``.
+
+    ``bits`` is the container of an element of A and B where it is wider than the type.
+    """
     m, k = shape
-    bits = BITS[types[0]]
+    bits = bits or BITS[types[0]]
     pack = max(1, 32 // bits)
     width = max(32, bits)
     rows, high = _digit("rM", m // 8), _digit("kHi", k // (4 * pack))
@@ -165,6 +172,119 @@ def _wgmma_d(instruction: str, n: int) -> Rows:
     )  # fmt: skip
 
 
+def _quad_pairs(instruction: str) -> Rows:
+    """Return the operands of ``m8n8k4``: each of four quad-pairs of lanes forms a product.
+
+    A and B come row- or column-major inside the lane: the PTX qualifiers .alayout and .blayout.
+    """
+    def row(operand: str, token: str, shape: tuple[int, int], layout: Any, *formula: Any) -> Fragment:
+        return Fragment(
+            instruction, operand, token, BITS[token], shape, TileLayout(layout),
+            Formula(*formula, product={"q": 1}), "sm_70",
+            "PTX ISA, Matrix Fragments for mma.m8n8k4 with .f16 floating point type", products=4,
+        )  # fmt: skip
+
+    q, h, t = 4 @ laneid, 16 @ laneid, 1 @ laneid
+    across, along = {"t": 1, "h": 4}, {"i": 1}
+    return (
+        row("A", "f16", (8, 4), S[(4, 2, 4, 4) : (q, h, t, 1)], (("i", 4),), across, along),
+        row("A.col", "f16", (8, 4), S[(4, 2, 4, 4) : (q, h, 1, t)], (("i", 4),), {"i": 1, "h": 4}, {"t": 1}),
+        row("B", "f16", (4, 8), S[(4, 4, 2, 4) : (q, 1, h, t)], (("i", 4),), along, across),
+        row("B.row", "f16", (4, 8), S[(4, 4, 2, 4) : (q, t, h, 1)], (("i", 4),), {"t": 1}, {"i": 1, "h": 4}),
+        row(
+            "C/D.f32", "f32", (8, 8), S[(4, 2, 2, 2, 2, 2, 2) : (q, h, 2, t, 4, 2 @ laneid, 1)],
+            (("i2", 2), ("i1", 2), ("i0", 2)), {"t0": 1, "i1": 2, "h": 4}, {"i0": 1, "t1": 2, "i2": 4},
+        ),
+        row("C/D.f16", "f16", (8, 8), S[(4, 2, 4, 8) : (q, h, t, 1)], (("i", 8),), across, along),
+    )  # fmt: skip
+
+
+def _sparse(instruction: str, k: int, token: str, accumulators: tuple[str, ...]) -> Rows:
+    """Return the operands of a 2:4 sparse ``m16n8k{k}``: A holds the nonzeros, E their positions.
+
+    A is the A of a dense mma of half the K. E has the place of each nonzero in its chunk of four,
+    two bits each; lanes that the sparsity selector does not choose hold copies.
+    """
+    a, *rest = _dense(instruction, (16, k // 2), (token, token), accumulators, "sm_80")
+    b = _dense(instruction, (16, k), (token, token), (), "sm_80")[1]
+    source = f"PTX ISA, Matrix Fragments for sparse mma.m16n8k{k} with .f16 and .bf16 types"
+    halves = k // 16  # lanes of a group that hold columns of their own
+    wide = S[(2, 8, halves, 8) : (8, 4 @ laneid, 1 @ laneid, 1)]
+    narrow = S[(2, 8, 8) : (8, 4 @ laneid, 1)]
+    layout = TileLayout((wide if halves > 1 else narrow) + R[4 // halves : halves @ laneid])
+    e = Fragment(
+        instruction, "E", "u2", BITS["u2"], (16, k // 2), layout,
+        Formula(
+            (("rM", 2), ("i", 8)), {"g": 1, "rM": 8}, {"i": 1} | ({"t0": 8} if halves > 1 else {})
+        ),
+        "sm_80", source,
+    )  # fmt: skip
+    return (replace(a, source=source), replace(b, source=source), e, *rest[1:])
+
+
+def _scaled(
+    instruction: str, k: int, types: tuple[str, str], bits: int, scales: int, token: str
+) -> Rows:
+    """Return the operands of a block-scaled ``m16n8k{k}``: A, B, their scales, and D.
+
+    ``scales`` scale factors lie along K, in bytes of a register; lanes that the thread-id selector
+    does not choose hold copies.
+    """
+    source = "PTX ISA, Block Scaling for mma.sync"
+    a, b, d = _dense(instruction, (16, k), types, ("f32",), "sm_120a", bits)
+    v = _digit("v", scales)
+    col = {"v": 1} if v else {}
+    sfa = Fragment(
+        instruction, "SFA", token, BITS[token], (16, scales),
+        TileLayout(S[(2, 8, scales) : (1 @ laneid, 4 @ laneid, 1)] + R[2 : 2 @ laneid]),
+        Formula(v, {"g": 1, "t0": 8}, col), "sm_120a", source,
+    )  # fmt: skip
+    sfb = Fragment(
+        instruction, "SFB", token, BITS[token], (scales, 8),
+        TileLayout(S[(scales, 8) : (1, 4 @ laneid)] + R[4 : 1 @ laneid]),
+        Formula(v, col, {"g": 1}), "sm_120a", source,
+    )  # fmt: skip
+    return a, b, sfa, sfb, d
+
+
+def _tensor_memory(instruction: str, operand: str, shape: str, count: int) -> Rows:
+    """Return what one warp moves by ``tcgen05.ld`` or ``.st``: lanes by 32-bit columns of TMEM."""
+    j = _digit("j", count)
+    col = {"j": 1} if j else {}
+    width, layout, formula = {
+        "32x32b": (1, S[(32, count) : (1 @ laneid, 1)], Formula(j, {"lane": 1}, col)),
+        "16x32bx2": (
+            2,
+            S[(16, 2, count) : (1 @ laneid, 16 @ laneid, 1)],
+            Formula(j, {"r": 1}, col | {"h": count}),
+        ),
+        "16x64b": (
+            2,
+            S[(2, 8, count, 2) : (1 @ laneid, 4 @ laneid, 1, 2 @ laneid)],
+            Formula(j, {"g": 1, "t0": 8}, {"t1": 1} | ({"j": 2} if j else {})),
+        ),
+        "16x128b": (
+            4,
+            S[(2, 8, count, 4) : (1, 4 @ laneid, 2, 1 @ laneid)],
+            Formula((*j, ("rM", 2)), {"g": 1, "rM": 8}, {"t": 1} | ({"j": 4} if j else {})),
+        ),
+        "16x256b": (
+            8,
+            S[(2, 8, count, 4, 2) : (2, 4 @ laneid, 4, 1 @ laneid, 1)],
+            Formula(
+                (*j, ("rM", 2), ("rN", 2)), {"g": 1, "rM": 8},
+                {"t": 2, "rN": 1} | ({"j": 8} if j else {}),
+            ),
+        ),
+    }[shape]  # fmt: skip
+    return (
+        Fragment(
+            instruction, operand, "b32", 32, (int(shape[:2]), width * count), TileLayout(layout),
+            formula, "sm_100a", "PTX ISA, Matrix fragments for tcgen05.ld and tcgen05.st",
+        ),
+    )  # fmt: skip
+
+
 # shapes (m, k) -> first target; operand types; accumulator types
 _FAMILIES: tuple[tuple[dict[tuple[int, int], str], tuple[str, ...], bool, tuple[str, ...]], ...] = (
     ({(16, 16): "sm_80", (16, 8): "sm_75"}, ("f16",), False, ("f32", "f16")),
@@ -183,6 +303,13 @@ _FAMILIES: tuple[tuple[dict[tuple[int, int], str], tuple[str, ...], bool, tuple[
 )
 
 
+_SPARSE = (("f16", ("f32", "f16")), ("bf16", ("f32",)))
+_NARROW = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")  # in bytes of their own
+_FOUR_BITS = (("mxf4", 2, "ue8m0"), ("mxf4nvf4", 2, "ue8m0"), ("mxf4nvf4", 4, "ue4m3"))
+# shape -> most repetitions
+_MOVES = {"32x32b": 128, "16x32bx2": 128, "16x64b": 128, "16x128b": 64, "16x256b": 32}
+
+
 def _entries() -> Iterator[tuple[str, Callable[[], Rows]]]:
     """Yield the name and the builder of every instruction, the most used first."""
     for shapes, tokens, mixed, accumulators in _FAMILIES:
@@ -192,6 +319,16 @@ def _entries() -> Iterator[tuple[str, Callable[[], Rows]]]:
             for (m, k), arch in shapes.items():
                 name = f"mma.m{m}n8k{k}.{types}"
                 yield name, partial(_dense, name, (m, k), (a, b), accumulators, arch)
+    yield "mma.m8n8k4.f16", partial(_quad_pairs, "mma.m8n8k4.f16")
+    for (token, accumulators), k in itertools.product(_SPARSE, (32, 16)):
+        name = f"mma.sp.m16n8k{k}.{token}"
+        yield name, partial(_sparse, name, k, token, accumulators)
+    for a, b in itertools.product(_NARROW, repeat=2):
+        name = f"mma.m16n8k32.mxf8f6f4.{a if a == b else f'{a}.{b}'}"
+        yield name, partial(_scaled, name, 32, (a, b), 8, 1, "ue8m0")
+    for kind, scales, token in _FOUR_BITS:
+        name = f"mma.m16n8k64.{kind}.e2m1.{token}"
+        yield name, partial(_scaled, name, 64, ("e2m1", "e2m1"), 4, scales, token)
     for verb, operand, arch in (("ldmatrix", "dst", "sm_75"), ("stmatrix", "src", "sm_90")):
         for count, trans in itertools.product((1, 2, 4), (False, True)):
             name = f"{verb}.m8n8.x{count}{'.trans' * trans}.b16"
@@ -202,6 +339,12 @@ def _entries() -> Iterator[tuple[str, Callable[[], Rows]]]:
         yield name, partial(_wgmma_a, name, token)
     for n in range(8, 257, 8):
         yield f"wgmma.m64n{n}", partial(_wgmma_d, f"wgmma.m64n{n}", n)
+    for (verb, operand), (shape, most) in itertools.product(
+        (("ld", "dst"), ("st", "src")), _MOVES.items()
+    ):
+        for count in (1 << power for power in range(most.bit_length())):
+            name = f"tcgen05.{verb}.{shape}.x{count}.b32"
+            yield name, partial(_tensor_memory, name, operand, shape, count)
 
 
 TABLE: dict[str, Callable[[], Rows]] = dict(_entries())

@@ -22,8 +22,7 @@ from lowering.body import Body, cells
 from lowering.dtypes import DType
 from lowering.emit import variables
 from lowering.instructions import MmaInst, compute_capability
-from lowering.kernel_text import BYTE, Writer
-from lowering.ops import Mma
+from lowering.kernel_text import BYTE, MmaCall, Writer
 from lowering.ptx import Asm
 from lowering.warp import Matrix, logical, physical, poison
 
@@ -96,9 +95,9 @@ class Python:
         into = f"{', '.join(outputs)} = " if outputs else ""
         return f"{into}{asm.name}({', '.join(inputs)})"
 
-    def mma(self, op: Mma, d: tuple[str, ...], a: tuple[str, ...], b: tuple[str, ...]) -> str:
+    def mma(self, call: MmaCall, d: tuple[str, ...], inputs: tuple[str, ...]) -> str:
         """Call with C = D."""
-        return self.call(ptx.mma(op.instruction), d, (*a, *b, *d))
+        return self.call(ptx.mma(*call), d, (*inputs, *d))
 
     def assign(self, variable: str, value: str) -> str:
         """Assign."""
@@ -143,9 +142,7 @@ def _write(body: Body, name: str) -> tuple[str, dict[str, Asm]]:
     writer = Writer(body, Python())
     writer.run(body.ops)
     functions = dict(writer.functions)
-    for op in body.mma:
-        asm = ptx.mma(op.instruction)
-        functions[asm.name] = asm
+    functions |= {name: ptx.mma(*call) for name, call in writer.instructions.items()}
     lines = [f"def {name}({', '.join(f'{b.name}_' for b in body.params)}):"]
     lines.append("  thread = cuda.threadIdx.x")
     lines.extend(f"  {b.name}_base = cells_address({b.name}_)" for b in body.params)
@@ -248,7 +245,8 @@ def to_bits(flat: Matrix, dtype: DType) -> Matrix:
     [33, 67]
     """
     if dtype.bits >= BYTE:
-        return flat.view(dtype.word)
+        bits: Matrix = flat.view(dtype.word)
+        return bits << dtype.shift if dtype.shift else bits
     per = BYTE // dtype.bits
     low = flat.view(np.uint8) & ((1 << dtype.bits) - 1)
     shifts = np.arange(per, dtype=np.uint8) * dtype.bits
@@ -263,7 +261,7 @@ def from_bits(bits: Matrix, dtype: DType) -> Matrix:
     >>> from_bits(np.array([0x3C00], dtype=np.uint16), dtypes.get("f16")).tolist()
     [1.0]
     """
-    return bits.view(dtype.numpy)
+    return (bits >> dtype.shift if dtype.shift else bits).view(dtype.numpy)
 
 
 def run(body: Body, name: str, matrices: Mapping[str, Matrix]) -> dict[str, Matrix]:

@@ -6,8 +6,7 @@ from lowering import ptx
 from lowering.address import Style
 from lowering.body import Body
 from lowering.instructions import MmaInst
-from lowering.kernel_text import Writer, register_variables
-from lowering.ops import Mma
+from lowering.kernel_text import MmaCall, Writer, register_variables
 from lowering.ptx import Asm
 
 _TYPES = {"r": "uint32_t", "f": "float", "d": "double", "l": "uint64_t"}
@@ -24,9 +23,9 @@ class Cpp:
         declared = f"{_TYPES[asm.outputs[0]]} {', '.join(new)}; " if new else ""
         return f"{declared}{asm.name}({', '.join((*outputs, *inputs))});"
 
-    def mma(self, op: Mma, d: tuple[str, ...], a: tuple[str, ...], b: tuple[str, ...]) -> str:
+    def mma(self, call: MmaCall, d: tuple[str, ...], inputs: tuple[str, ...]) -> str:
         """Call in place."""
-        return f"{ptx.mma(op.instruction).name}({', '.join((*d, *a, *b))});"
+        return f"{ptx.mma_name(*call)}({', '.join((*d, *inputs))});"
 
     def assign(self, variable: str, value: str) -> str:
         """Assign."""
@@ -80,22 +79,21 @@ def _function(asm: Asm) -> list[str]:
     ]
 
 
-def _mma_function(inst: MmaInst) -> list[str]:
+def _mma_function(inst: MmaInst, selectors: tuple[int, ...]) -> list[str]:
     """Return the device function of an mma, in place on D."""
     d, a, b = ptx.counts(inst)
     kinds = {role: ptx.letter(inst.fragment(role).dtype) for role in "DAB"}
     arguments = [f"{_TYPES[kinds['D']]}& d{i}" for i in range(d)]
-    for role, count in (("A", a), ("B", b)):
-        arguments += [f"{_TYPES[kinds[role]]} {role.lower()}{i}" for i in range(count)]
+    inputs = [(kinds["A"], f"a{i}") for i in range(a)] + [(kinds["B"], f"b{i}") for i in range(b)]
+    inputs += [("r", role.lower()) for role in inst.extras]
+    arguments += [f"{_TYPES[kind]} {name}" for kind, name in inputs]
     into = ", ".join(f'"+{kinds["D"]}"(d{i})' for i in range(d))
-    source = ", ".join(
-        f'"{kinds[role]}"({role.lower()}{i})' for role, n in (("A", a), ("B", b)) for i in range(n)
-    )
+    source = ", ".join(f'"{kind}"({name})' for kind, name in inputs)
     return [
         f"// {inst.fragment('A').source}",
-        f"__device__ __forceinline__ void {ptx.mma(inst).name}(",
+        f"__device__ __forceinline__ void {ptx.mma_name(inst, selectors)}(",
         f"    {', '.join(arguments)}) {{",
-        f'  asm volatile("{ptx.mma_in_place(inst)}"',
+        f'  asm volatile("{ptx.mma_in_place(inst, selectors)}"',
         f"               : {into}",
         f"               : {source});",
         "}",
@@ -116,8 +114,8 @@ def cuda_source(body: Body, name: str, title: str) -> str:
     writer = Writer(body, Cpp())
     writer.run(body.ops)
     lines = [f"// {title}", "#include <cstdint>", ""]
-    for inst in dict.fromkeys(op.instruction for op in body.mma):
-        lines += [*_mma_function(inst), ""]
+    for inst, selectors in writer.instructions.values():
+        lines += [*_mma_function(inst, selectors), ""]
     for asm in writer.functions.values():
         lines += [*_function(asm), ""]
     written = {buffer.name for buffer in body.written}

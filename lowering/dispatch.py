@@ -135,6 +135,7 @@ class Variant:
     when: tuple[Predicate, ...]
     lower: Callable[[Context], Lowered]
     named_only: bool = False
+    takes: Callable[[TilePrimitiveCall], bool] = lambda call: True
 
 
 _VARIANTS: dict[tuple[str, str], list[Variant]] = {}
@@ -148,11 +149,14 @@ def register_dispatch(
     priority: int = 0,
     when: Sequence[Predicate] = (),
     named_only: bool = False,
+    takes: Callable[[TilePrimitiveCall], bool] = lambda call: True,
 ) -> Callable[[Callable[[Context], Lowered]], Callable[[Context], Lowered]]:
     """Register the decorated function as a variant of ``op`` on ``target``.
 
     It takes a :class:`Context` and returns :class:`Lowered`, or declines by :func:`fail`. A variant
-    that is ``named_only`` is tried where a call names it, and not otherwise.
+    that is ``named_only`` is tried where a call names it, and not otherwise. ``takes`` says whether
+    calls of this form, with these operands, are the variant's at all: others are not its to
+    decline.
 
     Raises:
         LayoutError: the name is taken, or the target unknown.
@@ -164,7 +168,7 @@ def register_dispatch(
         rows = _VARIANTS.setdefault((op, target), [])
         if any(row.name == variant for row in rows):
             raise LayoutError(f"register_dispatch: {op} on {target} has a variant {variant!r}")
-        rows.append(Variant(op, target, variant, priority, tuple(when), lower, named_only))
+        rows.append(Variant(op, target, variant, priority, tuple(when), lower, named_only, takes))
         rows.sort(key=lambda row: (-row.priority, row.name))
         return lower
 
@@ -260,9 +264,13 @@ def dispatch(context: Context) -> Lowered:
             )
         rows = named
     else:
-        rows = [row for row in rows if not row.named_only]
+        rows = [row for row in rows if not row.named_only and row.takes(call)]
     reasons: list[tuple[str, str, str]] = []
     for row in rows:
+        if not row.takes(call):
+            roles = ", ".join(call.operands)
+            reasons.append((row.name, "operands", f"takes no call of this form, with {roles}"))
+            continue
         refusals = [
             (row.name, each.name, reason)
             for each in row.when

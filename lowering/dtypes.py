@@ -16,6 +16,7 @@ class DType:
     """An element type: ``name`` as NumPy and TVM spell it, ``token`` as PTX does, width in bits.
 
     ``module`` and ``holder`` say which type holds one element: ml_dtypes is imported on first use.
+    ``shift`` is where the element's bits begin, in a container wider than the type.
 
     >>> get("bfloat16").token, get("f16").name
     ('bf16', 'float16')
@@ -26,6 +27,7 @@ class DType:
     bits: int
     holder: str
     module: str = "numpy"
+    shift: int = 0
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -57,9 +59,17 @@ DTYPES: tuple[DType, ...] = (
     DType("uint1", "b1", 1, "uint8"),
     DType("float8_e4m3fn", "e4m3", 8, "float8_e4m3fn", "ml_dtypes"),
     DType("float8_e5m2", "e5m2", 8, "float8_e5m2", "ml_dtypes"),
+    DType("float6_e3m2fn", "e3m2", 8, "float6_e3m2fn", "ml_dtypes"),
+    DType("float6_e2m3fn", "e2m3", 8, "float6_e2m3fn", "ml_dtypes"),
+    DType("float4_e2m1fn", "e2m1", 4, "float4_e2m1fn", "ml_dtypes"),
+    DType("float4_e2m1fn_x8", "e2m1", 8, "float4_e2m1fn", "ml_dtypes", 2),
+    DType("float8_e8m0fnu", "ue8m0", 8, "float8_e8m0fnu", "ml_dtypes"),
+    DType("float8_ue4m3fn", "ue4m3", 8, "float8_e4m3fn", "ml_dtypes"),
+    DType("uint2", "u2", 2, "uint2", "ml_dtypes"),
 )
 
-_BY_NAME = {key: row for row in DTYPES for key in (row.name, row.token)}
+# Names first, then tokens: of two types with one token, the first listed has it.
+_BY_NAME = {row.token: row for row in reversed(DTYPES)} | {row.name: row for row in DTYPES}
 
 
 def get(name: object) -> DType:

@@ -14,6 +14,7 @@ from lowering import ptx
 from lowering.address import Index, Style
 from lowering.body import Body
 from lowering.emit import Part, access_bits, pack, part, parts, space, variables, words
+from lowering.instructions import MmaInst
 from lowering.ops import (
     Commit,
     Elements,
@@ -34,6 +35,8 @@ from lowering.ops import (
 )
 from lowering.ptx import Asm
 
+MmaCall = tuple[MmaInst, tuple[int, ...]]  # with the selectors of its scales
+
 BYTE = 8
 WORD = 0xFFFFFFFF
 
@@ -46,8 +49,8 @@ class Dialect(Protocol):
     def call(self, asm: Asm, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> str:
         """Call the function of an asm statement."""
 
-    def mma(self, op: Mma, d: tuple[str, ...], a: tuple[str, ...], b: tuple[str, ...]) -> str:
-        """Call an mma in place on D."""
+    def mma(self, call: MmaCall, d: tuple[str, ...], inputs: tuple[str, ...]) -> str:
+        """Call an mma in place on D, with A, B and what else it takes."""
 
     def assign(self, variable: str, value: str) -> str:
         """Assign."""
@@ -85,6 +88,7 @@ class Writer:
     dialect: Dialect
     lines: list[str] = field(default_factory=list)
     functions: dict[str, Asm] = field(default_factory=dict)
+    instructions: dict[str, MmaCall] = field(default_factory=dict)
     indent: int = 1
     temporaries: int = 0
 
@@ -142,8 +146,13 @@ class Writer:
         elif isinstance(op, Move):
             self.move(op)
         elif isinstance(op, Mma):
-            d, a, b = (words(self.body, e) for e in (op.d, op.a, op.b))
-            self.emit(self.dialect.mma(op, d, a, b))
+            inputs = [name for e in (op.a, op.b) for name in words(self.body, e)]
+            extra = [part(self.body, each) for each in op.extra]
+            selectors = tuple(each.shift // BYTE for each in extra)
+            inputs += [each.variable for each in extra]
+            call = op.instruction, selectors
+            self.instructions.setdefault(ptx.mma_name(*call), call)
+            self.emit(self.dialect.mma(call, words(self.body, op.d), tuple(inputs)))
         elif isinstance(op, Load):
             if self.guarded(op.guards):
                 self.load(op)

@@ -63,12 +63,17 @@ class Move:
 
 @dataclass(frozen=True)
 class Mma:
-    """``d += a·b``: one warp-wide instruction; elements in PTX operand order."""
+    """``d += a·b``: one warp-wide instruction; elements in PTX operand order.
+
+    ``extra`` is what the instruction takes beside: the positions E of sparse A, or the scales of A
+    and B.
+    """
 
     instruction: MmaInst
     d: Elements
     a: Elements
     b: Elements
+    extra: tuple[Elements, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -201,7 +206,8 @@ def line(op: Op) -> str:
     if isinstance(op, Move):
         return f"{op.into} = {op.source}"
     if isinstance(op, Mma):
-        return f"{op.instruction.shape}({op.d}, {op.a}, {op.b}, {op.d})"
+        operands = ", ".join(map(str, (op.d, op.a, op.b, op.d, *op.extra)))
+        return f"{op.instruction.shape}({operands})"
     if isinstance(op, Load):
         return f"{op.into} = {op.memory}[{op.address}]{_where(op.guards)}"
     if isinstance(op, Store):

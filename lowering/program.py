@@ -14,7 +14,7 @@ from lowering.dispatch import Lowered, context_of, dispatch, list_variants
 from lowering.executable import Executable, numba_machine
 from lowering.instructions import MmaInst
 from lowering.ops import Mma, Move, Op, Zero, script
-from lowering.tile import Buffer, TilePrimitiveCall
+from lowering.tile import EXTRAS, Buffer, TilePrimitiveCall
 from lowering.variants.copy_vector import BYTE, register_copy
 from lowering.warp import Matrix, as_matrix, execute, logical, poison
 
@@ -73,7 +73,8 @@ class Program(Executable):
         """The operations in emission order, as plain tuples.
 
         ``("zero", d)``, ``("copy", d, c)`` or ``("mma", (d, …), (a, …), (b, …))``: registers of D
-        and C, 32-bit words of A and B.
+        and C, 32-bit words of A and B; then, where there are any, the first elements of E, or of
+        SFA and SFB.
         """
         steps: list[Step] = []
         for op in self.ops:
@@ -90,7 +91,8 @@ class Program(Executable):
                         (op.b, op.instruction.fragment("B").pack),
                     )
                 )
-                steps.append(("mma", op.d.numbers, a, b))
+                extra = (each.numbers[0] for each in op.extra)
+                steps.append(("mma", op.d.numbers, a, b, *extra))
         return tuple(steps)
 
     @property
@@ -107,12 +109,17 @@ class Program(Executable):
     def registers(self) -> dict[str, int]:
         """Elements that each thread allocates, per role; C where it is a buffer of its own."""
         roles = ["D", "C", "A", "B"] if self.buffer("C") != self.buffer("D") else ["D", "A", "B"]
-        return {role: cells(self.buffer(role)) for role in roles}
+        return {role: cells(self.buffer(role)) for role in (*roles, *self.extras)}
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The roles whose matrices the program reads."""
-        return ("A", "B", "C") if self.accumulates else ("A", "B")
+        return ("A", "B", "C", *self.extras) if self.accumulates else ("A", "B", *self.extras)
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """What the call has beside A, B, C and D."""
+        return tuple(role for role in EXTRAS if role in self.call.operands)
 
     @cached_property
     def body(self) -> Body:

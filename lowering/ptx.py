@@ -54,27 +54,60 @@ def _list(start: int, count: int) -> str:
     return "{" + ",".join(f"${start + i}" for i in range(count)) + "}"
 
 
-def mma(inst: MmaInst) -> Asm:
-    """Return the mma with C in registers of its own, after A and B.
+def _extras(inst: MmaInst, start: int, selectors: tuple[int, ...]) -> str:
+    """Return the operands after C, from ``$start`` on, each with its selector.
+
+    E is chosen from the first lanes of each group that hold it; a scale is byte ``selector`` of the
+    register of the first lanes.
+    """
+    if not inst.extras:
+        return ""
+    if inst.kind == "sp":
+        return f", ${start}, 0"
+    scales = enumerate(selectors or (0,) * len(inst.extras))
+    return "".join(f", ${start + i}, {{{byte}, 0}}" for i, byte in scales)
+
+
+def mma_name(inst: MmaInst, selectors: tuple[int, ...] = ()) -> str:
+    """Return what the function of an mma is called.
 
     >>> from lowering.instructions import MMA_INSTRUCTIONS
+    >>> mma_name(MMA_INSTRUCTIONS[0])
+    'mma_m16n8k16_bf16'
+    """
+    chosen = [str(byte) for byte in selectors] if any(selectors) else []
+    return re.sub(r"\W", "_", "_".join([str(inst), *chosen]))
+
+
+def mma(inst: MmaInst, selectors: tuple[int, ...] = ()) -> Asm:
+    """Return the mma with C in registers of its own, after A, B and what else it takes.
+
+    Args:
+        inst: the instruction.
+        selectors: of block scales, the byte of the register that holds the first of SFA and of SFB.
+
+    >>> from lowering.instructions import MMA_INSTRUCTIONS, named
     >>> print(mma(MMA_INSTRUCTIONS[2]).constraints)
     =f,=f,=f,=f,r,r,r,f,f,f,f
+    >>> mma(named("mma.sp.m16n8k16.bf16")).text.split(" ", 1)[1]
+    '{$0,$1,$2,$3}, {$4,$5}, {$6,$7}, {$9,$10,$11,$12}, $8, 0;'
     """
     d, a, b = counts(inst)
-    lists = f"{_list(0, d)}, {_list(d, a)}, {_list(d + a, b)}, {_list(d + a + b, d)}"
+    extra = len(inst.extras)
+    lists = f"{_list(0, d)}, {_list(d, a)}, {_list(d + a, b)}, {_list(d + a + b + extra, d)}"
     accumulator = letter(inst.fragment("D").dtype)
     return Asm(
-        re.sub(r"\W", "_", str(inst)),
-        f"{inst.ptx} {lists};",
+        mma_name(inst, selectors),
+        f"{inst.ptx} {lists}{_extras(inst, d + a + b, selectors)};",
         accumulator * d,
         letter(inst.fragment("A").dtype) * a
         + letter(inst.fragment("B").dtype) * b
+        + "r" * extra
         + accumulator * d,
     )
 
 
-def mma_in_place(inst: MmaInst) -> str:
+def mma_in_place(inst: MmaInst, selectors: tuple[int, ...] = ()) -> str:
     """Return the mma with C = D, operands numbered for CUDA C++.
 
     >>> from lowering.instructions import MMA_INSTRUCTIONS
@@ -83,7 +116,7 @@ def mma_in_place(inst: MmaInst) -> str:
     """
     d, a, b = counts(inst)
     lists = f"{_list(0, d)}, {_list(d, a)}, {_list(d + a, b)}, {_list(0, d)}"
-    return f"{inst.ptx} {lists};".replace("$", "%")
+    return f"{inst.ptx} {lists}{_extras(inst, d + a + b, selectors)};".replace("$", "%")
 
 
 def _access(token: str, bits: int) -> tuple[str, int, str]:

@@ -19,6 +19,7 @@ SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
 _SCOPE_NAMES = {"wg": "warpgroup"} | {scope: scope for scope in SCOPES}
 _DEFAULTS = {"transpose_A": False, "transpose_B": False, "alpha": 1, "beta": 0}
 _ROLES = {"gemm": ("D", "A", "B", "C"), "copy": ("dst", "src")}
+EXTRAS = ("E", "SFA", "SFB")  # what some gemm take beside
 MEMORY_SCOPES = ("local", "shared", "global", "tmem")
 
 
@@ -240,8 +241,16 @@ def gemm(
     scope: str = "warp",
     dispatch: str | None = None,
     modifier: str | None = None,
+    E: Buffer | BufferRegion | None = None,
+    SFA: Buffer | BufferRegion | None = None,
+    SFB: Buffer | BufferRegion | None = None,
 ) -> TilePrimitiveCall:
     """Call ``D = alpha·A·B + beta·C``, synchronous, on register tiles.
+
+    With E, A is 2:4 sparse: (M, K/2), and element (i, j) of A stands in column ``j // 2 * 4 +
+    E[i, j]`` of the matrix that is meant. With SFA and SFB, blocks of A and B along K are
+    multiplied by their scales first. Operands of three dimensions (products, rows, columns) are
+    as many products.
 
     Args:
         D: the (M, N) destination.
@@ -256,6 +265,9 @@ def gemm(
         dispatch: keep only the variant of this name.
         modifier: "satfinite" lets integers saturate; "xor" counts bits that differ instead of bits
             that are both set ("and").
+        E: (M, K/2), two bits each (uint2): the positions of the nonzeros in their chunk of four.
+        SFA: (M, K/block), the scales of A.
+        SFB: (K/block, N), the scales of B.
 
     Raises:
         LayoutError: an operand is no buffer, a flag is no bool, or the scope is unknown.
@@ -269,6 +281,9 @@ def gemm(
     operands["A"] = as_region(A, "A", "gemm")
     operands["B"] = as_region(B, "B", "gemm")
     operands["C"] = operands["D"] if C is None else as_region(C, "C", "gemm")
+    for role, extra in zip(EXTRAS, (E, SFA, SFB), strict=True):
+        if extra is not None:
+            operands[role] = as_region(extra, role, "gemm")
     config = {
         "transpose_A": transpose_A,
         "transpose_B": transpose_B,

@@ -396,11 +396,15 @@ class Machine:
         self.groups = self.groups[len(done) :]
 
     def gather(self, elements: Elements, fragment: Fragment, op: Op) -> Matrix:
-        """Return one matrix per warp, in float64, from the lanes' registers."""
+        """Return one matrix per warp (one per product of it), in float64, from the registers.
+
+        Of copies, the instruction reads those of the first lanes.
+        """
         values = self.read(elements, op).reshape(-1, WARP, fragment.slots).astype(np.float64)
-        rows, cols = np.moveaxis(fragment.coords, -1, 0)
-        matrix = np.empty((len(values), *fragment.shape))
-        matrix[:, rows, cols] = values
+        where = tuple(np.moveaxis(fragment.holds, -1, 0))
+        matrix = np.empty((len(values), *fragment.tile))
+        for lane in reversed(range(WARP)):
+            matrix[(slice(None), *(each[lane] for each in where))] = values[:, lane]
         return matrix
 
     def mma(self, op: Mma) -> None:
@@ -409,12 +413,57 @@ class Machine:
         accumulator = inst.fragment("D")
         a = as_multiplied(self.gather(op.a, inst.fragment("A"), op), inst.a.token)
         b = as_multiplied(self.gather(op.b, inst.fragment("B"), op), inst.b.token)
+        extra = [
+            self.gather(each, inst.fragment(role), op)
+            for role, each in zip(inst.extras, op.extra, strict=True)
+        ]
+        if inst.kind == "sp":
+            check_positions(extra[0], op)
+            a = expanded(a, extra[0])
+        elif inst.kind:
+            a, b = scaled(a, b, *extra)
         total = self.gather(op.d, accumulator, op) + a @ b
         if inst.modifier == "xor":  # a ^ b = a + b - 2ab
             total = total - 3 * (a @ b) + a.sum(-1)[..., None] + b.sum(-2)[..., None, :]
-        rows, cols = np.moveaxis(accumulator.coords, -1, 0)
-        result = total[:, rows, cols].reshape(self.body.threads, -1)
+        where = tuple(np.moveaxis(accumulator.holds, -1, 0))
+        result = total[(slice(None), *where)].reshape(self.body.threads, -1)
         self.write(op.d, as_accumulated(result, inst))
+
+
+def check_positions(positions: Matrix, op: Op) -> None:
+    """Refuse positions of a chunk that do not ascend: what the hardware then does is undefined."""
+    wrong = np.argwhere(positions[..., 0::2] >= positions[..., 1::2])
+    if wrong.size:
+        warp, row, chunk = (int(i) for i in wrong[0])
+        pair = positions[warp, row, 2 * chunk : 2 * chunk + 2].astype(int).tolist()
+        raise SimulationError(
+            f"simulate: {line(op)} needs positions that ascend in each chunk of four; row {row} "
+            f"chunk {chunk} of warp {warp} has {pair}"
+        )
+
+
+def expanded(values: Matrix, positions: Matrix) -> Matrix:
+    """Return the matrix whose nonzeros 2:4 sparse values are, two in each chunk of four columns.
+
+    >>> expanded(np.array([[5.0, 6.0]]), np.array([[1.0, 3.0]])).tolist()
+    [[0.0, 5.0, 0.0, 6.0]]
+    """
+    count = values.shape[-1]
+    cols = np.arange(count) // 2 * 4 + positions.astype(np.int64)
+    dense = np.zeros((*values.shape[:-1], 2 * count), dtype=values.dtype)
+    np.put_along_axis(dense, cols, values, axis=-1)
+    return dense
+
+
+def scaled(a: Matrix, b: Matrix, sfa: Matrix, sfb: Matrix) -> tuple[Matrix, Matrix]:
+    """Return A and B with each block of K multiplied by its scale.
+
+    >>> one = np.ones((1, 4))
+    >>> scaled(one, one.T, np.array([[2.0, 4.0]]), np.array([[1.0], [1.0]]))[0].tolist()
+    [[2.0, 2.0, 4.0, 4.0]]
+    """
+    block = a.shape[-1] // sfa.shape[-1]
+    return a * np.repeat(sfa, block, axis=-1), b * np.repeat(sfb, block, axis=-2)
 
 
 def as_multiplied(matrix: Matrix, token: str) -> Matrix:

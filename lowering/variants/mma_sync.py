@@ -26,14 +26,15 @@ from layoutalg.iters import Iter, Iters
 from layoutalg.size import Size, is_int, product
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.dtypes import DType
-from lowering.instructions import MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
+from lowering.instructions import MMA_FAMILY, MmaInst
 from lowering.ops import Elements, Mma, Move, Op, Zero
 from lowering.registers import element_map, register_count, register_range
-from lowering.tile import BufferRegion
+from lowering.tile import EXTRAS, BufferRegion, TilePrimitiveCall
 
 ROLES = ("A", "B", "C", "D")  # the order in which operands are looked at
 DIMS = {"D": "MN", "C": "MN", "A": "MK", "B": "KN"}
 ANCHORS = {"M": "D", "N": "D", "K": "A"}
+WIDE = 32  # bits of an accumulator that plain gemm takes
 LOCAL_BYTES = 512 << 10  # of a thread; CUDA C++ Programming Guide, technical specifications
 FOLLOWERS = (("A", "M"), ("C", "M"), ("B", "N"), ("C", "N"), ("B", "K"))
 
@@ -104,47 +105,69 @@ class View:
     layout: TileLayout
 
 
-WARP_WIDE = [
-    predicate("full_active_lanes", full_active_lanes),
-    predicate("no_replica", no_replica),
-]
+full_lanes = predicate("full_active_lanes", full_active_lanes)
+WARP_WIDE = [full_lanes, predicate("no_replica", no_replica)]
 
 
-@register_dispatch("gemm", "cuda", variant="mma.m16n8k*", priority=10, when=WARP_WIDE)
+def is_plain(call: TilePrimitiveCall) -> bool:
+    """Say whether a call has no operand beside D, A, B and C."""
+    return not any(role in call.operands for role in EXTRAS)
+
+
+@register_dispatch(
+    "gemm", "cuda", variant="mma.m16n8k*", priority=10, when=WARP_WIDE, takes=is_plain
+)
 def lower_gemm(context: Context) -> Lowered:
-    """Lower ``gemm`` to m16n8k16 or m16n8k8, f16 or bf16 with f32 accumulators."""
-    modifier = context.call.config.get("modifier")
-    if modifier is not None:
-        fail(f"modifier {modifier!r}: m16n8k16 and m16n8k8 of f16 and bf16 have none")
-    return _lower(context, MMA_INSTRUCTIONS)
+    """Lower ``gemm`` to a dense ``mma.sync`` whose accumulators are 32 bits wide or f64.
+
+    Most are m16n8k*, whence the name; of two that fit, the larger K is taken.
+    """
+    rows = _candidates(context)
+    wide = [row for row in rows if row.d.bits >= WIDE]
+    if not wide:
+        fail(
+            f"{rows[0]} rounds every sum to {rows[0].d}: name the variant to have that, "
+            "dispatch='mma.sync*'"
+        )
+    return _lower(context, wide)
 
 
-@register_dispatch("gemm", "cuda", variant="mma.sync*", when=WARP_WIDE, named_only=True)
+@register_dispatch(
+    "gemm", "cuda", variant="mma.sync*", when=WARP_WIDE, named_only=True, takes=is_plain
+)
 def lower_family(context: Context) -> Lowered:
     """Lower ``gemm`` to any dense ``mma.sync`` of the fragment table.
 
-    A call names the variant: accumulators narrower than f32, integers and bits round, wrap or count
-    otherwise than a caller of plain ``gemm`` expects.
+    A call names the variant to have accumulators narrower than f32, which round each sum.
     """
     return _lower(context, _candidates(context))
 
 
-def _lower(context: Context, table: Sequence[MmaInst]) -> Lowered:
-    """Lower ``gemm`` to the first instruction of the table that cuts every operand exactly."""
-    call = context.call
-    for role in ("D", "A", "B", "C"):
-        buffer = call.operands[role].buffer
-        if buffer.scope != "local":
-            stage = "copy it into registers first" if role in "DC" else "stage it with ldmatrix"
-            fail(
-                f"{role} must be in registers (scope local); {buffer} is in {buffer.scope}: {stage}"
-            )
+def check_held_in_registers(call: TilePrimitiveCall, role: str) -> None:
+    """Decline an operand that is not in registers."""
+    buffer = call.operands[role].buffer
+    if buffer.scope != "local":
+        stage = "copy it into registers first" if role in "DC" else "stage it with ldmatrix"
+        fail(f"{role} must be in registers (scope local); {buffer} is in {buffer.scope}: {stage}")
+
+
+def accumulates(call: TilePrimitiveCall) -> bool:
+    """Say whether D starts from C; decline other coefficients than 0 and 1."""
     if not _is_number(call.config["alpha"], 1):
         fail(f"alpha must be 1; got {call.config['alpha']}: scale A, B or D instead")
     beta = call.config["beta"]
     accumulate = _is_number(beta, 1)
     if not accumulate and not _is_number(beta, 0):
         fail(f"beta must be 0 (D = A·B) or 1 (D = A·B + C); got {beta}")
+    return accumulate
+
+
+def _lower(context: Context, table: Sequence[MmaInst]) -> Lowered:
+    """Lower ``gemm`` to the first instruction of the table that cuts every operand exactly."""
+    call = context.call
+    for role in ("D", "A", "B", "C"):
+        check_held_in_registers(call, role)
+    accumulate = accumulates(call)
     shapes = {role: _matrix_shape(call.operands[role], role) for role in ("A", "B", "D", "C")}
     for role, flag in (("A", "transpose_A"), ("B", "transpose_B")):
         if call.config[flag]:
@@ -225,8 +248,8 @@ def _problem(shapes: dict[str, tuple[int, int]]) -> dict[str, int]:
     return {"M": m, "N": n, "K": k}
 
 
-def _view(context: Context, role: str) -> View:
-    """Slice an operand to its region and group it by its two dimensions, in logical order."""
+def sliced(context: Context, role: str) -> TileLayout:
+    """Return the canonical layout of an operand's region; decline what registers cannot hold."""
     region = context.call.operands[role]
     buffer = region.buffer
     sizes = [size for it in buffer.layout.shard for size in (it.extent, it.stride)]
@@ -243,8 +266,6 @@ def _view(context: Context, role: str) -> View:
                 "have to move at once"
             )
         piece = piece.canonicalize("cuda")
-        shape = tuple(extent for extent in region.shape if extent != 1)
-        grouped, seps = piece.group(shape)
     except LayoutError as error:
         fail(f"{role}: the layout does not hold the tile {region}: {error}")
     thread_axes = {it.axis.name for it in piece.shard if it.axis.thread}
@@ -253,10 +274,6 @@ def _view(context: Context, role: str) -> View:
             f"{role}: needs one thread axis, such as laneid, tid_in_wg or tx; {piece} has "
             f"{', '.join(sorted(thread_axes))}"
         )
-    names = DIMS[role]
-    if context.call.config.get(f"transpose_{role}", False):
-        names = names[::-1]
-    dims = {name: grouped.shard[seps[d] : seps[d + 1]] for d, name in enumerate(names)}
     for axis, start in piece.offset.items():
         if axis.thread and start != 0:
             fail(
@@ -278,10 +295,23 @@ def _view(context: Context, role: str) -> View:
         fail(
             f"{role}: registers count from 0; {buffer.layout} reaches {lowest}: add {-lowest} to it"
         )
-    base = piece.offset.get(Axis.get("m"), 0)
-    if not is_int(base):
-        fail(f"{role}: the register offset must be static; got {base}")
-    return View(role, dims, int(base), buffer.layout)
+    return piece
+
+
+def _view(context: Context, role: str) -> View:
+    """Slice an operand to its region and group it by its two dimensions, in logical order."""
+    region = context.call.operands[role]
+    piece = sliced(context, role)
+    try:
+        grouped, seps = piece.group(tuple(extent for extent in region.shape if extent != 1))
+    except LayoutError as error:
+        fail(f"{role}: the layout does not hold the tile {region}: {error}")
+    names = DIMS[role]
+    if context.call.config.get(f"transpose_{role}", False):
+        names = names[::-1]
+    dims = {name: grouped.shard[seps[d] : seps[d + 1]] for d, name in enumerate(names)}
+    base = int(piece.offset.get(Axis.get("m"), 0))
+    return View(role, dims, base, region.buffer.layout)
 
 
 def _aligned(views: dict[str, View]) -> dict[tuple[str, str], Dim]:
@@ -437,12 +467,12 @@ def _checked(
         if role == "C" and not accumulate:
             continue
         buffer = context.call.operands[role].buffer
-        _check_injective(role, buffer.layout, buffer.shape)
+        check_injective(role, buffer.layout, buffer.shape)
         _check_words(instruction, context, role, cuts)
     return cuts
 
 
-def _check_injective(role: str, layout: TileLayout, shape: Sequence[int]) -> None:
+def check_injective(role: str, layout: TileLayout, shape: Sequence[int]) -> None:
     """Refuse a layout that puts two elements into one register of one thread."""
     for it in layout.shard:
         if it.stride == 0 and it.extent != 1:
@@ -489,7 +519,7 @@ def _placement(view: View, cuts: dict[tuple[str, str], Cut]) -> TileLayout:
     return TileLayout.from_iters(layout.shard, copies, offset)
 
 
-def _offsets(iters: Iters) -> list[int]:
+def offsets(iters: Iters) -> list[int]:
     """Return the register offset of each index of a run of iters, row-major."""
     steps = ([step * int(it.stride) for step in range(int(it.extent))] for it in iters)
     return [sum(parts) for parts in itertools.product(*steps)]
@@ -530,7 +560,7 @@ def _emit(
         name = context.call.operands[role].buffer.name
         return Elements(name, tuple(start + each for each in orders[role]))
 
-    tiles = {key: _offsets(cut.tiles) for key, cut in cuts.items() if key[0] != "C" or accumulate}
+    tiles = {key: offsets(cut.tiles) for key, cut in cuts.items() if key[0] != "C" or accumulate}
     counts = {dim: len(tiles[ANCHORS[dim], dim]) for dim in "MNK"}
     ops: list[Op] = []
     written: set[int] = set()

@@ -208,7 +208,7 @@ class Fragment:
 
         >>> from layoutalg.fragments import get
         >>> get("mma.m16n8k16.f16", "D").symbolic()[0]
-        (t + 4*g, rN + 2*rM)
+        (4*g + t, 2*rM + rN)
         """
         from layoutalg.symbolic import Digit
 

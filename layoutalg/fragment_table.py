@@ -177,7 +177,10 @@ def _quad_pairs(instruction: str) -> Rows:
 
     A and B come row- or column-major inside the lane: the PTX qualifiers .alayout and .blayout.
     """
-    def row(operand: str, token: str, shape: tuple[int, int], layout: Any, *formula: Any) -> Fragment:
+
+    def row(
+        operand: str, token: str, shape: tuple[int, int], layout: Any, *formula: Any
+    ) -> Fragment:
         return Fragment(
             instruction, operand, token, BITS[token], shape, TileLayout(layout),
             Formula(*formula, product={"q": 1}), "sm_70",

@@ -11,14 +11,14 @@ from lowering.dispatch import (
     predicate,
     register_dispatch,
 )
-from lowering.instructions import MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
+from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
 from lowering.kernel import Kernel, KernelProgram
 from lowering.program import Program, lower
 from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
 from lowering.verification import verify
 
 __all__ = [
-    "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context", "DispatchError",
+    "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context", "DispatchError",
     "DispatchFail", "Kernel", "KernelProgram", "Lowered", "MmaInst", "Program",
     "TilePrimitiveCall", "copy", "fail", "gemm", "list_variants", "lower", "predicate",
     "register_dispatch", "variants", "verify",

@@ -180,7 +180,7 @@ def list_variants(op: str, target: str = "cuda") -> list[str]:
 
     >>> import lowering
     >>> list_variants("gemm", "cuda")
-    ['mma.m16n8k*', 'mma.sync*']
+    ['mma.m16n8k*', 'mma.block_scale*', 'mma.m8n8k4', 'mma.sp*', 'mma.sync*']
     """
     return [row.name for row in _VARIANTS.get((str(op), str(target)), [])]
 

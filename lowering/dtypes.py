@@ -81,7 +81,8 @@ def get(name: object) -> DType:
     >>> get("float17")
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: dtype: 'float17' is unknown; known are float16, bfloat16, \
-float32, tfloat32, float64, int8, uint8, int32, int4, uint4, uint1, float8_e4m3fn, float8_e5m2
+float32, tfloat32, float64, int8, uint8, int32, int4, uint4, uint1, float8_e4m3fn, float8_e5m2, \
+float6_e3m2fn, float6_e2m3fn, float4_e2m1fn, float4_e2m1fn_x8, float8_e8m0fnu, float8_ue4m3fn, uint2
     """
     if isinstance(name, DType):
         return name

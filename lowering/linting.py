@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg import fragments as table
+from layoutalg.fragment import LANE_DIGITS
 from layoutalg.fragment_table import BITS
 from layoutalg.fragments import Fragment
-from lowering.instructions import compute_capability
+from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, compute_capability
 
 VERBS = ("mma", "ldmatrix", "stmatrix", "movmatrix")
 ROUNDINGS = ("rn", "rz", "rm", "rp")
@@ -32,7 +33,6 @@ _OTHER_SHAPES: dict[tuple[str, str], tuple[dict[str, int], tuple[str, ...], bool
     ("stmatrix", "m16n8"): ({"x1": 1, "x2": 2, "x4": 4}, _WIDE[:1], True),
 }
 _OTHER_ARCH = "sm_100a"
-_UNLISTED = ("mma.m8n8k4.f16",)  # exists, with every .row and .col; has no row in the table
 
 _STATEMENT = re.compile(rf"(?<![\w.])({'|'.join(VERBS)})((?:\.[\w:]+)+)")
 _SHAPE = re.compile(r"m\d+n\d+(k\d+)?")
@@ -211,7 +211,7 @@ def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
     words = statement.qualifiers
     for word in words:
         if word.text.startswith(("sp", "kind", "block_scale", "scale_vec")):
-            message = "sparse and block-scaled mma are not in the fragment table: not checked"
+            message = "sparse and block-scaled mma are not checked"
             return None, [_at(word, "unknown", message, "note")]
     shapes = [word for word in words if _SHAPE.fullmatch(word.text)]
     sides = [word for word in words if word.text in ("row", "col")]
@@ -223,10 +223,6 @@ def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
             found.append(_at(word, "mnemonic", f"mma has no qualifier .{word.text}{near}"))
     if len(shapes) != 1:
         found.append(_at(statement.mnemonic, "mnemonic", "mma needs one shape, such as .m16n8k16"))
-    if [word.text for word in sides] != ["row", "col"]:
-        have = "".join(f".{word.text}" for word in sides) or "none"
-        where = sides[0] if sides else statement.mnemonic
-        found.append(_at(where, "qualifiers", f"A and B exist as .row.col alone; got {have}"))
     if len(types) != 4:
         have = "".join(f".{word.text}" for word in types) or "none"
         where = types[0] if types else statement.mnemonic
@@ -237,12 +233,16 @@ def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
     d, a, b, c = types
     pair = a.text if a.text == b.text else f"{a.text}.{b.text}"
     name = f"mma.{shapes[0].text}.{pair}"
-    if name in _UNLISTED and name not in table.names():
-        message = f"{name} is not in the fragment table: not checked"
-        return None, [_at(shapes[0], "unknown", message, "note")]
     if name not in table.names():
         return None, [*found, _no_row(shapes[0], a, pair)]
     rows = {row.operand: row for row in table.rows(name)}
+    chosen = _orders(rows).get(tuple(word.text for word in sides))
+    if chosen is None:
+        have = "".join(f".{word.text}" for word in sides) or "none"
+        where = sides[0] if sides else statement.mnemonic
+        orders = ", ".join(f".{a}.{b}" for a, b in _orders(rows))
+        found.append(_at(where, "qualifiers", f"A and B exist as {orders} alone; got {have}"))
+        chosen = rows["A"], rows["B"]
     accumulators = [operand for operand in rows if operand.startswith("C/D.")]
     if f"C/D.{d.text}" not in accumulators:
         have = ", ".join(operand.removeprefix("C/D.") for operand in accumulators)
@@ -252,14 +252,25 @@ def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
         found.append(_at(c, "qualifiers", f"C must have D's type {d.text}; got {c.text}"))
     found.extend(_modifiers(statement, a.text, d.text))
     accumulator = rows[f"C/D.{d.text}"]
-    parts = (("D", accumulator), ("A", rows["A"]), ("B", rows["B"]), ("C", accumulator))
+    parts = (("D", accumulator), ("A", chosen[0]), ("B", chosen[1]), ("C", accumulator))
     operands = tuple((role, "vector", row.registers, row) for role, row in parts)
     return Form(operands, rows["A"].min_arch), found
 
 
+def _orders(rows: dict[str, Fragment]) -> dict[tuple[str, ...], tuple[Fragment, Fragment]]:
+    """Return A and B of an mma by their .alayout and .blayout qualifiers."""
+    sides = {"A": {"row": "A", "col": "A.col"}, "B": {"col": "B", "row": "B.row"}}
+    return {
+        (a, b): (rows[sides["A"][a]], rows[sides["B"][b]])
+        for a, b in itertools.product(("row", "col"), ("col", "row"))
+        if sides["A"][a] in rows and sides["B"][b] in rows
+    }
+
+
 def _no_row(shape: Word, a: Word, pair: str) -> Complaint:
     """Say that no such mma exists, and what exists of these types, or of this shape."""
-    names = [name.split(".", 2) for name in table.names() if name.startswith("mma.")]
+    rows = (row.name for row in (*MMA_FAMILY, *MMA_EXTENDED) if not row.kind)
+    names = [name.split(".", 2) for name in dict.fromkeys(rows)]
     shapes = [each for _, each, types in names if types == pair]
     if shapes:
         return _at(
@@ -388,7 +399,7 @@ def place_text(fragment: Fragment, register: int) -> str:
     first = fragment.coords[0, register * pack : (register + 1) * pack]
     sides = []
     for at, (name, weights) in enumerate((("row", formula.row), ("col", formula.col))):
-        parts = [d if w == 1 else f"{w}*{d}" for d, w in weights.items() if d in "wgt"]
+        parts = [d if w == 1 else f"{w}*{d}" for d, w in weights.items() if d in LANE_DIGITS]
         low, high = int(first[:, at].min()), int(first[:, at].max())
         parts += [str(low)] * (low > 0) + [f"0..{high - low}"] * (high > low)
         sides.append(f"{name} {' + '.join(parts)}")

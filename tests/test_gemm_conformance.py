@@ -48,7 +48,7 @@ CODES = {
     "not_tileable": (VARIANT, "lowering", r"{operand}: the layout does not hold the tile "),
     "multi_thread_axis": (VARIANT, "lowering", r"{operand}: needs one thread axis, such as "),
     "align_failed": (VARIANT, "lowering", r"{operand} cannot be cut like its anchor D\.[MN], "),
-    "no_instruction": (VARIANT, "lowering", r"no instruction fits; mma\.m16n8k16\.bf16: "),
+    "no_instruction": (VARIANT, "lowering", r"no instruction fits[;:] "),
     "unknown_variant": ("wmma", "lookup", r"unknown variant; gemm on cuda has mma\.m16n8k\*"),
     "thread_axis_in_register_view": (
         VARIANT,

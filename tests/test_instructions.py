@@ -138,7 +138,7 @@ def added(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> lw
     a, b, _ = request.param
     monkeypatch.setitem(TABLE, a.instruction, lambda: request.param)
     row = lw.MmaInst(a.instruction, a.shape[0], b.shape[1], a.shape[1], F16, F16, F32, F32)
-    monkeypatch.setattr(mma_sync, "MMA_INSTRUCTIONS", (*lw.MMA_INSTRUCTIONS, row))
+    monkeypatch.setattr(mma_sync, "MMA_FAMILY", (*lw.MMA_FAMILY, row))
     return row
 
 

@@ -213,7 +213,9 @@ def _cut_operand(fragment: Fragment, context: Context, role: str) -> Cut | str:
         if any(it.axis.thread for it in head):
             return f"has tiles on a thread axis: {_show(head)}"
         if any(int(it.stride) % _unit(fragment) for it in head):
-            return f"has tiles astride registers: strides {_show(head)}, a tile is {_unit(fragment)}"
+            return (
+                f"has tiles astride registers: strides {_show(head)}, a tile is {_unit(fragment)}"
+            )
     if _copies(layout) != _copies(fragment.layout):
         return f"must be held with the copies of {fragment.layout}; got {layout}"
     check_injective(role, region.buffer.layout, region.buffer.shape)

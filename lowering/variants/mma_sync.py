@@ -126,8 +126,8 @@ def lower_gemm(context: Context) -> Lowered:
     wide = [row for row in rows if row.d.bits >= WIDE]
     if not wide:
         fail(
-            f"{rows[0]} rounds every sum to {rows[0].d}: name the variant to have that, "
-            "dispatch='mma.sync*'"
+            f"no instruction fits: {rows[0].name} would round every sum to {rows[0].d}; name the "
+            "variant to have that, dispatch='mma.sync*'"
         )
     return _lower(context, wide)
 
@@ -204,9 +204,14 @@ def _candidates(context: Context) -> list[MmaInst]:
     types = _types(context)
     rows = [row for row in MMA_FAMILY if row.dtypes == types]
     if not rows:
-        known = [f"{row.c} for C and D" for row in MMA_FAMILY if row.dtypes[:2] == types[:2]]
-        hint = f"; with these A and B it takes {' or '.join(dict.fromkeys(known))}" if known else ""
-        fail(f"no instruction takes {_named(types)}{hint}")
+        known = dict.fromkeys(str(row.c) for row in MMA_FAMILY if row.dtypes[:2] == types[:2])
+        pairs = dict.fromkeys(str(row.b) for row in MMA_FAMILY if row.a == types[0])
+        hint = f"with these A and B, C and D may be {' or '.join(known)}"
+        if not known:
+            hint = f"with A {types[0]}, B may be {' or '.join(pairs)}"
+        if not pairs:
+            hint = f"A may be {', '.join(dict.fromkeys(str(row.a) for row in MMA_FAMILY))}"
+        fail(f"no instruction fits: none takes {_named(types)}; {hint}")
     wanted = context.call.config.get("modifier")
     chosen = [row for row in rows if row.modifier == (wanted or rows[0].modifier)]
     if not chosen:

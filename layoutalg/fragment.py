@@ -18,7 +18,7 @@ import numpy.typing as npt
 from layoutalg.errors import LayoutError
 from layoutalg.layout import TileLayout
 
-WARP = 32
+WARP = 32  # lanes of a warp
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ import numpy as np
 
 from layoutalg.errors import LayoutError
 from layoutalg.fragment import WARP
+from layoutalg.fragment_table import BITS
+from layoutalg.held import THREADS_OF
 from layoutalg.table import IntArray
 
 BANKS = 32
@@ -28,13 +30,10 @@ LINE_BYTES = BANKS * WORD_BYTES
 SECTOR_BYTES = 32
 _ROW_BYTES = 16  # of an 8x8 matrix
 
-_BITS = {
-    "b1": 1,
-    **dict.fromkeys(("b4", "s4", "u4", "e2m1"), 4),
-    **dict.fromkeys(("b8", "s8", "u8", "e4m3", "e5m2"), 8),
-    **dict.fromkeys(("b16", "s16", "u16", "f16", "bf16"), 16),
-    **dict.fromkeys(("b32", "s32", "u32", "f32", "tf32"), 32),
-    **dict.fromkeys(("b64", "s64", "u64", "f64"), 64),
+# What operands are made of, and what memory holds besides.
+_BITS = BITS | {
+    "e2m1": 4, "b4": 4, "b8": 8, "s16": 16, "u16": 16, "b32": 32, "u32": 32, "b64": 64, "s64": 64,
+    "u64": 64,
 }  # fmt: skip
 
 
@@ -361,19 +360,17 @@ def slotwise(
     return Access(name, grouped.transpose(0, 2, 1, 3, 4).reshape(-1, WARP, vector, 2))
 
 
-_WEIGHTS = {"laneid": 1, "tid_in_wg": 1, "tx": 1, "wid_in_wg": 32, "warpid": 32, "wgid": 128}
-
-
 def _thread_number(table: Any, name: str) -> IntArray:
     """Return the number of the thread in its block."""
-    strange = sorted(set(table) - set(_WEIGHTS) - {"m"})
+    weights = {axis.name: apart for axis, apart in THREADS_OF.items()}
+    strange = sorted(set(table) - set(weights) - {"m"})
     if strange or not set(table) & {"laneid", "tid_in_wg", "tx"}:
         raise LayoutError(
             f"{name}: the layout must say which lane of one block holds an element; it has the "
             f"axes {', '.join(sorted(table)) or 'none'}"
         )
     total: IntArray = sum(
-        (table[axis] * weight for axis, weight in _WEIGHTS.items() if axis in table),
+        (table[axis] * weight for axis, weight in weights.items() if axis in table),
         start=np.zeros((), dtype=np.int64),
     )
     return total

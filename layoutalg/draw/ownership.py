@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg.axis import Axis
-from layoutalg.draw.palette import WARP_HUES
+from layoutalg.draw.palette import FILLS, WARP_HUES
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import WARP
 
@@ -89,7 +89,7 @@ class Ownership:
             return HUE_OF_WARP[self.threads[0][1] % len(HUE_OF_WARP)] * 4
         values = self.memory[0][1]
         low, high = address_range(values)
-        return (values - low) * WARP // (high - low)
+        return (values - low) * len(FILLS) // (high - low)
 
     def holds(self, lane: int | None, function: str) -> BoolArray | None:
         """Return which cells the thread of this number owns; None where none is to be outlined.

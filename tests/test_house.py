@@ -23,8 +23,8 @@ LAYOUTALG = (
     "weaving", "refine", "recognise", "slicing", "views", "table", "inverse", "evaluation",
     "verdict", "normal", "places", "proof", "mapping", "layout", "spec", "parser", "swizzle",
     "named_layouts", "fragment", "fragment_table", "fragments", "held", "rounds", "recipe",
-    "search", "conversion", "memory_access", "matrix_load", "swizzle_choice", "interop", "draw",
-    "__init__", "__main__",
+    "search", "conversion", "memory_access", "matrix_load", "swizzle_choice", "files", "interop",
+    "draw", "__init__", "__main__",
 )  # fmt: skip
 LOWERING = (
     "dtypes", "instructions", "linting", "address", "ops", "ptx", "tile", "registers", "dispatch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from layoutalg.errors import LayoutError
@@ -170,9 +171,16 @@ def misread(name: str) -> str:
     """
     if name in ("S", "R"):
         return f"stands before its bracket, as {name}[8:1]; it is no size"
-    known = [axis for axis in Axis.registry if len(axis) > 3]
-    near = [name] if name in Axis.registry else difflib.get_close_matches(name, known, 1, 0.8)
-    return f"reads as the axis {near[0]}: write 1@{near[0]}" if near else ""
+    near = _resembled(name, tuple(Axis.registry))
+    return f"reads as the axis {near}: write 1@{near}" if near else ""
+
+
+@lru_cache(maxsize=1024)  # asked for every symbolic iter, of few names
+def _resembled(name: str, axes: tuple[str, ...]) -> str:
+    """Return the axis whose name this is, or nearly is; "" where there is none."""
+    known = [axis for axis in axes if len(axis) > 3]
+    near = [name] if name in axes else difflib.get_close_matches(name, known, 1, 0.8)
+    return near[0] if near else ""
 
 
 def as_readable(value: object, what: str) -> Size:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from layoutalg.errors import LayoutError
 from layoutalg.layout import TileLayout
 
-WARP = 32
+WARP = 32  # lanes of a warp
 
 # The digits of a thread's number in a warpgroup: name -> (weight, extent).
 LANE_DIGITS = {

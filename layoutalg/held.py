@@ -9,13 +9,15 @@ import numpy as np
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis, laneid, m, tid_in_wg, tx, warpid, wgid, wid_in_wg
 from layoutalg.errors import LayoutError
+from layoutalg.fragment import WARP
 from layoutalg.parts import HasParts, scope
 from layoutalg.size import Size
 from layoutalg.table import IntArray, table
 
-WARP = 32
 MAX_THREADS = 1024
-THREADS_OF: dict[Axis, int] = {laneid: 1, tid_in_wg: 1, tx: 1, wid_in_wg: 32, warpid: 32, wgid: 128}
+THREADS_OF: dict[Axis, int] = {
+    laneid: 1, tid_in_wg: 1, tx: 1, wid_in_wg: WARP, warpid: WARP, wgid: 4 * WARP
+}  # fmt: skip
 """Per thread axis: how far apart in the CTA's thread numbers its neighbours are."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from layoutalg import evaluation, notation, parts, places, proof
 from layoutalg.axis import Axis, as_readable
@@ -22,22 +22,6 @@ from layoutalg.verdict import Verdict
 
 Self = TypeVar("Self", bound="LayoutMap")
 NO_OFFSET: Mapping[Axis, Size] = MappingProxyType({})
-
-
-class Spec(Protocol):
-    """What ``S[...]`` and ``R[...]`` build: see :mod:`layoutalg.spec`."""
-
-    @property
-    def shard(self) -> Iters:
-        """The iters of S."""
-
-    @property
-    def replica(self) -> Iters:
-        """The iters of R."""
-
-    @property
-    def offset(self) -> Mapping[Axis, Size]:
-        """The sum of the offset terms."""
 
 
 class LayoutMap:
@@ -59,7 +43,7 @@ class LayoutMap:
     offset: Mapping[Axis, Size]
     _memo: dict[Any, Any]  # what has been derived from this value; it never changes
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: parts.HasParts) -> None:
         """Build from ``S[...] + R[...] + offset``; :meth:`from_iters` builds from parts.
 
         Raises:

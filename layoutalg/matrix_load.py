@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from layoutalg.errors import LayoutError
+from layoutalg.fragment import WARP
 from layoutalg.memory_access import Access, InMemory, slotwise
 from layoutalg.table import IntArray
 
-_WARP = 32
 _ROWS = 8
 _REGISTER_BITS = 32
 
@@ -49,7 +49,7 @@ class MatrixLoad:
         Lanes beyond 8 * count repeat those below: their addresses are ignored, but sm_75 wants them
         valid.
         """
-        lane = np.arange(_WARP)
+        lane = np.arange(WARP)
         found: IntArray = self.rows[lane // _ROWS % self.count, lane % _ROWS, 0]
         return found
 
@@ -107,7 +107,7 @@ def matrix_loads(
     if (slots := int(np.max(layout.table(shape).get("m", 0))) + 1) != len(held) * pack:
         raise LayoutError(
             f"ldmatrix: the operand must lie in one warp; {layout} has {slots} slots in each of "
-            f"{len(held) * pack * _WARP // slots} threads. Slice the warp's part first"
+            f"{len(held) * pack * WARP // slots} threads. Slice the warp's part first"
         )
     if len(held) % (count or 1) or count not in (None, 1, 2, 4):
         raise LayoutError(

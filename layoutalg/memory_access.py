@@ -19,22 +19,21 @@ from typing import Any, Protocol
 import numpy as np
 
 from layoutalg.errors import LayoutError
+from layoutalg.fragment import WARP
+from layoutalg.fragment_table import BITS
+from layoutalg.held import THREADS_OF
 from layoutalg.table import IntArray
 
 BANKS = 32
 WORD_BYTES = 4
 LINE_BYTES = BANKS * WORD_BYTES
 SECTOR_BYTES = 32
-_WARP = 32
 _ROW_BYTES = 16  # of an 8x8 matrix
 
-_BITS = {
-    "b1": 1,
-    **dict.fromkeys(("b4", "s4", "u4", "e2m1"), 4),
-    **dict.fromkeys(("b8", "s8", "u8", "e4m3", "e5m2"), 8),
-    **dict.fromkeys(("b16", "s16", "u16", "f16", "bf16"), 16),
-    **dict.fromkeys(("b32", "s32", "u32", "f32", "tf32"), 32),
-    **dict.fromkeys(("b64", "s64", "u64", "f64"), 64),
+# What operands are made of, and what memory holds besides.
+_BITS = BITS | {
+    "e2m1": 4, "b4": 4, "b8": 8, "s16": 16, "u16": 16, "b32": 32, "u32": 32, "b64": 64, "s64": 64,
+    "u64": 64,
 }  # fmt: skip
 
 
@@ -69,7 +68,7 @@ def phase_lanes(size: int) -> int:
     >>> [phase_lanes(size) for size in (2, 4, 8, 16)]
     [32, 32, 16, 8]
     """
-    return max(1, min(_WARP, LINE_BYTES // max(size, WORD_BYTES)))
+    return max(1, min(WARP, LINE_BYTES // max(size, WORD_BYTES)))
 
 
 def bank_counts(starts: IntArray, size: int) -> IntArray:
@@ -307,7 +306,7 @@ def rowwise(shape: Sequence[int], bits: int, *, size: int = 16, name: str = "st.
     total = rows * columns // count
     at = np.arange(total) * count
     begin = np.stack([at // columns, at % columns], axis=-1)
-    return Access(f"{name} {size} B", _along(begin.reshape(-1, math.gcd(total, _WARP), 2), count))
+    return Access(f"{name} {size} B", _along(begin.reshape(-1, math.gcd(total, WARP), 2), count))
 
 
 def columnwise(shape: Sequence[int], bits: int, *, name: str = "column") -> Access:
@@ -319,7 +318,7 @@ def columnwise(shape: Sequence[int], bits: int, *, name: str = "column") -> Acce
     rows, columns = _two(shape, name)
     at = np.arange(rows * columns)
     begin = np.stack([at % rows, at // rows], axis=-1)
-    return Access(name, _along(begin.reshape(-1, math.gcd(rows, _WARP), 2), 1))
+    return Access(name, _along(begin.reshape(-1, math.gcd(rows, WARP), 2), 1))
 
 
 def slotwise(
@@ -349,7 +348,7 @@ def slotwise(
     table = registers.table((rows, columns))
     thread = _thread_number(table, name)
     slot = np.broadcast_to(table.get("m", np.zeros_like(thread)), thread.shape)
-    threads, slots = -(-(int(thread.max()) + 1) // _WARP) * _WARP, int(slot.max()) + 1
+    threads, slots = -(-(int(thread.max()) + 1) // WARP) * WARP, int(slot.max()) + 1
     held = np.full((threads, slots, 2), -1, dtype=np.int64)
     held[thread, slot] = np.moveaxis(np.indices(thread.shape), 0, -1)
     if vector < 1 or slots % vector or (held < 0).any():
@@ -357,23 +356,21 @@ def slotwise(
             f"{name}: every lane must hold whole vectors of {vector} slots; {registers} gives "
             f"{threads} threads {int((held[..., 0] >= 0).sum())} elements in {slots} slots"
         )
-    grouped = held.reshape(threads // _WARP, _WARP, slots // vector, vector, 2)
-    return Access(name, grouped.transpose(0, 2, 1, 3, 4).reshape(-1, _WARP, vector, 2))
-
-
-_WEIGHTS = {"laneid": 1, "tid_in_wg": 1, "tx": 1, "wid_in_wg": 32, "warpid": 32, "wgid": 128}
+    grouped = held.reshape(threads // WARP, WARP, slots // vector, vector, 2)
+    return Access(name, grouped.transpose(0, 2, 1, 3, 4).reshape(-1, WARP, vector, 2))
 
 
 def _thread_number(table: Any, name: str) -> IntArray:
     """Return the number of the thread in its block."""
-    strange = sorted(set(table) - set(_WEIGHTS) - {"m"})
+    weights = {axis.name: apart for axis, apart in THREADS_OF.items()}
+    strange = sorted(set(table) - set(weights) - {"m"})
     if strange or not set(table) & {"laneid", "tid_in_wg", "tx"}:
         raise LayoutError(
             f"{name}: the layout must say which lane of one block holds an element; it has the "
             f"axes {', '.join(sorted(table)) or 'none'}"
         )
     total: IntArray = sum(
-        (table[axis] * weight for axis, weight in _WEIGHTS.items() if axis in table),
+        (table[axis] * weight for axis, weight in weights.items() if axis in table),
         start=np.zeros((), dtype=np.int64),
     )
     return total

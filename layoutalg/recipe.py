@@ -18,7 +18,8 @@ import numpy.typing as npt
 from layoutalg import notation
 from layoutalg.axis import m
 from layoutalg.errors import LayoutError, Undecided
-from layoutalg.held import WARP, elements_held
+from layoutalg.fragment import WARP
+from layoutalg.held import elements_held
 from layoutalg.iters import Iters
 from layoutalg.parts import HasParts, Parts, substitute_parts
 from layoutalg.size import Size, is_int, substitute

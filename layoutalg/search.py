@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg import iters as algebra
-from layoutalg.held import WARP
+from layoutalg.fragment import WARP
 from layoutalg.recipe import (
     MOVMATRIX_HALF,
     MOVMATRIX_LANE,

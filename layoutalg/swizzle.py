@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from layoutalg.axis import Axis, m
@@ -94,6 +94,15 @@ class SwizzleLayout:
         moved = (x >> self.atom_len) & mask if self.swizzle_inner else (x & mask) << self.atom_len
         return ((x ^ moved) << self.per_element) + address % (1 << self.per_element)
 
+    def over(self, tile_layout: TileLayout) -> ComposeLayout:
+        """Return the layout that swizzles the addresses of a tile.
+
+        >>> print(SwizzleLayout(3, 3, 3).over(TileLayout.from_iters([Iter(512)])))
+        ComposeLayout(3, 3, 3, S[512:1])
+        """
+        lengths = self.per_element, self.swizzle_len, self.atom_len
+        return ComposeLayout(*lengths, tile_layout, self.swizzle_inner)
+
 
 @dataclass(frozen=True)
 class ComposeLayout:
@@ -141,9 +150,7 @@ class ComposeLayout:
         >>> print(ComposeLayout(3, 3, 3, TileLayout(S[512:1])).over(TileLayout(S[1024:1])))
         ComposeLayout(3, 3, 3, S[1024:1])
         """
-        return ComposeLayout(
-            self.per_element, self.swizzle_len, self.atom_len, tile_layout, self.swizzle_inner
-        )
+        return self.swizzle.over(tile_layout)
 
     def __str__(self) -> str:
         """Return the constructor call."""
@@ -462,7 +469,8 @@ class ComposeLayout:
                 f"pack: num must be at most {1 << self.per_element}, the unit that the swizzle "
                 f"moves; got {num}"
             )
-        return self._repacked(-bits, self.tile_layout.pack(num))
+        packed = self.tile_layout.pack(num)
+        return replace(self, per_element=self.per_element - bits, tile_layout=packed)
 
     def unpack(self, num: int) -> ComposeLayout:
         """Split each element into ``num``: the tile unpacks, and the unit of the swizzle grows.
@@ -474,16 +482,8 @@ class ComposeLayout:
         >>> print(ComposeLayout(2, 3, 3, TileLayout(S[256:1])).unpack(2))
         ComposeLayout(3, 3, 3, S[(256,2):(2,1)])
         """
-        return self._repacked(_log2(num, "unpack"), self.tile_layout.unpack(num))
-
-    def _repacked(self, bits: int, tile_layout: TileLayout) -> ComposeLayout:
-        return ComposeLayout(
-            self.per_element + bits,
-            self.swizzle_len,
-            self.atom_len,
-            tile_layout,
-            self.swizzle_inner,
-        )
+        bits, wide = _log2(num, "unpack"), self.tile_layout.unpack(num)
+        return replace(self, per_element=self.per_element + bits, tile_layout=wide)
 
 
 def _from_zero(value: Any) -> bool:

@@ -231,13 +231,7 @@ def evaluate_swizzle(
     [(2,), (1,)]
     """
     extents, bits, step, found = _asked(shape, dtype, pitch, accesses, "evaluate_swizzle")
-    layout = ComposeLayout(
-        swizzle.per_element,
-        swizzle.swizzle_len,
-        swizzle.atom_len,
-        _tile(extents, step),
-        swizzle.swizzle_inner,
-    )
+    layout = swizzle.over(_tile(extents, step))
     return _counted(swizzle, [wavefronts(a.bank_counts(layout, extents, bits)) for a in found])
 
 

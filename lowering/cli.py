@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from layoutalg import LayoutError, fragments, parse
+from layoutalg.files import write_whole
 from lowering.assemble import AssembleError
 from lowering.dispatch import DispatchError
 
@@ -319,7 +320,7 @@ def probe(
         certificates = [probing.probe(name, machine, claims) for name in bar]
     click.echo("\n\n".join(certificate.report() for certificate in certificates))
     if output is not None:
-        output.write_text(probing.to_json(certificates), encoding="utf-8")
+        write_whole(output, probing.to_json(certificates).encode())
     if any(certificate.verdict != "agrees" for certificate in certificates):
         sys.exit(1)
 

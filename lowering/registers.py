@@ -10,8 +10,7 @@ import numpy.typing as npt
 from layoutalg import Axis, LayoutError, TileLayout, m
 from layoutalg import iters as algebra
 from layoutalg.fragments import WARP
-
-WARPGROUP = 4 * WARP
+from layoutalg.held import THREADS_OF
 
 
 def thread_coordinate(axis: Axis, thread: Any) -> Any:
@@ -27,19 +26,11 @@ def thread_coordinate(axis: Axis, thread: Any) -> Any:
     >>> thread_coordinate(Axis.get("wid_in_wg"), 165)
     1
     """
-    if axis.name == "laneid":
-        return thread % WARP
-    if axis.name == "wid_in_wg":
-        return thread // WARP % 4
-    if axis.name == "warpid":
-        return thread // WARP
-    if axis.name == "tid_in_wg":
-        return thread % WARPGROUP
-    if axis.name == "wgid":
-        return thread // WARPGROUP
-    if axis.name == "tx":
-        return thread
-    raise LayoutError(f"registers: axis {axis} does not count threads inside a CTA")
+    if axis not in THREADS_OF:
+        raise LayoutError(f"registers: axis {axis} does not count threads inside a CTA")
+    apart, whole = THREADS_OF[axis], {"warp": WARP, "warpgroup": 4 * WARP}.get(str(axis.scope))
+    unit = thread // apart if apart > 1 else thread
+    return unit if whole is None else unit % (whole // apart)
 
 
 def register_range(layout: TileLayout) -> tuple[int, int]:

@@ -948,23 +948,37 @@ for suffix in ("svg", "png", "pdf"):
 """
 
 
-def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
+def printed_by(code: str, *arguments: str, seed: str = "0") -> str:
+    """Return what a fresh Python prints."""
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+        },
+    )
+    return run.stdout
+
+
+def written_by_two(code: str, folder: Path) -> list[dict[str, str]]:
+    """Run a program in two processes, each with a folder; return each one's files and digests."""
     sums = []
     for seed in ("1", "2"):
-        folder = tmp_path / seed
-        folder.mkdir()
-        subprocess.run(
-            [sys.executable, "-c", WRITE, str(folder)],
-            check=True,
-            env={
-                **os.environ,
-                "PYTHONHASHSEED": seed,
-                "PYTHONPATH": str(Path(__file__).parents[1]),
-            },
-        )
+        own = folder / seed
+        own.mkdir()
+        printed_by(code, str(own), seed=seed)
         sums.append(
-            {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
+            {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(own.iterdir())}
         )
+    return sums
+
+
+def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    sums = written_by_two(WRITE, tmp_path)
     assert len(sums[0]) == 6
     assert sums[0] == sums[1]
 
@@ -988,14 +1002,7 @@ def test_svg_text_needs_no_matplotlib() -> None:
         "draw.operands_svg('mma.m16n8k16.f16')\n"
         "print(sorted({'matplotlib', 'numba'} & set(sys.modules)))"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )
-    assert result.stdout == "[]\n"
+    assert printed_by(code) == "[]\n"
 
 
 def test_the_pictures_in_the_repository_are_what_the_gallery_draws(tmp_path: Path) -> None:

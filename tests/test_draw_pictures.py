@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import os
 import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -46,7 +43,7 @@ from layoutalg.matrix_load import matrix_loads
 from layoutalg.memory_access import ACCESSES, phase_lanes
 from layoutalg.swizzle_choice import choose_swizzle
 from tests.strategies import Grouped, grouped_layouts, laws
-from tests.test_draw import box, data, segments, strokes
+from tests.test_draw import box, data, printed_by, segments, strokes, written_by_two
 from tests.test_palette import contrast
 
 MMA = "mma.m16n8k16.f16"
@@ -933,22 +930,7 @@ for suffix in ("png", "pdf"):
 
 
 def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
-    sums = []
-    for seed in ("1", "2"):
-        folder = tmp_path / seed
-        folder.mkdir()
-        subprocess.run(
-            [sys.executable, "-c", WRITE, str(folder)],
-            check=True,
-            env={
-                **os.environ,
-                "PYTHONHASHSEED": seed,
-                "PYTHONPATH": str(Path(__file__).parents[1]),
-            },
-        )
-        sums.append(
-            {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
-        )
+    sums = written_by_two(WRITE, tmp_path)
     assert len(sums[0]) == 18
     assert sums[0] == sums[1]
 
@@ -965,11 +947,4 @@ def test_scenes_svg_and_tikz_need_no_matplotlib() -> None:
         "    draw.svg_text(page), draw.tikz_text(page)\n"
         "print(sorted({'matplotlib', 'numba'} & set(sys.modules)))"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )
-    assert result.stdout == "[]\n"
+    assert printed_by(code) == "[]\n"

@@ -656,10 +656,8 @@ def test_storage_is_what_one_thread_sees(layout: TileLayout) -> None:
     assert {it for it in layout.replica if it.axis.memory} == set(kept.replica)
 
 
-@laws
-@given(layouts(), st.integers(1, 4), st.sampled_from(["m", "TCol"]))
-def test_unpack_splits_cells_and_pack_joins_them(layout: TileLayout, num: int, axis: str) -> None:
-    wide = layout.unpack(num, axis)
+def assert_splits(wide: TileLayout, layout: TileLayout, num: int, axis: str) -> None:
+    """Hold ``wide(x*num + k)`` to ``num*layout(x) + k`` on one axis, at every element."""
     for x in range(int(layout.size())):
         for k in range(num):
             want = set()
@@ -668,6 +666,13 @@ def test_unpack_splits_cells_and_pack_joins_them(layout: TileLayout, num: int, a
                 moved[axis] = moved.get(axis, 0) * num + k
                 want.add(tuple(sorted(nonzero(moved).items())))
             assert oracle.image(described(wide), x * num + k) == want
+
+
+@laws
+@given(layouts(), st.integers(1, 4), st.sampled_from(["m", "TCol"]))
+def test_unpack_splits_cells_and_pack_joins_them(layout: TileLayout, num: int, axis: str) -> None:
+    wide = layout.unpack(num, axis)
+    assert_splits(wide, layout, num, axis)
     assert same_images(wide.pack(num), layout)
 
 
@@ -689,15 +694,8 @@ def test_pack_joins_neighbours_or_refuses(layout: TileLayout, num: int) -> None:
             or int(layout.offset.get(last.axis, 0)) % num
         )
         return
-    axis = layout.shard[-1].axis.name
-    for x in range(count // num):
-        for k in range(num):
-            want = set()
-            for place in oracle.image(described(packed), x):
-                moved = dict(place)
-                moved[axis] = moved.get(axis, 0) * num + k
-                want.add(tuple(sorted(nonzero(moved).items())))
-            assert oracle.image(described(layout), x * num + k) == want
+    assert int(packed.size()) == count // num
+    assert_splits(layout, packed, num, layout.shard[-1].axis.name)
 
 
 @laws

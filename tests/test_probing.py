@@ -16,8 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 from layoutalg import Axis, Iter, LayoutError, TileLayout, fragments, laneid, m, parse
-from lowering import assemble, cuda, probing
+from lowering import assemble, cuda, measurement, probing
 from lowering.body import Body
+from lowering.claims import claimed_tables
 from lowering.cli import main
 from lowering.instructions import MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
 from lowering.ops import Elements, LoadMatrix, Loop, Mma, Op, StoreMatrix
@@ -140,7 +141,7 @@ def test_where_a_has_very_many_places_b_s_are_taken_alone(monkeypatch: pytest.Mo
     by_name = {str(row): row for row in MMA_FAMILY}
     assert not probing.in_both_orders(by_name["mma.m16n8k256.b1 and"])
     assert probing.in_both_orders(by_name["mma.m16n8k64.s4"])
-    monkeypatch.setattr(probing, "LARGE", 1000)
+    monkeypatch.setattr(measurement, "LARGE", 1000)
     certificate = probe(K8.name, "simulator")
     assert certificate.verdict == "agrees"
     assert certificate.experiments == 64 * 8 + 128 + 32
@@ -624,7 +625,7 @@ def test_what_a_device_showed_is_what_our_layouts_say() -> None:
             operands = {
                 probing._role(row): Claim.of(row) for row in probing._operands(c.instruction)
             }
-            derived = probing._tables(c.instruction, operands)
+            derived = claimed_tables(c.instruction, operands)
             assert c.tables == {name: digest(name, values) for name, values in derived.items()}
             assert c.rows == probe(c.instruction, "simulator").rows
 

@@ -15,7 +15,18 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layoutalg import Iter, LayoutError, S, TileLayout, Undecided, align, laneid, parse, warpid
+from layoutalg import (
+    Axis,
+    Iter,
+    LayoutError,
+    S,
+    TileLayout,
+    Undecided,
+    align,
+    laneid,
+    parse,
+    warpid,
+)
 from layoutalg import size as sizes
 from layoutalg.symbolic import Digit, FloorDiv, Mod, bounds, nonnegative, substitute, symbol, tidy
 from tests import oracle
@@ -589,3 +600,13 @@ def test_a_symbol_may_not_bear_the_name_of_an_axis(axis: str) -> None:
         symbol(axis) @ warpid
     with pytest.raises(LayoutError, match="that text can tell from an axis"):
         TileLayout.from_iters([Iter(2)], offset={"m": symbol(axis)})
+
+
+def test_a_new_axis_takes_its_name_from_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a name resembles is kept by the names that there are, not for ever."""
+    monkeypatch.setattr(Axis, "registry", dict(Axis.registry))
+    assert Iter(symbol("coulmns"), 1).extent == symbol("coulmns")
+    Axis.register("columns")
+    for name in ("columns", "coulmns"):
+        with pytest.raises(LayoutError, match="that text can tell from an axis"):
+            Iter(symbol(name), 1)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layoutalg.draw.ownership import HUE_OF_WARP, LANES, Ownership, address_range
+from layoutalg.draw.ownership import HUE_OF_WARP, Ownership, address_range
 from layoutalg.draw.palette import FILLS, HUES, INK, NOTE
 from layoutalg.draw.panel import BLOCK, Placed, bracketed
 from layoutalg.draw.scene import SMALLEST_TEXT, Cell, Panel, Stroke, Text, text_width
+from layoutalg.fragments import WARP
 
 _SIZE = 6.0
 _SWATCH = (13.0, 9.5)  # least width, and height, in points
@@ -53,9 +54,9 @@ def swatches_of(owners: Ownership, lane: int | None) -> Swatches:
     if owners.hue_is == "group" and owners.lane is not None:
         lanes = int(owners.lane.max()) + 1
         groups = min(-(-lanes // 4), len(HUES))
-        place = None if lane is None else divmod(lane % LANES, 4)
+        place = None if lane is None else divmod(lane % WARP, 4)
         return Swatches(
-            "colour: lane = 4g + t" + " (mod 32)" * (lanes > LANES),
+            "colour: lane = 4g + t" + " (mod 32)" * (lanes > WARP),
             tuple(f"g={g}" for g in range(groups)),
             tuple(f"t={t}" for t in range(4)),
             HUES[:groups],
@@ -71,7 +72,7 @@ def swatches_of(owners: Ownership, lane: int | None) -> Swatches:
         fills = tuple(HUES[hue][: max(len(rows), 1)] for hue in hues)
         place = None
         if lane is not None:
-            place = (hues.index(order[lane // LANES % len(HUES)]), lane % LANES // 8)
+            place = (hues.index(order[lane // WARP % len(HUES)]), lane % WARP // 8)
         return Swatches(
             "colour: warp mod 8, lane" if many else "colour: warp, lane",
             tuple(f"W{order.index(hue)}" for hue in hues),

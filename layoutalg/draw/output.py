@@ -9,6 +9,7 @@ from layoutalg.draw.scene import Scene
 from layoutalg.draw.svg import svg_text
 from layoutalg.draw.tikz import tikz_text
 from layoutalg.errors import LayoutError
+from layoutalg.files import write_whole
 
 SUFFIXES = (".pdf", ".png", ".svg", ".tex")
 
@@ -46,10 +47,4 @@ def picture_bytes(scene: Scene, suffix: str) -> bytes:
 
 def write(scene: Scene, path: Path) -> None:
     """Write a scene; a failure leaves an older file as it was and no new one."""
-    data = picture_bytes(scene, path.suffix.lower())
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, picture_bytes(scene, path.suffix.lower()))

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg.axis import Axis
-from layoutalg.draw.palette import WARP_HUES
+from layoutalg.draw.palette import FILLS, WARP_HUES
 from layoutalg.errors import LayoutError
+from layoutalg.fragments import WARP
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 HUE_OF_WARP = np.array(WARP_HUES)
-LANES = 32  # lanes of a warp
 DEFAULT_LANE = 5
 _WIDE_TO_NARROW = ("cta", "warpgroup", "warp", "thread")
 _LETTER = {"thread": "T", "warp": "W", "warpgroup": "G"}
@@ -71,7 +71,7 @@ class Ownership:
         """``32 * warp + lane``; None where no axis counts threads."""
         if self.lane is None or self.warp is None:
             return self.lane
-        return LANES * self.warp + self.lane
+        return WARP * self.warp + self.lane
 
     def colors(self) -> IntArray:
         """Return per owner an index of ``palette.FILLS``, ``4 * hue + step``.
@@ -80,16 +80,16 @@ class Ownership:
         step ``lane % 4``. Memory alone: hue is the eighth of the range of the first axis.
         """
         if self.hue_is == "warp" and self.warp is not None:
-            step = 0 if self.lane is None else self.lane * 4 // LANES % 4
+            step = 0 if self.lane is None else self.lane * 4 // WARP % 4
             hue: IntArray = HUE_OF_WARP[self.warp % len(HUE_OF_WARP)]
             return hue * 4 + step
         if self.lane is not None:
-            return self.lane % LANES
+            return self.lane % WARP
         if self.threads:
             return HUE_OF_WARP[self.threads[0][1] % len(HUE_OF_WARP)] * 4
         values = self.memory[0][1]
         low, high = address_range(values)
-        return (values - low) * LANES // (high - low)
+        return (values - low) * len(FILLS) // (high - low)
 
     def holds(self, lane: int | None, function: str) -> BoolArray | None:
         """Return which cells the thread of this number owns; None where none is to be outlined.
@@ -165,8 +165,8 @@ def owners_of(layout: HasTable, shape: Sequence[int], function: str) -> Ownershi
     for axis, values in threads:
         if axis.subscope == "thread":
             in_warp = axis.scope == "warp"
-            lane = values if in_warp else values % LANES
-            part = values * 0 if in_warp else values // LANES
+            lane = values if in_warp else values % WARP
+            part = values * 0 if in_warp else values // WARP
         elif axis.subscope == "warp":
             part = values
         elif axis.subscope == "warpgroup":

@@ -15,7 +15,7 @@ from layoutalg.draw.formula import index_formula, index_range
 from layoutalg.draw.maps import PAGE, finished, width_for
 from layoutalg.draw.naming import register_name, slot_name, slots_per_register
 from layoutalg.draw.output import checked_path
-from layoutalg.draw.ownership import DEFAULT_LANE, LANES
+from layoutalg.draw.ownership import DEFAULT_LANE
 from layoutalg.draw.page import (
     INCH,
     MARGIN,
@@ -35,7 +35,7 @@ from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, text_width
 from layoutalg.draw.sidebar import slots_per_line
 from layoutalg.draw.triple import chosen_fragments
 from layoutalg.errors import LayoutError
-from layoutalg.fragments import Fragment
+from layoutalg.fragments import WARP, Fragment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,7 +140,7 @@ def registers_scene(
         else (fragments.get(instruction, operand),)
     )
     threads = max(fragment.lanes for fragment in chosen)
-    begin, end = (0, min(threads, LANES)) if lanes is None else lanes
+    begin, end = (0, min(threads, WARP)) if lanes is None else lanes
     if not 0 <= begin < end <= threads:
         raise LayoutError(
             f"registers: lanes is (begin, end) within 0..{threads}; got {(begin, end)}. (0, 32) "
@@ -156,7 +156,7 @@ def registers_scene(
     blocks = _blocks(chosen, shown, slots, room)
     if slots is None:
         blocks = blocks[: _fitting(blocks, room)]
-    unit = "thread" if threads > LANES else "lane"
+    unit = "thread" if threads > WARP else "lane"
     notes = [f"row, column of each element of each {unit}; operands in PTX order"]
     if len(shown) < threads:
         notes.append(f"{unit}s {begin}..{end - 1} of {threads}")
@@ -167,7 +167,7 @@ def registers_scene(
                 f"{columns[0].name}..{columns[-1].name}: {count} of {fragment.slots} slots"
             )
     rules = [f"g = {unit} // 4", f"t = {unit} mod 4"]
-    if threads > LANES:
+    if threads > WARP:
         rules = [f"w = {unit} // 32", f"g = {unit} mod 32 // 4", f"t = {unit} mod 4"]
     notes.append(", ".join(rules))
     title, right, top = heading(instruction + ": registers", notes, room)
@@ -262,7 +262,7 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
             if rule:
                 texts.append(Text(middle, top - up, rule, SMALL, color=NOTE))
     for i, number in enumerate(shown):
-        low, fill = top + i * _ROW, FILLS[number % LANES]
+        low, fill = top + i * _ROW, FILLS[number % WARP]
         held = number == lane
         cells.append(Cell(left, low, lanes, _ROW, fill, f"T{number}", (("lane", str(number)),)))
         base = low + _ROW / 2 + 0.365 * _LABEL
@@ -301,7 +301,7 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
         up, down = top + a * _ROW + 1, top + b * _ROW - 1
         edge = left - 4
         paths.append(((edge + 2, up), (edge, up), (edge, down), (edge + 2, down)))
-        label = f"g={first % LANES // 4}"
+        label = f"g={first % WARP // 4}"
         if b - a == 4:
             texts.append(Text(edge - 2.5, (up + down) / 2, label, SMALL, color=NOTE, angle=90))
     strokes.append(Stroke(tuple(paths), 0.6, NOTE, role="rows"))

@@ -10,12 +10,13 @@ import numpy as np
 
 from layoutalg.draw.maps import PAGE, finished, width_for
 from layoutalg.draw.output import checked_path
-from layoutalg.draw.ownership import DEFAULT_LANE, LANES, IntArray
+from layoutalg.draw.ownership import DEFAULT_LANE, IntArray
 from layoutalg.draw.page import INCH, MARGIN, SMALL, Mark, frame, heading, key, page, rectangle
 from layoutalg.draw.palette import EMPTY, FILLS, NOTE, PAPER
 from layoutalg.draw.panel import Path, Point
 from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
 from layoutalg.errors import LayoutError
+from layoutalg.fragments import WARP
 from layoutalg.memory_access import (
     SECTOR_BYTES,
     Access,
@@ -86,7 +87,7 @@ def coalescing_scene(
         raise LayoutError(
             f"coalescing: requests is (begin, end) within 0..{count}; got {tuple(requests)}"
         )
-    if lane is not None and lane not in range(LANES):
+    if lane is not None and lane not in range(WARP):
         raise LayoutError(f"coalescing: lane is one of 0..31, or None; got {lane!r}")
     shown = range(begin, min(end, count))
     used = [int(np.unique(row[:, None] + np.arange(size)).size) for row in starts]

@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from layoutalg.draw.formula import index_formula, index_range
 from layoutalg.draw.naming import register_name, slot_name, slots_per_register
-from layoutalg.draw.ownership import LANES
 from layoutalg.draw.palette import INK, NOTE
 from layoutalg.draw.scene import Panel, Stroke, Text, text_width
-from layoutalg.fragments import Fragment
+from layoutalg.fragments import WARP, Fragment
 
 _SIZE = 6.5
 _PITCH = 9.0
@@ -83,7 +82,7 @@ def sidebar_of(
 ) -> tuple[Panel, float, float]:
     """Draw the side panel with its corner at (x, y); return it, and width and height taken."""
     first = fragments[0]
-    unit = "thread" if len(first.coords) > LANES else "lane"
+    unit = "thread" if len(first.coords) > WARP else "lane"
     texts = [Text(x, y + 7, first.instruction, 8, "start", True)]
     taken = text_width(first.instruction, 8, True)
     bottom = y + 10
@@ -140,14 +139,14 @@ def sidebar_of(
 
 def _digits(lanes: int, lane: int | None) -> tuple[tuple[str, ...], ...]:
     """Define g and t, and w where there are several warps, and give those of the lane."""
-    unit = "thread" if lanes > LANES else "lane"
+    unit = "thread" if lanes > WARP else "lane"
     rules = [f"g = {unit} // 4", f"t = {unit} mod 4"]
     values = []
-    if lanes > LANES:
-        rules = [f"w = {unit} // {LANES}", f"g = {unit} mod {LANES} // 4", f"t = {unit} mod 4"]
+    if lanes > WARP:
+        rules = [f"w = {unit} // {WARP}", f"g = {unit} mod {WARP} // 4", f"t = {unit} mod 4"]
     if lane is not None:
-        values = [f"w = {lane // LANES}"] * (lanes > LANES)
-        values += [f"g = {lane % LANES // 4}", f"t = {lane % 4}"]
+        values = [f"w = {lane // WARP}"] * (lanes > WARP)
+        values += [f"g = {lane % WARP // 4}", f"t = {lane % 4}"]
         values[0] = f"{unit} {lane}: {values[0]}"
     return tuple(filter(None, (tuple(rules), tuple(values))))
 

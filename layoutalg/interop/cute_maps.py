@@ -52,14 +52,7 @@ def from_cute(
     parsed = parse_cute(source, unit, bits) if isinstance(source, str) else source
     if isinstance(parsed, CuteComposed):
         tile = _tile(parsed.layout, parsed.offset)
-        swizzle = parsed.swizzle.in_elements()
-        return ComposeLayout(
-            swizzle.per_element,
-            swizzle.swizzle_len,
-            swizzle.atom_len,
-            tile,
-            swizzle.swizzle_inner,
-        )
+        return parsed.swizzle.in_elements().over(tile)
     return _tile(parsed, 0)
 
 

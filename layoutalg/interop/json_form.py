@@ -142,7 +142,7 @@ def decode(data: Mapping[str, Any]) -> Layout:
     tile = decode(data["tile"])
     if not isinstance(tile, TileLayout):
         raise LayoutError("from_json: the tile of a swizzled layout is not swizzled itself")
-    return ComposeLayout(swizzle.per_element, swizzle.swizzle_len, swizzle.atom_len, tile, inner)
+    return swizzle.over(tile)
 
 
 def _check_keys(data: Mapping[str, Any], known: tuple[str, ...]) -> None:

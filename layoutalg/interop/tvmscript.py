@@ -190,13 +190,7 @@ class _ScriptReader(Reader):
         else:
             swizzle, found = self.swizzle(node, "tile_layout")
             tile = self.tile(found["tile_layout"])
-        return ComposeLayout(
-            swizzle.per_element,
-            swizzle.swizzle_len,
-            swizzle.atom_len,
-            tile,
-            swizzle.swizzle_inner,
-        )
+        return swizzle.over(tile)
 
     def tile(self, node: ast.AST) -> TileLayout:
         layout = self.layout(node)

@@ -1,0 +1,407 @@
+"""What a machine alone shows of an instruction: raw kernels, and the tables read from them.
+
+No layout takes part: registers are loaded from plain images, ``image[experiment, lane, slot]``, and
+stored to such images; a *place* is ``lane * slots + slot``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import LayoutError, S, TileLayout, tx
+from layoutalg.fragments import WARP
+from lowering import ptx
+from lowering.address import Index
+from lowering.body import Body
+from lowering.dtypes import DType
+from lowering.executable import numba_machine
+from lowering.instructions import MmaInst
+from lowering.ops import (
+    Elements,
+    Load,
+    LoadMatrix,
+    Loop,
+    Mma,
+    MoveMatrix,
+    Op,
+    Store,
+    StoreMatrix,
+    Sync,
+    Transfer,
+)
+from lowering.tile import Buffer
+from lowering.warp import execute, logical
+
+WARPS = 32  # experiments that run side by side in one CTA
+RANDOM = 32  # products of random integers that the measured relation must predict
+LARGE = 1 << 24  # cells of an image; above it only B's places are taken one by one
+ACCESS = 128  # bits of the widest load and store
+NOWHERE = -1  # entry of a table: nothing is there
+ROW = 8  # 16-bit cells of the rows that matrix instructions move
+TILE = 768  # cells of shared memory that they are probed in
+
+Ints = npt.NDArray[np.int64]
+Image = npt.NDArray[np.int8]
+Array = npt.NDArray[Any]
+Run = Callable[[Body, str, Mapping[str, Array]], Mapping[str, Array]]
+
+
+class ProbeError(LayoutError):
+    """A machine shows what no instruction of the kind can show."""
+
+
+def simulator(body: Body, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Run a body on the NumPy warp; return the parameters that it writes."""
+    machine = execute(body, matrices)
+    return {b.name: logical(b, machine.memory[b.name].values) for b in body.written}
+
+
+def device(body: Body, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Run a body on the GPU; return the parameters that it writes."""
+    written: Mapping[str, Array] = numba_machine().run(body, name, matrices)
+    return written
+
+
+# -- raw kernels ----------------------------------------------------------------------------------
+
+
+def _image(name: str, shape: tuple[int, ...], dtype: DType | str) -> Buffer:
+    return Buffer(name, shape, dtype, "global")
+
+
+def _registers(name: str, threads: int, slots: int, dtype: DType | str) -> Buffer:
+    """Return the registers of all threads as they are: element ``[thread, slot]``."""
+    return Buffer(
+        name, (threads, slots), dtype, layout=TileLayout(S[(threads, slots) : (1 @ tx, 1)])
+    )
+
+
+def _move(registers: Buffer, image: str, start: Index, load: bool) -> list[Op]:
+    """Load registers from an image, or store them to it, in the widest accesses."""
+    threads, slots = registers.shape
+    width = max(1, ACCESS // registers.dtype.bits)
+    ops: list[Op] = []
+    for first in range(0, slots, width):
+        elements = Elements(registers.name, tuple(range(first, min(first + width, slots))))
+        at = start + Index.of("thread", threads) * slots + first
+        ops.append(Load(elements, image, at) if load else Store(image, at, elements))
+    return ops
+
+
+def product_body(inst: MmaInst, steps: int) -> Body:
+    """Return a kernel that runs ``steps * WARPS`` independent mma on images of their registers."""
+    threads = WARPS * WARP
+    roles = {"A": inst.a, "B": inst.b, "C": inst.c, "D": inst.d}
+    slots = {role: inst.fragment(role).slots for role in roles}
+    images = {
+        role: _image(f"{role}_image", (steps, threads, slots[role]), dtype)
+        for role, dtype in roles.items()
+    }
+    held = {role: _registers(role, threads, slots[role], roles[role]) for role in "ABD"}
+    step = Index.of("step", steps)
+
+    def at(role: str) -> Index:
+        return step * (threads * slots[role])
+
+    body = [
+        *_move(held["A"], "A_image", at("A"), True),
+        *_move(held["B"], "B_image", at("B"), True),
+        *_move(held["D"], "C_image", at("C"), True),
+        Mma(inst, *(Elements(role, tuple(range(slots[role]))) for role in "DAB")),
+        *_move(held["D"], "D_image", at("D"), False),
+    ]
+    loop = Loop("step", steps, tuple(body))
+    return Body(tuple(images.values()), (), tuple(held.values()), (loop,), threads)
+
+
+def address_patterns() -> tuple[Index, ...]:
+    """Return ways to hand 32 rows of the tile to the lanes: no two lanes share one.
+
+    In order, spread, reversed, and scrambled across the matrices.
+
+    >>> [str(pattern) for pattern in address_patterns()]
+    ['thread * 8', 'thread * 24', 'thread * -8 + 248', '(thread ^ 21) * 8']
+    """
+    lane = Index.of("thread", WARP)
+    last = Index((), (WARP - 1) * ROW)
+    return lane * ROW, lane * (3 * ROW), last - lane * ROW, (lane ^ Index((), 21)) * ROW
+
+
+def _fill(into: str, memory: str, start: int = 0, into_start: int = 0) -> list[Op]:
+    """Copy the cells of a tile."""
+    lane = Index.of("thread", WARP)
+    return [
+        Transfer(into, lane * ROW + (into_start + at), memory, lane * ROW + (start + at), ROW)
+        for at in range(0, TILE, WARP * ROW)
+    ]
+
+
+def load_body(count: int, trans: bool) -> Body:
+    """Return a kernel that loads matrices from a tile by each pattern and stores the registers."""
+    slots, patterns = 2 * count, address_patterns()
+    tile = Buffer("tile", (TILE,), "float16", "shared")
+    held = _registers("held", WARP, slots, "float16")
+    params = (
+        _image("labels", (TILE,), "float16"),
+        _image("out", (len(patterns), WARP, slots), "f16"),
+    )
+    ops = [*_fill("tile", "labels"), Sync("cta")]
+    for index, pattern in enumerate(patterns):
+        elements = Elements("held", tuple(range(slots)))
+        ops.append(LoadMatrix(elements, "tile", pattern, count, trans))
+        ops.extend(_move(held, "out", Index((), index * WARP * slots), False))
+    return Body(params, (tile,), (held,), tuple(ops), WARP)
+
+
+def store_body(count: int, trans: bool) -> Body:
+    """Return a kernel that stores registers to a blank tile by each pattern, and the tile out."""
+    slots, patterns = 2 * count, address_patterns()
+    tile = Buffer("tile", (TILE,), "float16", "shared")
+    held = _registers("held", WARP, slots, "float16")
+    params = (
+        _image("labels", (WARP, slots), "float16"),
+        _image("blank", (TILE,), "float16"),
+        _image("out", (len(patterns), TILE), "float16"),
+    )
+    ops = _move(held, "labels", Index(), True)
+    for index, pattern in enumerate(patterns):
+        elements = Elements("held", tuple(range(slots)))
+        ops += [*_fill("tile", "blank"), Sync("cta")]
+        ops += [StoreMatrix("tile", pattern, elements, count, trans), Sync("cta")]
+        ops += [*_fill("out", "tile", into_start=index * TILE), Sync("cta")]
+    return Body(params, (tile,), (held,), tuple(ops), WARP)
+
+
+def move_body() -> Body:
+    """Return a kernel that transposes a matrix in registers."""
+    params = _image("labels", (WARP, 2), "float16"), _image("out", (WARP, 2), "float16")
+    held = tuple(_registers(name, WARP, 2, "float16") for name in ("src", "dst"))
+    ops = [
+        *_move(held[0], "labels", Index(), True),
+        MoveMatrix(Elements("dst", (0, 1)), Elements("src", (0, 1))),
+        *_move(held[1], "out", Index(), False),
+    ]
+    return Body(params, (), held, tuple(ops), WARP)
+
+
+# -- measurements ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a machine showed: integer tables by name, and how many experiments it took."""
+
+    ptx: str
+    experiments: int
+    tables: Mapping[str, Ints]
+
+
+def place_name(place: int, slots: int) -> str:
+    """Return a place in words.
+
+    >>> place_name(21, 4)
+    'lane 5 slot 1'
+    """
+    return f"lane {place // slots} slot {place % slots}"
+
+
+def _codes(places: int) -> Image:
+    """Return a row of ones, then a row per binary digit of the place's number."""
+    digits = np.arange(places) >> np.arange((places - 1).bit_length())[:, None] & 1
+    return np.concatenate([np.ones((1, places), dtype=np.int8), digits.astype(np.int8)])
+
+
+def _each(places: int, repeats: int) -> Image:
+    """Return one-hot rows: each place in turn, so many times."""
+    return np.repeat(np.eye(places, dtype=np.int8), repeats, axis=0)
+
+
+def _none(rows: int, places: int) -> Image:
+    return np.zeros((rows, places), dtype=np.int8)
+
+
+def _decoded(out: Ints, role: str, slots: tuple[int, int], others: int) -> Ints:
+    """Return where each one-hot place meets each place of the other operand.
+
+    Args:
+        out: D's places, (one-hot place, code, D place): how many of the other operand's places
+            reach it, then the binary digits of their numbers.
+        role: the one-hot operand.
+        slots: slots of that operand and of D.
+        others: places of the other operand.
+    """
+    count = out[:, 0]
+    strange = np.argwhere((count != 0) & (count != 1))
+    if strange.size:
+        i, d = (int(v) for v in strange[0])
+        raise ProbeError(
+            f"probe: {role} {place_name(i, slots[0])} alone, against ones, must give 0 or 1; "
+            f"D {place_name(d, slots[1])} shows {count[i, d]}"
+        )
+    one_hot, landing = np.nonzero(count == 1)
+    weights = 1 << np.arange(out.shape[1] - 1)
+    other = (out[one_hot, 1:, landing] * weights).sum(axis=1)
+    found = np.full((out.shape[0], others), NOWHERE, dtype=np.int64)
+    found[one_hot, other] = landing
+    if (found[one_hot, other] != landing).any():
+        raise ProbeError(f"probe: a pair of {role} and the other operand lands in two places of D")
+    return found
+
+
+def _integers(shape: tuple[int, ...], dtype: DType, start: int) -> Image:
+    """Return small integers, exact in the type, by a formula."""
+    index = np.arange(start, start + int(np.prod(shape)), dtype=np.uint64)
+    mixed = (index * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
+    low, high = (0, 1) if dtype.token == "b1" else (-3, 3)
+    if dtype.token in ("u8", "u4"):
+        low = 0
+    small: Image = (mixed % np.uint64(high - low + 1)).astype(np.int8).reshape(shape)
+    small += np.int8(low)
+    return small
+
+
+def in_both_orders(inst: MmaInst) -> bool:
+    """Say whether A's places are taken one by one too: not where that would be very many.
+
+    >>> from lowering.instructions import MMA_INSTRUCTIONS
+    >>> in_both_orders(MMA_INSTRUCTIONS[0])
+    True
+    """
+    a, b = (WARP * inst.fragment(role).slots for role in "AB")
+    return a * len(_codes(b)) * a <= LARGE
+
+
+def measure_product(inst: MmaInst, run: Run) -> Measurement:
+    """Measure an mma: one-hot operands slot by slot, in one launch.
+
+    B's places one by one against an A of ones and against the binary digits of A's places; then the
+    same with the roles exchanged; C's places one by one; and random integers, which the relation
+    found must predict exactly.
+
+    Raises:
+        LayoutError: the instruction forms no products.
+        ProbeError: the machine shows what is no bilinear map, or the two orders disagree.
+    """
+    if inst.modifier == "xor":
+        raise LayoutError(
+            f"probe: {inst} counts bits that differ, which are no products; probe and"
+        )
+    slots = {role: inst.fragment(role).slots for role in "ABD"}
+    a, b, d = (WARP * slots[role] for role in "ABD")
+    codes = {places: _codes(places) for places in (a, b)}
+    both = in_both_orders(inst)
+    dense = {
+        "A": _integers((RANDOM, a), inst.a, 0),
+        "B": _integers((RANDOM, b), inst.b, RANDOM * a),
+        "C": _integers((RANDOM, d), inst.c, RANDOM * (a + b)),
+    }
+    by_a, by_b = (_each(a, len(codes[b])) if both else _none(0, a)), _each(b, len(codes[a]))
+    blocks = {
+        "A": (np.tile(codes[a], (b, 1)), by_a, _none(d, a), dense["A"]),
+        "B": (by_b, np.tile(codes[b], (len(by_a) // len(codes[b]), 1)), _none(d, b), dense["B"]),
+        "C": (_none(len(by_b), d), _none(len(by_a), d), _each(d, 1), dense["C"]),
+    }
+    counts = [len(block) for block in blocks["C"]]
+    total = sum(counts)
+    steps = -(-total // WARPS)
+    body = product_body(inst, steps)
+    given = {}
+    for role, parts in blocks.items():
+        image = _none(steps * WARPS, parts[0].shape[1])
+        np.concatenate(parts, out=image[:total])
+        buffer = body.buffer(f"{role}_image")
+        given[buffer.name] = image.reshape(buffer.shape).astype(buffer.dtype.numpy)
+    shown = run(body, "probe", given)["D_image"].reshape(steps * WARPS, d).astype(np.float64)
+    if (shown != np.rint(shown)).any():
+        raise ProbeError("probe: sums of products of integers must be integers; D shows others")
+    out = shown.astype(np.int64)
+    of_b, of_a, of_c, products = np.split(out[:total], np.cumsum(counts)[:-1])
+    relation = _decoded(of_b.reshape(b, -1, d), "B", (slots["B"], slots["D"]), a).T
+    if both:
+        exchanged = _decoded(of_a.reshape(a, -1, d), "A", (slots["A"], slots["D"]), b)
+        if (relation != exchanged).any():
+            raise ProbeError(
+                "probe: A's places one by one and B's one by one show different relations"
+            )
+    accumulator = np.where((of_c == 1).sum(1) == 1, (of_c == 1).argmax(1), NOWHERE)
+    _check_prediction(relation, accumulator, dense, products)
+    tables = {"products": relation, "accumulator": accumulator}
+    return Measurement(ptx.mma(inst).text, total, tables)
+
+
+def _check_prediction(
+    relation: Ints, accumulator: Ints, inputs: Mapping[str, Image], out: Ints
+) -> None:
+    """Refuse a relation that does not predict products of random integers."""
+    a, b, c = (inputs[role].astype(np.int64) for role in "ABC")
+    want = np.zeros_like(out)
+    i, j = np.nonzero(relation != NOWHERE)
+    held = accumulator != NOWHERE
+    for row in range(len(out)):
+        np.add.at(want[row], relation[i, j], a[row, i] * b[row, j])
+        np.add.at(want[row], accumulator[held], c[row, held])
+    if (want != out).any():
+        raise ProbeError(
+            f"probe: the relation found predicts {int((want == out).all(1).sum())} of {len(out)} "
+            "products of random integers; the instruction is no sum of the products found"
+        )
+
+
+def _matrix_table(cells: Ints, what: str) -> Ints:
+    """Return (address lane, column) of each place, from the tile's cell of each place and pattern.
+
+    Args:
+        cells: (pattern, place) -> cell of the tile, or NOWHERE.
+        what: the instruction, for the message.
+    """
+    found = []
+    for pattern, each in zip(address_patterns(), cells, strict=True):
+        starts = np.asarray(pattern.value({"thread": np.arange(WARP)}))
+        owner = np.full((TILE, 2), NOWHERE, dtype=np.int64)
+        owner[starts[:, None] + np.arange(ROW)] = np.moveaxis(np.indices((WARP, ROW)), 0, -1)
+        found.append(np.where((each == NOWHERE)[:, None], NOWHERE, owner[each]))
+    if any((other != found[0]).any() for other in found):
+        raise ProbeError(
+            f"probe: {what} follows its addresses differently from one order to another"
+        )
+    return found[0]
+
+
+def measure_load(count: int, trans: bool, run: Run) -> Measurement:
+    """Measure ``ldmatrix``: every cell of the tile holds its own number."""
+    labels = np.arange(TILE).astype(np.float16)
+    out = run(load_body(count, trans), "probe", {"labels": labels})["out"]
+    text = ptx.ldmatrix(count, trans).text
+    cells = out.reshape(len(out), -1).astype(np.int64)
+    return Measurement(text, len(out), {"received": _matrix_table(cells, text)})
+
+
+def measure_store(count: int, trans: bool, run: Run) -> Measurement:
+    """Measure ``stmatrix``: every slot holds its place's number, the tile is blank before."""
+    places = WARP * 2 * count
+    given = {
+        "labels": np.arange(places).reshape(WARP, -1).astype(np.float16),
+        "blank": np.full(TILE, NOWHERE, dtype=np.float16),
+    }
+    out = run(store_body(count, trans), "probe", given)["out"].astype(np.int64)
+    cells = np.full((len(out), places), NOWHERE, dtype=np.int64)
+    for row, stored in zip(cells, out, strict=True):
+        where = np.flatnonzero(stored != NOWHERE)
+        row[stored[where]] = where
+    text = ptx.stmatrix(count, trans).text
+    if (np.count_nonzero(out != NOWHERE, axis=1) != places).any():
+        raise ProbeError(f"probe: {text} must store each of {places} slots once")
+    return Measurement(text, len(out), {"stored": _matrix_table(cells, text)})
+
+
+def measure_move(run: Run) -> Measurement:
+    """Measure ``movmatrix``: every slot of the source holds its place's number."""
+    given = {"labels": np.arange(WARP * 2).reshape(WARP, 2).astype(np.float16)}
+    out = run(move_body(), "probe", given)["out"].reshape(-1).astype(np.int64)
+    moved = np.stack([out // 2, out % 2], axis=-1)
+    return Measurement(ptx.movmatrix().text, 1, {"moved": moved})

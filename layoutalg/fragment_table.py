@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from layoutalg.axis import laneid, wid_in_wg
 from layoutalg.fragment import Formula, Fragment
@@ -177,28 +176,29 @@ def _quad_pairs(instruction: str) -> Rows:
 
     A and B come row- or column-major inside the lane: the PTX qualifiers .alayout and .blayout.
     """
-
-    def row(
-        operand: str, token: str, shape: tuple[int, int], layout: Any, *formula: Any
-    ) -> Fragment:
-        return Fragment(
-            instruction, operand, token, BITS[token], shape, TileLayout(layout),
-            Formula(*formula, product={"q": 1}), "sm_70",
-            "PTX ISA, Matrix Fragments for mma.m8n8k4 with .f16 floating point type", products=4,
-        )  # fmt: skip
-
-    q, h, t = 4 @ laneid, 16 @ laneid, 1 @ laneid
-    across, along = {"t": 1, "h": 4}, {"i": 1}
-    return (
-        row("A", "f16", (8, 4), S[(4, 2, 4, 4) : (q, h, t, 1)], (("i", 4),), across, along),
-        row("A.col", "f16", (8, 4), S[(4, 2, 4, 4) : (q, h, 1, t)], (("i", 4),), {"i": 1, "h": 4}, {"t": 1}),
-        row("B", "f16", (4, 8), S[(4, 4, 2, 4) : (q, 1, h, t)], (("i", 4),), along, across),
-        row("B.row", "f16", (4, 8), S[(4, 4, 2, 4) : (q, t, h, 1)], (("i", 4),), {"t": 1}, {"i": 1, "h": 4}),
-        row(
-            "C/D.f32", "f32", (8, 8), S[(4, 2, 2, 2, 2, 2, 2) : (q, h, 2, t, 4, 2 @ laneid, 1)],
-            (("i2", 2), ("i1", 2), ("i0", 2)), {"t0": 1, "i1": 2, "h": 4}, {"i0": 1, "t1": 2, "i2": 4},
+    q, h, t, t1 = 4 @ laneid, 16 @ laneid, 1 @ laneid, 2 @ laneid
+    across, along = {"t": 1, "h": 4}, {"i": 1}  # the lanes of a quad-pair, the slots of a lane
+    turned = {"i": 1, "h": 4}
+    four, eight = (("i", 4),), (("i", 8),)
+    bits = (("i2", 2), ("i1", 2), ("i0", 2))
+    operands = (
+        ("A", "f16", (8, 4), S[(4, 2, 4, 4) : (q, h, t, 1)], (four, across, along)),
+        ("A.col", "f16", (8, 4), S[(4, 2, 4, 4) : (q, h, 1, t)], (four, turned, {"t": 1})),
+        ("B", "f16", (4, 8), S[(4, 4, 2, 4) : (q, 1, h, t)], (four, along, across)),
+        ("B.row", "f16", (4, 8), S[(4, 4, 2, 4) : (q, t, h, 1)], (four, {"t": 1}, turned)),
+        (
+            "C/D.f32", "f32", (8, 8), S[(4, 2, 2, 2, 2, 2, 2) : (q, h, 2, t, 4, t1, 1)],
+            (bits, {"t0": 1, "i1": 2, "h": 4}, {"i0": 1, "t1": 2, "i2": 4}),
         ),
-        row("C/D.f16", "f16", (8, 8), S[(4, 2, 4, 8) : (q, h, t, 1)], (("i", 8),), across, along),
+        ("C/D.f16", "f16", (8, 8), S[(4, 2, 4, 8) : (q, h, t, 1)], (eight, across, along)),
+    )  # fmt: skip
+    return tuple(
+        Fragment(
+            instruction, operand, token, BITS[token], shape, TileLayout(layout),
+            Formula(digits, row, col, {"q": 1}), "sm_70",
+            "PTX ISA, Matrix Fragments for mma.m8n8k4 with .f16 floating point type", products=4,
+        )
+        for operand, token, shape, layout, (digits, row, col) in operands
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ The rows of :mod:`layoutalg.fragment_table` are built, and so proved, when they 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from functools import cache
 
 from layoutalg.errors import LayoutError
@@ -16,14 +17,15 @@ from layoutalg.layout import TileLayout
 __all__ = ["WARP", "Formula", "Fragment", "get", "names", "operands", "rows", "transposed"]
 
 
-def transposed(layout: TileLayout, shape: tuple[int, int]) -> TileLayout:
-    """Return the layout of the transposed tile: element (j, i) lies where (i, j) lay.
+def transposed(layout: TileLayout, shape: Sequence[int]) -> TileLayout:
+    """Return the layout of the transposed tile: element (…, j, i) lies where (…, i, j) lay.
 
     >>> print(transposed(get("mma.m16n8k8.f16", "B").layout, (8, 8)))
     S[(8,4,2):(4@laneid,1@laneid,1)]
     """
     grouped, seps = layout.group(shape)
-    return grouped.permute_by_groups(seps, (1, 0))
+    rank = len(shape)
+    return grouped.permute_by_groups(seps, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def names() -> tuple[str, ...]:

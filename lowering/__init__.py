@@ -18,8 +18,8 @@ from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
 from lowering.verification import verify
 
 __all__ = [
-    "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context", "DispatchError",
-    "DispatchFail", "Kernel", "KernelProgram", "Lowered", "MmaInst", "Program",
+    "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context",
+    "DispatchError", "DispatchFail", "Kernel", "KernelProgram", "Lowered", "MmaInst", "Program",
     "TilePrimitiveCall", "copy", "fail", "gemm", "list_variants", "lower", "predicate",
     "register_dispatch", "variants", "verify",
 ]  # fmt: skip

@@ -9,14 +9,17 @@ import numpy as np
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.fragments import WARP, Fragment
-from lowering.measurement import NOWHERE, Ints, place_name
+from lowering.measurement import BASE, NOWHERE, Ints, place_name
 
 TWICE = -2  # entry of a claimed table: two things are said to be there
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Where a layout says that an operand's elements are: (rows, cols) -> place, or NOWHERE."""
+    """Where a layout says that an operand's elements are: (rows, cols) -> place, or NOWHERE.
+
+    Of several products, (products, rows, cols); of copies, the first.
+    """
 
     operand: str
     slots: int
@@ -33,13 +36,13 @@ class Claim:
         name = f"probe: operand {fragment.operand} of {fragment.instruction}"
         if chosen.size() != fragment.layout.size():
             raise LayoutError(
-                f"{name} has {fragment.layout.size()} elements {fragment.shape}; "
+                f"{name} has {fragment.layout.size()} elements {fragment.tile}; "
                 f"{chosen} has {chosen.size()}"
             )
-        cells = chosen.table(fragment.shape)
+        cells = chosen.table(fragment.tile)
         if not set(cells) <= {"laneid", "m"}:
             raise LayoutError(f"{name} lies on the axes laneid and m; {chosen} is on {set(cells)}")
-        none = np.zeros(fragment.shape, dtype=np.int64)
+        none = np.zeros(fragment.tile, dtype=np.int64)
         lane, slot = cells.get("laneid", none), cells.get("m", none)
         inside = (lane >= 0) & (lane < WARP) & (slot >= 0) & (slot < fragment.slots)
         places = np.where(inside, lane * fragment.slots + slot, NOWHERE)
@@ -62,17 +65,20 @@ class Claim:
         return found
 
 
-def claimed_products(a: Claim, b: Claim, d: Claim) -> Ints:
+def claimed_products(a: Claim, b: Claim, d: Claim, columns: Ints | None = None) -> Ints:
     """Return the relation that three fragments claim: (A place, B place) -> D place.
+
+    ``columns`` says which k each column of A is, where A is sparse.
 
     >>> from layoutalg import fragments
     >>> A, B, D = (Claim.of(fragments.get("mma.m16n8k8.f16", role)) for role in "ABD")
     >>> claimed_products(A, B, D)[0, :4].tolist()  # lane 0 of A is k 0 and 1 of row 0
     [0, -1, -1, -1]
     """
-    i = np.broadcast_to(a.places[:, :, None], (*a.places.shape, b.places.shape[1]))
-    j = np.broadcast_to(b.places[None], i.shape)
-    where = np.broadcast_to(d.places[:, None, :], i.shape)
+    others = b.places if columns is None else b.places[columns]
+    i = np.broadcast_to(a.places[..., None], (*a.places.shape, others.shape[-1]))
+    j = np.broadcast_to(others[..., None, :, :], i.shape)
+    where = np.broadcast_to(d.places[..., :, None, :], i.shape)
     held = (i != NOWHERE) & (j != NOWHERE)
     i, j, where = i[held], j[held], where[held]
     found = np.full((WARP * a.slots, WARP * b.slots), NOWHERE, dtype=np.int64)
@@ -93,10 +99,20 @@ def claimed_tables(instruction: str, claims: Mapping[str, Claim]) -> dict[str, I
     """
     if instruction.startswith("mma"):
         a, b, d = (claims[role] for role in "ABD")
+        accumulator = {"accumulator": np.arange(WARP * d.slots)}
+        if "E" not in claims:
+            return {"products": claimed_products(a, b, d)} | accumulator
+        j = np.arange(a.places.shape[1])
+        columns = j // 2 * 4 + BASE[j]
+        held = claims["E"]
+        positions = np.full(BASE.size, NOWHERE, dtype=np.int64)
+        inside = held.places != NOWHERE
+        positions[held.places[inside]] = a.places[inside]
         return {
-            "products": claimed_products(a, b, d),
-            "accumulator": np.arange(WARP * d.slots),
-        }
+            "products": claimed_products(a, b, d, columns),
+            "products moved": claimed_products(a, b, d, columns + 1),
+            "positions": positions,
+        } | accumulator
     if instruction.startswith("ldmatrix"):
         return {"received": claims["dst"].elements()}
     if instruction.startswith("movmatrix"):
@@ -113,7 +129,7 @@ def first_difference(
     """Return the first place at which a claim is refuted, in words; None where there is none."""
     for name, seen in measured.items():
         said = claimed[name]
-        if name == "products":
+        if name.startswith("products"):
             pairs = np.argwhere(seen != said)
             if pairs.size:
                 i, j = (int(v) for v in pairs[0])
@@ -127,7 +143,7 @@ def first_difference(
         places = np.flatnonzero((seen != said).reshape(len(seen), -1).any(axis=1))
         if places.size:
             first = int(places[0])
-            width = list(slots.values())[-1]
+            width = slots[{"accumulator": "D", "positions": "E"}.get(name, list(slots)[-1])]
             return (
                 f"{place_name(first, width)}: the machine has {_cell(name, seen[first])}, the "
                 f"claim {_cell(name, said[first])}; {len(places)} of {len(seen)} places differ"
@@ -144,6 +160,8 @@ def _landing(place: int, slots: int) -> str:
 def _cell(name: str, cell: Ints) -> str:
     if name == "accumulator":
         return f"what place {cell} of C holds"
+    if name == "positions":
+        return "nothing to place" if cell == NOWHERE else f"the position of place {cell} of A"
     if cell[0] == NOWHERE:
         return "nothing"
     if name == "moved":

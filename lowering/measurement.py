@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, S, TileLayout, tx
 from layoutalg.fragments import WARP
-from lowering import ptx
+from lowering import dtypes, ptx
 from lowering.address import Index
 from lowering.body import Body
 from lowering.dtypes import DType
@@ -35,7 +35,7 @@ from lowering.ops import (
     Transfer,
 )
 from lowering.tile import Buffer
-from lowering.warp import execute, logical
+from lowering.warp import PAIRS, execute, logical
 
 WARPS = 32  # experiments that run side by side in one CTA
 RANDOM = 32  # products of random integers that the measured relation must predict
@@ -44,6 +44,9 @@ ACCESS = 128  # bits of the widest load and store
 NOWHERE = -1  # entry of a table: nothing is there
 ROW = 8  # 16-bit cells of the rows that matrix instructions move
 TILE = 768  # cells of shared memory that they are probed in
+
+# Positions of all slots of E that leave room: in each chunk, columns 0 and 2.
+BASE = np.tile(np.array([0, 2], dtype=np.int8), WARP * 8)
 
 Ints = npt.NDArray[np.int64]
 Image = npt.NDArray[np.int8]
@@ -97,24 +100,27 @@ def product_body(inst: MmaInst, steps: int) -> Body:
     """Return a kernel that runs ``steps * WARPS`` independent mma on images of their registers."""
     threads = WARPS * WARP
     roles = {"A": inst.a, "B": inst.b, "C": inst.c, "D": inst.d}
+    roles |= {role: dtypes.get(inst.fragment(role).dtype) for role in inst.extras}
     slots = {role: inst.fragment(role).slots for role in roles}
     images = {
         role: _image(f"{role}_image", (steps, threads, slots[role]), dtype)
         for role, dtype in roles.items()
     }
-    held = {role: _registers(role, threads, slots[role], roles[role]) for role in "ABD"}
+    filled = ("A", "B", *inst.extras)
+    held = {role: _registers(role, threads, slots[role], roles[role]) for role in (*filled, "D")}
     step = Index.of("step", steps)
 
     def at(role: str) -> Index:
         return step * (threads * slots[role])
 
-    body = [
-        *_move(held["A"], "A_image", at("A"), True),
-        *_move(held["B"], "B_image", at("B"), True),
-        *_move(held["D"], "C_image", at("C"), True),
-        Mma(inst, *(Elements(role, tuple(range(slots[role]))) for role in "DAB")),
-        *_move(held["D"], "D_image", at("D"), False),
-    ]
+    def all_of(role: str) -> Elements:
+        return Elements(role, tuple(range(slots[role])))
+
+    body = [op for role in filled for op in _move(held[role], f"{role}_image", at(role), True)]
+    body += _move(held["D"], "C_image", at("C"), True)
+    extra = tuple(all_of(role) for role in inst.extras)
+    body.append(Mma(inst, all_of("D"), all_of("A"), all_of("B"), extra))
+    body += _move(held["D"], "D_image", at("D"), False)
     loop = Loop("step", steps, tuple(body))
     return Body(tuple(images.values()), (), tuple(held.values()), (loop,), threads)
 
@@ -281,16 +287,18 @@ def measure_product(inst: MmaInst, run: Run) -> Measurement:
 
     B's places one by one against an A of ones and against the binary digits of A's places; then the
     same with the roles exchanged; C's places one by one; and random integers, which the relation
-    found must predict exactly.
+    found must predict exactly. Sparse A has its nonzeros in columns 0 and 2 of each chunk.
 
     Raises:
-        LayoutError: the instruction forms no products.
+        LayoutError: the instruction forms no products, or takes scales.
         ProbeError: the machine shows what is no bilinear map, or the two orders disagree.
     """
     if inst.modifier == "xor":
         raise LayoutError(
             f"probe: {inst} counts bits that differ, which are no products; probe and"
         )
+    if "SFA" in inst.extras:
+        raise LayoutError(f"probe: {inst} takes scales, which are not probed")
     slots = {role: inst.fragment(role).slots for role in "ABD"}
     a, b, d = (WARP * slots[role] for role in "ABD")
     codes = {places: _codes(places) for places in (a, b)}
@@ -308,19 +316,11 @@ def measure_product(inst: MmaInst, run: Run) -> Measurement:
     }
     counts = [len(block) for block in blocks["C"]]
     total = sum(counts)
-    steps = -(-total // WARPS)
-    body = product_body(inst, steps)
-    given = {}
-    for role, parts in blocks.items():
-        image = _none(steps * WARPS, parts[0].shape[1])
-        np.concatenate(parts, out=image[:total])
-        buffer = body.buffer(f"{role}_image")
-        given[buffer.name] = image.reshape(buffer.shape).astype(buffer.dtype.numpy)
-    shown = run(body, "probe", given)["D_image"].reshape(steps * WARPS, d).astype(np.float64)
-    if (shown != np.rint(shown)).any():
-        raise ProbeError("probe: sums of products of integers must be integers; D shows others")
-    out = shown.astype(np.int64)
-    of_b, of_a, of_c, products = np.split(out[:total], np.cumsum(counts)[:-1])
+    images = {role: np.concatenate(parts) for role, parts in blocks.items()}
+    if inst.kind == "sp":
+        images["E"] = np.broadcast_to(BASE, (total, BASE.size))
+    out = _products(inst, images, run)
+    of_b, of_a, of_c, products = np.split(out, np.cumsum(counts)[:-1])
     relation = _decoded(of_b.reshape(b, -1, d), "B", (slots["B"], slots["D"]), a).T
     if both:
         exchanged = _decoded(of_a.reshape(a, -1, d), "A", (slots["A"], slots["D"]), b)
@@ -332,6 +332,101 @@ def measure_product(inst: MmaInst, run: Run) -> Measurement:
     _check_prediction(relation, accumulator, dense, products)
     tables = {"products": relation, "accumulator": accumulator}
     return Measurement(ptx.mma(inst).text, total, tables)
+
+
+def _products(inst: MmaInst, images: Mapping[str, Image], run: Run) -> Ints:
+    """Run experiments: role -> (experiment, place); return D's places, integers."""
+    total = len(images["A"])
+    steps = -(-total // WARPS)
+    body = product_body(inst, steps)
+    given = {}
+    for role, image in images.items():
+        buffer = body.buffer(f"{role}_image")
+        rest = np.broadcast_to(image[:1], (steps * WARPS - total, image.shape[1]))
+        values = np.concatenate([image, rest]).reshape(buffer.shape)
+        given[buffer.name] = values.astype(buffer.dtype.numpy)
+    shown = run(body, "probe", given)["D_image"].reshape(steps * WARPS, -1).astype(np.float64)
+    if (shown != np.rint(shown)).any():
+        raise ProbeError("probe: sums of products of integers must be integers; D shows others")
+    return shown[:total].astype(np.int64)
+
+
+def measure_sparse(inst: MmaInst, run: Run) -> Measurement:
+    """Measure a sparse mma: its products, and which slot of E places which slot of A.
+
+    Each slot of E in turn goes one further than column 0 or 2 of its chunk. Against a B that is
+    zero where A was met before, A of ones and of binary digits shows which place of A moved; B of
+    binary digits shows where to. Random positions and integers must then be predicted exactly.
+
+    Raises:
+        ProbeError: the machine shows what no such instruction can show.
+    """
+    found = measure_product(inst, run)
+    relation = found.tables["products"]
+    a, b = relation.shape
+    d = len(found.tables["accumulator"])
+    unmet = ((relation == NOWHERE).all(axis=0)).astype(np.int8)
+    places = BASE.size
+    a_codes, b_codes = _codes(a), _codes(b) * unmet
+    further = np.repeat(BASE[None] + np.eye(places, dtype=np.int8), len(a_codes) + len(b_codes), 0)
+    experiments = len(further)
+    one_b = np.broadcast_to(unmet, (len(a_codes), b))
+    one_a = np.ones((len(b_codes), a), dtype=np.int8)
+    images = {
+        "A": np.tile(np.concatenate([a_codes, one_a]), (places, 1)),
+        "B": np.tile(np.concatenate([one_b, b_codes]), (places, 1)),
+        "C": _none(experiments, d),
+        "E": further,
+    }
+    out = _products(inst, images, run).reshape(places, -1, d)
+    positions = np.full(places, NOWHERE, dtype=np.int64)
+    moved = np.full_like(relation, NOWHERE)
+    a_weights, b_weights = (1 << np.arange(len(codes) - 1) for codes in (a_codes, b_codes))
+    for e in range(places):
+        landing = np.flatnonzero(out[e, 0])
+        if not landing.size:
+            continue
+        which = (out[e, 1 : len(a_codes), landing] * a_weights).sum(axis=1)
+        if (out[e, 0, landing] != 1).any() or (which != which[0]).any():
+            raise ProbeError(f"probe: slot {e % 16} of E in lane {e // 16} moves several of A")
+        where = (out[e, len(a_codes) + 1 :, landing] * b_weights).sum(axis=1)
+        positions[e] = which[0]
+        moved[which[0], where] = landing
+    _check_sparse(inst, relation, moved, positions, run)
+    tables = {**found.tables, "products moved": moved, "positions": positions}
+    total = found.experiments + experiments + RANDOM
+    return Measurement(ptx.mma(inst).text, total, tables)
+
+
+def _check_sparse(inst: MmaInst, relation: Ints, moved: Ints, positions: Ints, run: Run) -> None:
+    """Refuse tables that do not predict random positions and integers."""
+    a, b = relation.shape
+    d = WARP * inst.fragment("D").slots
+    chosen = _integers((RANDOM, BASE.size // 2), inst.a, 12345).astype(np.int64) % len(PAIRS)
+    images = {
+        "A": _integers((RANDOM, a), inst.a, 1),
+        "B": _integers((RANDOM, b), inst.b, RANDOM * a),
+        "C": _none(RANDOM, d),
+        "E": PAIRS[chosen].reshape(RANDOM, -1).astype(np.int8),
+    }
+    out = _products(inst, images, run)
+    want = np.zeros_like(out)
+    read = np.flatnonzero(positions != NOWHERE).reshape(-1, 2)  # first and second of each chunk
+    for first, second in positions[read]:
+        # B's places of the chunk's four columns: where each of the two is, and one further
+        columns = (relation[first], moved[first], relation[second], moved[second])
+        at = [np.flatnonzero(column != NOWHERE) for column in columns]
+        landing = [column[j] for column, j in zip(columns, at, strict=True)]
+        for row in range(RANDOM):
+            for place in (first, second):
+                value = images["E"][row, np.flatnonzero(positions == place)[0]]
+                products = images["A"][row, place].astype(np.int64) * images["B"][row, at[value]]
+                np.add.at(want[row], landing[value], products)
+    if (want != out).any():
+        raise ProbeError(
+            f"probe: the tables found predict {int((want == out).all(1).sum())} of {len(out)} "
+            "products of random integers at random positions"
+        )
 
 
 def _check_prediction(

@@ -33,7 +33,7 @@ from lowering.claims import (
     first_difference,
     wrong_claims,
 )
-from lowering.instructions import MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
+from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst, named
 from lowering.measurement import (
     NOWHERE,
     RANDOM,
@@ -47,6 +47,7 @@ from lowering.measurement import (
     measure_load,
     measure_move,
     measure_product,
+    measure_sparse,
     measure_store,
     product_body,
     simulator,
@@ -56,8 +57,8 @@ from lowering.verification import as_machine
 __all__ = [
     "NOWHERE", "TWICE", "Certificate", "Claim", "ProbeError", "Run", "claimed_products", "digest",
     "family", "first_difference", "from_json", "in_both_orders", "is_tied", "labels", "load_body",
-    "measure_load", "measure_move", "measure_product", "measure_store", "memory_labels", "names",
-    "probe", "product_body", "simulator", "to_json", "wrong_claims",
+    "measure_load", "measure_move", "measure_product", "measure_sparse", "measure_store",
+    "memory_labels", "names", "probe", "product_body", "simulator", "to_json", "wrong_claims",
 ]  # fmt: skip
 
 
@@ -174,27 +175,28 @@ def names() -> tuple[str, ...]:
 
 
 def family() -> tuple[str, ...]:
-    """Return every dense mma that can be probed.
+    """Return every mma that can be probed: all but b1 xor and the block-scaled.
 
-    >>> family()[1]
-    'mma.m16n8k16.f16 f16'
+    >>> family()[1], family()[-1]
+    ('mma.m16n8k16.f16 f16', 'mma.sp.m16n8k16.bf16')
     """
-    return tuple(str(row) for row in MMA_FAMILY if row.modifier != "xor")
+    rows = (*MMA_FAMILY, *MMA_EXTENDED)
+    return tuple(str(row) for row in rows if row.modifier != "xor" and "SFA" not in row.extras)
 
 
 def _mma(instruction: str) -> MmaInst | None:
-    return next((row for row in MMA_FAMILY if str(row) == instruction), None)
+    return named(instruction) if instruction in family() else None
 
 
 def _operands(instruction: str) -> tuple[Fragment, ...]:
     """Return the operands of an instruction that can be probed, in the order of the claims."""
     row = _mma(instruction)
     if row is not None:
-        return tuple(row.fragment(role) for role in "ABD")
+        return tuple(row.fragment(role) for role in ("A", "B", "D", *row.extras))
     if instruction not in names():
         raise LayoutError(
             f"probe: no instruction is named {instruction!r}; known: {', '.join(names())}, and the "
-            "other dense mma of the fragment table"
+            "other mma of the fragment table but the block-scaled"
         )
     return table.rows(instruction)
 
@@ -202,7 +204,7 @@ def _operands(instruction: str) -> tuple[Fragment, ...]:
 def _measure(instruction: str, run: Run) -> Measurement:
     row = _mma(instruction)
     if row is not None:
-        return measure_product(row, run)
+        return measure_sparse(row, run) if row.kind == "sp" else measure_product(row, run)
     parts = instruction.split(".")
     if parts[0] == "movmatrix":
         return measure_move(run)
@@ -211,7 +213,7 @@ def _measure(instruction: str, run: Run) -> Measurement:
 
 
 def _role(fragment: Fragment) -> str:
-    return "D" if fragment.operand.startswith("C/D") else fragment.operand
+    return {"C/D": "D"}.get(fragment.operand.split(".")[0], fragment.operand.split(".")[0])
 
 
 def probe(
@@ -249,12 +251,12 @@ def probe(
     held = {role: Claim.of(by_role[role], layout) for role, layout in given.items()}
     measurement = _measure(instruction, run)
     slots = {role: fragment.slots for role, fragment in by_role.items()}
-    first = next(iter(by_role))
     refuted = {
-        f"{first}: {name}": first_difference(
-            measurement.tables, claimed_tables(instruction, own | {first: wrong}), slots
+        f"{role}: {name}": first_difference(
+            measurement.tables, claimed_tables(instruction, own | {role: wrong}), slots
         )
-        for name, wrong in wrong_claims(by_role[first]).items()
+        for role in (next(iter(by_role)), *({"E"} & set(by_role)))
+        for name, wrong in wrong_claims(by_role[role]).items()
     }
     measured, convention, rows = _statements(instruction, measurement, slots, run)
     name, driver = _where(machine)
@@ -301,7 +303,11 @@ def _statements(
             {key: _rows(values, width)},
         )
     relation = measurement.tables["products"]
-    found = labels(relation, WARP * slots["D"])
+    met = (relation != NOWHERE).any(axis=0)
+    found = labels(relation[:, met], WARP * slots["D"])
+    every = np.full((relation.shape[1], 2), NOWHERE, dtype=np.int64)
+    every[met] = found["B"]
+    found["B"] = every
     measured = [
         "which A slot meets which B slot, and in which D slot the product lands: "
         f"{relation.size} pairs, {'A and B' if in_both_orders(inst) else 'B'} slot by slot",
@@ -311,7 +317,12 @@ def _statements(
         f"which numbers the {inst.m} rows, {inst.n} columns and {inst.k} k have: a permutation "
         "common to A and D, to B and D, or to A and B shows in no product"
     ]
-    if inst.a.bits == inst.b.bits == 16:
+    if inst.kind == "sp":
+        measured.append(
+            "which slot of E, in which lane, places which slot of A, and in which B slot it meets "
+            f"then; {RANDOM} products of random integers at random positions are exact"
+        )
+    if inst in MMA_FAMILY and inst.a.bits == inst.b.bits == 16:
         memory = memory_labels(inst, run)
         if is_tied(relation, memory):
             measured.append(

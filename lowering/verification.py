@@ -15,15 +15,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from layoutalg import LayoutError
 from lowering.dtypes import DType
+from lowering.instructions import MMA_FAMILY
 from lowering.kernel import KernelProgram
 from lowering.ops import Elements, Loop, Mma, Op, walk
 from lowering.program import Program
-from lowering.tile import Buffer
+from lowering.tile import EXTRAS, Buffer
 from lowering.verification_cases import (
     CASES,
     TILINGS,
@@ -32,20 +34,21 @@ from lowering.verification_cases import (
     StagedCase,
     all_cases,
     family_cases,
+    scaled_cases,
     scope_cases,
     slice_cases,
     staged_cases,
     standard_cases,
 )
-from lowering.warp import as_multiplied
+from lowering.warp import PAIRS, as_accumulated, as_multiplied, expanded, scaled
 
 __all__ = [
     "CASES", "MARGIN", "TILINGS", "TOLERANCE", "AnyCase", "AnyProgram", "Case", "Control",
     "Progress", "Result", "StagedCase", "all_cases", "as_machine", "bent", "check", "controls",
     "error_bound", "family_cases", "input_buffers", "integer_inputs", "machine_name", "operand",
-    "permute_k", "random_inputs", "reference", "relative_error", "scope_cases", "slice_cases",
-    "staged_cases", "standard_cases", "swap_a", "tolerance_of", "uniform_inputs", "verify",
-    "without_last_k",
+    "permute_k", "random_inputs", "reference", "relative_error", "scaled_cases", "scope_cases",
+    "slice_cases", "staged_cases", "standard_cases", "swap_a", "tolerance_of", "uniform_inputs",
+    "verify", "without_last_k",
 ]  # fmt: skip
 
 TOLERANCE = 1e-5  # what the seed system asked of f32 accumulators, whatever K
@@ -116,22 +119,40 @@ def input_buffers(program: AnyProgram) -> dict[str, Buffer]:
     return {buffer.name: buffer for buffer in program.body.params if buffer not in written}
 
 
-def _matrices(program: AnyProgram, values: Callable[[tuple[int, ...]], Array]) -> dict[str, Array]:
+# The standard deviation of random integers: so that they fill their type, and sums of s32 wrap.
+_SPREAD = {"s8": 50, "u8": 100, "s4": 4, "u4": 7, "s32": 1 << 30}
+
+
+def _matrices(program: AnyProgram, values: Callable[[Buffer], Array]) -> dict[str, Array]:
     """Return a matrix per input, rounded to its dtype; roles that share a buffer share a matrix."""
     buffers = input_buffers(program)
     made: dict[Buffer, Array] = {}
     for buffer in buffers.values():
         if buffer not in made:
-            made[buffer] = _rounded(values(buffer.shape), buffer.dtype)
+            made[buffer] = _rounded(values(buffer), buffer.dtype)
     return {role: made[buffer] for role, buffer in buffers.items()}
 
 
 def _rounded(values: Array, dtype: DType) -> Array:
-    """Return values in a type: to nearest; tf32 cut, as its mma reads it; bits by their parity."""
+    """Return values in a type: to nearest, inside its range.
+
+    tf32 is cut, as its mma reads it; bits are parities; scales powers of two from an eighth to
+    eight, or positive; positions of sparse A one of the ordered pairs, chosen by the first of each.
+    """
     if dtype.token == "b1":
         return (np.floor(values).astype(np.int64) % 2).astype(dtype.numpy)
-    if dtype.token in ("u8", "u4"):
+    if dtype.token == "u2":
+        chosen = np.floor(values[..., 0::2] * 7).astype(np.int64) % len(PAIRS)
+        positions: Array = PAIRS[chosen].reshape(values.shape)
+        return positions.astype(dtype.numpy)
+    if dtype.token == "ue8m0":
+        powers: Array = np.exp2(np.clip(np.rint(values), -3, 3))
+        return powers.astype(dtype.numpy)
+    if dtype.token in ("u8", "u4", "ue4m3"):
         values = np.abs(values)
+    if dtype.token in _SPREAD:
+        limits = ml_dtypes.iinfo(dtype.numpy)
+        values = np.clip(np.trunc(values), int(limits.min), int(limits.max))
     rounded = values.astype(dtype.numpy)
     return as_multiplied(rounded, dtype.token).astype(dtype.numpy)
 
@@ -139,9 +160,14 @@ def _rounded(values: Array, dtype: DType) -> Array:
 def random_inputs(program: AnyProgram, seed: int) -> dict[str, Array]:
     """Return random matrices of the whole buffers, per input role, rounded to their dtypes.
 
-    Roles that share a buffer share a matrix.
+    Integers fill the range of their type. Roles that share a buffer share a matrix.
     """
-    return _matrices(program, np.random.default_rng(seed).standard_normal)
+    generator = np.random.default_rng(seed)
+
+    def values(buffer: Buffer) -> Array:
+        return generator.standard_normal(buffer.shape) * _SPREAD.get(buffer.dtype.token, 1)
+
+    return _matrices(program, values)
 
 
 def integer_inputs(program: AnyProgram, seed: int) -> dict[str, Array]:
@@ -152,12 +178,12 @@ def integer_inputs(program: AnyProgram, seed: int) -> dict[str, Array]:
     """
     start = itertools.count(seed * 1_000_003, 7919)
 
-    def values(shape: tuple[int, ...]) -> Array:
-        index = np.arange(math.prod(shape), dtype=np.uint64) + np.uint64(next(start))
+    def values(buffer: Buffer) -> Array:
+        index = np.arange(math.prod(buffer.shape), dtype=np.uint64) + np.uint64(next(start))
         mixed = index * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) >> np.uint64(8)
-        integers: Array = (mixed % np.uint64(17)).astype(np.int64).reshape(shape) - 8
+        integers: Array = (mixed % np.uint64(17)).astype(np.int64).reshape(buffer.shape) - 8
         return integers
 
     return _matrices(program, values)
@@ -165,11 +191,13 @@ def integer_inputs(program: AnyProgram, seed: int) -> dict[str, Array]:
 
 def uniform_inputs(program: AnyProgram, seed: int) -> dict[str, Array]:
     """Return matrices of ones: with them a check cannot see a1 and a2 exchanged, and says so."""
-    return _matrices(program, lambda shape: np.ones(shape))
+    return _matrices(program, lambda buffer: np.ones(buffer.shape))
 
 
 def operand(program: Program, role: str, matrix: Array) -> npt.NDArray[np.float64]:
     """Return what a role's region of a buffer holds, as an M x K, K x N or M x N matrix.
+
+    Of several products, as many matrices.
 
     >>> program = Case("mma.m16n8k8.f16", (1, 1, 1), transpose_A=True).program()
     >>> operand(program, "A", np.zeros((8, 16))).shape
@@ -177,23 +205,40 @@ def operand(program: Program, role: str, matrix: Array) -> npt.NDArray[np.float6
     """
     region = program.call.operands[role]
     box = matrix[tuple(slice(begin, end) for begin, end in region.ranges)].astype(np.float64)
+    if role in EXTRAS:
+        return box
     plain = box.reshape([extent for extent in box.shape if extent != 1])
-    return plain.T if program.call.config.get(f"transpose_{role}", False) else plain
+    return plain.swapaxes(-1, -2) if program.call.config.get(f"transpose_{role}", False) else plain
 
 
 def _operands(program: AnyProgram, inputs: Matrices) -> dict[str, npt.NDArray[np.float64]]:
-    """Return A as M x K, B as K x N, and C where it counts, in float64."""
+    """Return A as M x K, B as K x N, and C where it counts, in float64.
+
+    Sparse A with its zeros, block-scaled A and B with their scales.
+    """
     if isinstance(program, Program):
-        return {role: operand(program, role, inputs[role]) for role in program.inputs}
+        parts = {role: operand(program, role, inputs[role]) for role in program.inputs}
+        if "E" in parts:
+            parts["A"] = expanded(parts["A"], parts.pop("E"))
+        if "SFA" in parts:
+            scales = parts.pop("SFA"), parts.pop("SFB")
+            parts["A"], parts["B"] = scaled(parts["A"], parts["B"], *scales)
+        return parts
     given = {role: matrix.astype(np.float64) for role, matrix in inputs.items()}
     return {role: given[role] if role in given else given[f"{role}t"].T for role in "AB"}
 
 
 def reference(program: AnyProgram, inputs: Matrices) -> npt.NDArray[np.float64]:
-    """Return the float64 product of the inputs' regions, as the call orients them."""
+    """Return the float64 product of the inputs' regions, as the call orients them.
+
+    Integers are exact, and wrap or saturate as D does; bits count as the instruction counts.
+    """
     parts = _operands(program, inputs)
-    product = parts["A"] @ parts["B"]
-    return product + parts["C"] if "C" in parts else product
+    a, b = parts["A"], parts["B"]
+    inst = next(op.instruction for op in program.body.mma)
+    product = (a[..., None] != b).sum(axis=-2) if inst.modifier == "xor" else a @ b
+    total = product + parts["C"] if "C" in parts else product
+    return as_accumulated(total, inst).astype(np.float64) if inst.d.numpy.kind == "i" else total
 
 
 def relative_error(out: Array, ref: npt.NDArray[np.float64]) -> float:
@@ -301,6 +346,16 @@ def swap_a(op: Mma) -> Mma:
     return replace(op, a=_joined(op.a, registers))
 
 
+def exchange_extras(op: Mma) -> Mma:
+    """Exchange the halves of E, or the scales of a lane; nothing where a lane has one scale."""
+
+    def exchanged(elements: Elements) -> Elements:
+        half = len(elements.numbers) // 2
+        return replace(elements, numbers=elements.numbers[half:] + elements.numbers[:half])
+
+    return replace(op, extra=tuple(exchanged(each) for each in op.extra))
+
+
 def permute_k(op: Mma) -> Mma:
     """Permute k in A and B alike: the packed neighbours, or the registers, in reverse order."""
     a, b = _registers(op, "A"), _registers(op, "B")
@@ -333,22 +388,25 @@ def controls(
 ) -> tuple[Control, ...]:
     """Return the negative controls of a check, run on the NumPy warp with the check's inputs.
 
-    Zeros in place of the result, a1 and a2 exchanged, the last k step missing: a check must see
-    each. A k permutation common to A and B shows in no product: its error is given, and nothing
-    concluded from it.
+    Zeros in place of the result, a1 and a2 exchanged, the last k step missing, positions or scales
+    exchanged: a check must see each. A k permutation common to A and B shows in no product: its
+    error is given, and nothing concluded from it.
     """
     changed = {
         "zeros": None,
         "a1/a2": bent(program, swap_a),
         "k step": without_last_k(program),
+        "extras": bent(program, exchange_extras),
         "common k": bent(program, permute_k),
     }
+    if any(op.instruction not in MMA_FAMILY for op in program.body.mma):
+        del changed["common k"]  # positions and scales say where k is, other orders have it apart
     found = []
     for name, other in changed.items():
         if other is None:
             out = np.zeros_like(ref)
-        elif name == "a1/a2" and other == program:
-            continue  # A is one register: there is nothing to exchange
+        elif name in ("a1/a2", "extras") and other == program:
+            continue  # one register, or no extra operand: there is nothing to exchange
         else:
             out = _result(other, other.simulate(**inputs))
         found.append(Control(name, relative_error(out, ref), name != "common k"))

@@ -9,10 +9,19 @@ from dataclasses import dataclass
 
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, warpid, wid_in_wg
 from layoutalg.fragments import transposed
-from lowering.instructions import MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
+from lowering import dtypes
+from lowering.instructions import (
+    MMA_EXTENDED,
+    MMA_FAMILY,
+    MMA_INSTRUCTIONS,
+    MmaInst,
+    compute_capability,
+    named,
+)
 from lowering.kernel import Kernel, KernelProgram
 from lowering.program import Program, lower
 from lowering.tile import Buffer, BufferRegion, gemm
+from lowering.variants.mma_sync import WIDE
 
 TILINGS = (
     (1, 1, 1, 16), (2, 1, 1, 16), (1, 2, 1, 16), (1, 1, 2, 16), (2, 2, 2, 16), (4, 1, 1, 16),
@@ -40,19 +49,9 @@ _AXES = {"warpgroup": wid_in_wg, "cta": warpid}
 _QUARTERS = {"D": (1, 0), "C": (0, 1), "A": (1, 1), "B": (1, 0)}
 
 
-def _row(instruction: str) -> MmaInst:
-    for row in MMA_FAMILY:
-        if str(row) == instruction:
-            return row
-    names = ", ".join(row.name for row in MMA_INSTRUCTIONS)
-    raise LayoutError(
-        f"no dense mma is named {instruction!r}; known: {names}, and the other dense mma"
-    )
-
-
 def _over_warps(
     layout: TileLayout, tile: tuple[int, int], grid: tuple[int, int], stride: int, scope: str
-) -> tuple[TileLayout, tuple[int, int]]:
+) -> tuple[TileLayout, tuple[int, ...]]:
     """Give a tile to each warp of a grid; ``stride`` leads from one row of warps to the next."""
     if grid == (1, 1):
         return layout, tile
@@ -63,7 +62,7 @@ def _over_warps(
 
 def _operand(
     row: MmaInst, role: str, tile: tuple[int, int], warps: tuple[int, int], scope: str
-) -> tuple[TileLayout, tuple[int, int]]:
+) -> tuple[TileLayout, tuple[int, ...]]:
     """Return the layout and the shape of an operand over all warps, ``tile`` of it in each.
 
     Warps that lie along a dimension which the operand lacks hold copies: its layout does not name
@@ -72,6 +71,8 @@ def _operand(
     along_m, along_n = warps
     grid = {"A": (along_m, 1), "B": (1, along_n)}.get(role, warps)
     layout = row.fragment(role).tiled(*tile)
+    if row.products > 1:
+        return layout, (row.products, *tile)
     return _over_warps(layout, tile, grid, along_n, scope)
 
 
@@ -100,13 +101,18 @@ class Case:
     @property
     def row(self) -> MmaInst:
         """The instruction's row."""
-        return _row(self.instruction)
+        return named(self.instruction)
 
     def region(self, role: str) -> BufferRegion:
         """Return an operand: a whole buffer, or a quarter of one."""
         row, (mt, nt, kt) = self.row, self.tiles
-        m, n, k = mt * row.m, nt * row.n, kt * row.k
-        tile = {"A": (m, k), "B": (k, n)}.get(role, (m, n))
+        counts = {"A": (mt, kt), "B": (kt, nt), "E": (mt, kt), "SFA": (mt, kt), "SFB": (kt, nt)}
+        fragment = row.fragment(role)
+        rows, cols = (
+            count * unit
+            for count, unit in zip(counts.get(role, (mt, nt)), fragment.shape, strict=True)
+        )
+        tile = rows, cols
         layout, shape = _operand(row, role, tile, self.warps, self.scope)
         box = tuple((0, extent) for extent in shape)
         if self.sliced:
@@ -117,18 +123,24 @@ class Case:
             larger = (2 * shape[0], 2 * shape[1])
             layout, shape = layout.tile_to(larger, shape), larger
         if {"A": self.transpose_A, "B": self.transpose_B}.get(role, False):
-            layout, shape, box = transposed(layout, shape), shape[::-1], box[::-1]
-        dtype = {"A": row.a, "B": row.b, "C": row.c, "D": row.d}[role]
+            layout = transposed(layout, shape)
+            shape, box = (*shape[:-2], *shape[:-3:-1]), (*box[:-2], *box[:-3:-1])
+        held = {"A": row.a, "B": row.b, "C": row.c, "D": row.d}
+        dtype = held.get(role) or dtypes.get(fragment.dtype)
         return BufferRegion(Buffer(role, shape, dtype, layout=layout), box)
 
     def program(self) -> Program:
         """Lower the case, its layouts tiled from the instruction's fragments."""
         d, a, b, c = (self.region(role) for role in "DABC")
+        row = self.row
+        narrow = row in MMA_FAMILY and row.d.bits < WIDE
         call = gemm(
             d, a, b, c, self.transpose_A, self.transpose_B, beta=self.beta, scope=self.scope,
-            dispatch=None if self.row in MMA_INSTRUCTIONS else "mma.sync*",
+            dispatch="mma.sync*" if narrow else None, modifier=row.modifier or None,
+            **{role: self.region(role) for role in row.extras},
         )  # fmt: skip
-        return lower(call, threads=32 * self.warps[0] * self.warps[1])
+        arch = max(row.min_arch, "sm_90", key=compute_capability)
+        return lower(call, threads=32 * self.warps[0] * self.warps[1], arch=arch)
 
     def __str__(self) -> str:
         """Return a short name."""
@@ -166,7 +178,7 @@ class StagedCase:
             raise LayoutError(
                 f"verify: the swizzle must be of 32, 64 or 128 bytes; got {self.swizzle}"
             )
-        row, (along_m, along_n) = _row(self.instruction), self.warps
+        row, (along_m, along_n) = named(self.instruction), self.warps
         period = self.swizzle * 8 // row.a.bits
         # A row of a stored tile is one period: K for A and Bᵀ, M for Aᵀ, N for B.
         m = period if self.transpose_A else row.m
@@ -288,16 +300,25 @@ def staged_cases() -> tuple[StagedCase, ...]:
 
 
 def family_cases() -> tuple[Case, ...]:
-    """Return a case per other dense mma: those that dispatch takes by name alone.
+    """Return a case per other mma: every type, modifier and form; those for sm_120a apart.
 
-    >>> len(family_cases()) > 40
-    True
+    >>> len(family_cases())
+    92
     """
     return tuple(
         Case(str(row), (1, 1, 1), 1)
-        for row in MMA_FAMILY
-        if row not in MMA_INSTRUCTIONS and row.modifier not in ("xor", "satfinite")
+        for row in (*MMA_FAMILY, *MMA_EXTENDED)
+        if row not in MMA_INSTRUCTIONS and "SFA" not in row.extras
     )
+
+
+def scaled_cases() -> tuple[Case, ...]:
+    """Return a case per block-scaled mma: sm_120a has them.
+
+    >>> len(scaled_cases())
+    28
+    """
+    return tuple(Case(str(row), (1, 2, 2), 1) for row in MMA_EXTENDED if "SFA" in row.extras)
 
 
 CASES: dict[str, Callable[[], Sequence[AnyCase]]] = {

@@ -43,6 +43,8 @@ from lowering.ops import (
 )
 from lowering.tile import Buffer
 
+PAIRS = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])  # two nonzeros of four columns
+
 Matrix = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
@@ -404,7 +406,8 @@ class Machine:
         where = tuple(np.moveaxis(fragment.holds, -1, 0))
         matrix = np.empty((len(values), *fragment.tile))
         for lane in reversed(range(WARP)):
-            matrix[(slice(None), *(each[lane] for each in where))] = values[:, lane]
+            here = slice(None), *(each[lane] for each in where)
+            matrix[here] = values[:, lane]
         return matrix
 
     def mma(self, op: Mma) -> None:
@@ -425,8 +428,8 @@ class Machine:
         total = self.gather(op.d, accumulator, op) + a @ b
         if inst.modifier == "xor":  # a ^ b = a + b - 2ab
             total = total - 3 * (a @ b) + a.sum(-1)[..., None] + b.sum(-2)[..., None, :]
-        where = tuple(np.moveaxis(accumulator.holds, -1, 0))
-        result = total[(slice(None), *where)].reshape(self.body.threads, -1)
+        where = slice(None), *np.moveaxis(accumulator.holds, -1, 0)
+        result = total[where].reshape(self.body.threads, -1)
         self.write(op.d, as_accumulated(result, inst))
 
 

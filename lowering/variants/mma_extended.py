@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.fragment import LANE_DIGITS
-from layoutalg.fragments import WARP, Fragment
+from layoutalg.fragments import WARP, Fragment, transposed
 from layoutalg.iters import Iters
 from lowering.dispatch import Context, Lowered, fail, register_dispatch
 from lowering.instructions import MMA_EXTENDED, MmaInst
@@ -180,9 +180,7 @@ def _cut_operand(fragment: Fragment, context: Context, role: str) -> Cut | str:
     if len(shape) != len(fragment.tile):
         return f"must have {len(fragment.tile)} dimensions; {region} has shape {shape}"
     if context.call.config.get(f"transpose_{role}", False):
-        grouped, seps = layout.group(shape)
-        order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
-        layout, shape = grouped.permute_by_groups(seps, order), (*shape[:-2], *shape[:-3:-1])
+        layout, shape = transposed(layout, shape), (*shape[:-2], *shape[:-3:-1])
     for have, unit in zip(shape, fragment.tile, strict=True):
         if have % unit or (len(shape) == 3 and shape[0] != fragment.tile[0]):
             return f"must be made of tiles {fragment.tile}; {region} has shape {shape}"

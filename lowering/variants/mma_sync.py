@@ -204,10 +204,10 @@ def _candidates(context: Context) -> list[MmaInst]:
     types = _types(context)
     rows = [row for row in MMA_FAMILY if row.dtypes == types]
     if not rows:
-        known = dict.fromkeys(str(row.c) for row in MMA_FAMILY if row.dtypes[:2] == types[:2])
+        sums = dict.fromkeys(str(row.c) for row in MMA_FAMILY if row.dtypes[:2] == types[:2])
         pairs = dict.fromkeys(str(row.b) for row in MMA_FAMILY if row.a == types[0])
-        hint = f"with these A and B, C and D may be {' or '.join(known)}"
-        if not known:
+        hint = f"with these A and B, C and D may be {' or '.join(sums)}"
+        if not sums:
             hint = f"with A {types[0]}, B may be {' or '.join(pairs)}"
         if not pairs:
             hint = f"A may be {', '.join(dict.fromkeys(str(row.a) for row in MMA_FAMILY))}"
@@ -264,7 +264,7 @@ def sliced(context: Context, role: str) -> TileLayout:
             "substitute them with .subs"
         )
     try:
-        piece = buffer.layout.slice(buffer.shape, region.ranges, target="cuda")
+        piece: TileLayout | None = buffer.layout.slice(buffer.shape, region.ranges, target="cuda")
         if piece is None:
             fail(
                 f"{role}: no layout says the region {region}: two digits of {buffer.layout} would "

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from layoutalg.errors import LayoutError
 from layoutalg.layout import TileLayout
+from layoutalg.targets import targets_of
 
 WARP = 32
 
@@ -99,8 +100,9 @@ class Fragment:
 
         Raises:
             LayoutError: the layout is of another size, misses or repeats a place, or differs from
-                the formula; the first element that differs is named.
+                the formula; the first element that differs is named. Or no target has it.
         """
+        targets_of(self.min_arch)
         name = f"fragment {self.instruction} {self.operand}"
         rows, cols = self.shape
         if self.layout.size() != rows * cols or self.layout.replica:
@@ -149,6 +151,16 @@ class Fragment:
     def registers(self) -> int:
         """How many registers a lane passes: computed from bits, never from prose."""
         return self.slots * self.bits // self.register_bits
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets that have the instruction, oldest first.
+
+        >>> from layoutalg.fragments import get
+        >>> get("wgmma.m64n8", "D.f32").targets
+        ('sm_90a',)
+        """
+        return targets_of(self.min_arch)
 
     @property
     def pack(self) -> int:

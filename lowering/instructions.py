@@ -10,6 +10,7 @@ from typing import Any
 
 from layoutalg import LayoutError, fragments
 from layoutalg.fragments import Fragment
+from layoutalg.targets import check, has, parts
 from lowering import dtypes
 from lowering.dtypes import DType
 
@@ -18,16 +19,14 @@ def compute_capability(arch: object) -> tuple[Any, ...]:
     """Return (major, minor) of ``sm_90``, with the suffix of ``sm_90a``.
 
     Raises:
-        LayoutError: not of that form.
+        LayoutError: not of that form, or no known target.
 
     >>> compute_capability("sm_120"), compute_capability("sm_90a")
     ((12, 0), (9, 0, 'a'))
     """
-    found = re.fullmatch(r"sm_([0-9]+)([0-9])([af]?)", arch) if isinstance(arch, str) else None
-    if found is None:
-        raise LayoutError(f"target: must look like sm_90 or sm_90a; got {arch!r}")
-    version = int(found[1]), int(found[2])
-    return (*version, found[3]) if found[3] else version
+    number, suffix = parts(check(arch))
+    version = divmod(number, 10)
+    return (*version, suffix) if suffix else version
 
 
 _SATURATE = ("", "satfinite")
@@ -117,10 +116,13 @@ class MmaInst:
     def runs_on(self, arch: str) -> bool:
         """Say whether a target has the instruction.
 
+        Raises:
+            LayoutError: the target is unknown; the nearest are named.
+
         >>> MMA_INSTRUCTIONS[0].runs_on("sm_75"), MMA_INSTRUCTIONS[0].runs_on("sm_90a")
         (False, True)
         """
-        return compute_capability(arch)[:2] >= compute_capability(self.min_arch)[:2]
+        return has(self.min_arch, arch)
 
     @property
     def k_pack(self) -> int:

@@ -20,7 +20,7 @@ from layoutalg import LayoutError, TileLayout
 from layoutalg import fragments as table
 from layoutalg.fragment_table import BITS
 from layoutalg.fragments import Fragment
-from lowering.instructions import compute_capability
+from layoutalg.targets import has, lacking
 
 VERBS = ("mma", "ldmatrix", "stmatrix", "movmatrix")
 ROUNDINGS = ("rn", "rz", "rm", "rp")
@@ -31,7 +31,7 @@ _OTHER_SHAPES: dict[tuple[str, str], tuple[dict[str, int], tuple[str, ...], bool
     ("ldmatrix", "m8n16"): ({"x1": 1, "x2": 2, "x4": 4}, _WIDE[1:], False),
     ("stmatrix", "m16n8"): ({"x1": 1, "x2": 2, "x4": 4}, _WIDE[:1], True),
 }
-_OTHER_ARCH = "sm_100a"
+_OTHER_ARCH = "sm_100a, sm_110a, sm_120a"
 _UNLISTED = ("mma.m8n8k4.f16",)  # exists, with every .row and .col; has no row in the table
 
 _STATEMENT = re.compile(rf"(?<![\w.])({'|'.join(VERBS)})((?:\.[\w:]+)+)")
@@ -608,12 +608,11 @@ def _count_message(role: str, have: int, want: int, fragment: Fragment | None) -
 
 def _target(statement: Statement, form: Form, arch: str) -> Iterator[Complaint]:
     """Find what a target lacks."""
-    have, need = compute_capability(arch), compute_capability(form.min_arch)
-    if have[:2] < need[:2] or (len(need) == 3 and len(have) == 2):
-        message = f"{statement.verb.text} needs {form.min_arch} or newer; the target is {arch}"
+    if not has(form.min_arch, arch):
+        message = lacking(statement.mnemonic.text, form.min_arch, arch)
         yield _at(statement.mnemonic, "target", message)
     count = statement.qualifier("x1", "x2")
-    if count is not None and statement.verb.text == "ldmatrix" and have[:2] < (8, 0):
+    if count is not None and statement.verb.text == "ldmatrix" and not has("sm_80", arch):
         lanes = 8 * int(count.text[1:])
         message = (
             f"on {arch} lanes {lanes}..31 need valid addresses too, although .{count.text} does "

@@ -21,6 +21,7 @@ from layoutalg import fragments as table
 from layoutalg.fragment_table import BITS
 from layoutalg.fragments import Fragment
 from layoutalg.targets import has, lacking
+from lowering.instructions import MMA_FAMILY, MmaInst
 
 VERBS = ("mma", "ldmatrix", "stmatrix", "movmatrix")
 ROUNDINGS = ("rn", "rz", "rm", "rp")
@@ -254,7 +255,14 @@ def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
     accumulator = rows[f"C/D.{d.text}"]
     parts = (("D", accumulator), ("A", rows["A"]), ("B", rows["B"]), ("C", accumulator))
     operands = tuple((role, "vector", row.registers, row) for role, row in parts)
-    return Form(operands, rows["A"].min_arch), found
+    first = [
+        row.min_arch for row in MMA_FAMILY if row.name == name and _is_modified(statement, row)
+    ]
+    return Form(operands, first[0] if first else rows["A"].min_arch), found
+
+
+def _is_modified(statement: Statement, row: MmaInst) -> bool:
+    return row.modifier != "" and statement.qualifier(row.modifier) is not None
 
 
 def _no_row(shape: Word, a: Word, pair: str) -> Complaint:

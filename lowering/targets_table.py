@@ -20,7 +20,7 @@ from lowering.assemble import AssembleError, assemble, version
 from lowering.instructions import MMA_FAMILY
 from lowering.ptx import Asm
 
-_KINDS = {"f": "f32", "d": "f64", "r": "b32", "l": "b64"}
+_KINDS = {"f": "f32", "d": "f64", "r": "b32", "l": "b64", "p": "pred"}
 _DECLARED = " ".join(f".reg .{kind} %{letter}<256>;" for letter, kind in _KINDS.items())
 _NARROW = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")  # A and B of kind::mxf8f6f4
 _WIDE = ("b8", "b8x16.b6x16_p32", "b8x16.b4x16_p64")  # what the wide ldmatrix moves
@@ -32,7 +32,7 @@ _TYPES_BY_D = {"f32": "f16", "f16": "f16", "s32": "s8"}  # a type of A and B for
 
 @dataclass(frozen=True)
 class Form:
-    """One PTX statement of an instruction, with registers ``%f0``, ``%d0``, ``%r0``, ``%l0``.
+    """One PTX statement of an instruction; a register is ``%`` and a letter of its kind: ``%f0``.
 
     ``instruction`` is its name in the fragment table, or where that has no row the start of its
     mnemonic; ``name`` tells the forms of an instruction apart.
@@ -50,7 +50,7 @@ class Form:
         >>> forms()[0].mnemonic
         'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
         """
-        return next(word for word in self.text.split() if "." in word and word[0] != ".")
+        return self.text.split()[0].removesuffix(";")
 
 
 def _registers(letter: str, count: int) -> str:
@@ -80,17 +80,15 @@ def wgmma(n: int, d: str, a: str, b: str) -> str:
     Raises:
         LayoutError: no D of this type has so many columns.
 
-    >>> wgmma(8, "s32", "s8", "u8").split("; ")[-2]
-    'wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.u8 {%r0,%r1,%r2,%r3}, {%r0,%r1,%r2,%r3}, %l0, p'
+    >>> print(wgmma(8, "s32", "s8", "u8"))
+    wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.u8 {%r0,%r1,%r2,%r3}, {%r0,%r1,%r2,%r3}, %l0, %p0;
     """
     into = _registers(
         "f" if d == "f32" else "r", fragments.get(f"wgmma.m64n{n}", f"D.{d}").registers
     )
     scales = {"s32": ""}.get(d, ", 1, 1") + (", 0" if a in ("f16", "bf16") else "")
-    return (
-        f"{{ .reg .pred p; setp.ne.b32 p, %r0, 0; wgmma.mma_async.sync.aligned.m64n{n}"
-        f"k{256 // BITS[a]}.{d}.{a}.{b} {into}, {_registers('r', 4)}, %l0, p{scales}; }}"
-    )
+    mnemonic = f"wgmma.mma_async.sync.aligned.m64n{n}k{256 // BITS[a]}.{d}.{a}.{b}"
+    return f"{mnemonic} {into}, {_registers('r', 4)}, %l0, %p0{scales};"
 
 
 def _wgmma_forms() -> Iterator[Form]:

@@ -10,7 +10,7 @@ import pytest
 
 import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, laneid, parse
-from lowering import assemble, cuda_text, ptx
+from lowering import cuda_text, ptx
 from lowering.address import Index
 from lowering.body import Body
 from lowering.kernel import SHARED_LIMIT, Kernel, KernelProgram

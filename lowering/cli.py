@@ -243,7 +243,8 @@ def verify(group: str, machine: str | None, seed: int, tolerance: float | None) 
     which sm_120a has: on the simulator.
 
     Negative controls run along: the columns zeros, a1/a2, k step, extras give their errors, and a
-    row whose bound would let one pass says VACUOUS. A k permutation common to A and B shows in no product.
+    row whose bound would let one pass says VACUOUS. A k permutation common to A and B shows in no
+    product.
     """
     from lowering.verification import CASES, Control, all_cases, family_cases, scaled_cases
     from lowering.verification import verify as run_verify

@@ -616,8 +616,8 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "a target without the instruction": (
         lambda: gemm().ptx("sm_75"),
         (
-            "target: sm_75 lacks mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32; it needs "
-            "sm_80 or newer"
+            "target: sm_75 lacks mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32; sm_80 and "
+            "newer have it"
         ),
     ),
     "a target that is none": (
@@ -628,9 +628,9 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: gemm().ptx(90),
         "target: must look like sm_90 or sm_90a; got 90",
     ),
-    "a target that the compiler lacks": (
+    "a target that is unknown": (
         lambda: gemm().ptx("sm_99"),
-        "target: the compiler does not know sm_99; it would take sm_90",
+        "target: sm_99 is unknown; near it are sm_100, sm_100a and sm_100f",
     ),
     "a machine that is none": (
         lambda: lw.verify([], machine="tpu"),

@@ -420,16 +420,17 @@ def test_the_f16_map_is_not_the_tf32_map() -> None:
 @pytest.mark.parametrize(
     ("text", "arch", "message"),
     [
-        (mma(), "sm_75", "mma needs sm_80 or newer; the target is sm_75"),
+        (mma(), "sm_75", f"sm_75 lacks {mma().split()[0]}; sm_80 and newer have it"),
         (
             "stmatrix.sync.aligned.m8n8.x1.shared.b16 [p], {r0};",
             "sm_89",
-            "stmatrix needs sm_90 or newer; the target is sm_89",
+            "sm_89 lacks stmatrix.sync.aligned.m8n8.x1.shared.b16; sm_90 and newer have it",
         ),
         (
             "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {r0,r1}, [p];",
             "sm_100",
-            "ldmatrix needs sm_100a or newer; the target is sm_100",
+            "sm_100 lacks ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8; sm_100, sm_103, sm_107, "
+            "sm_110, sm_120 and sm_121 with suffix a or f have it",
         ),
         (
             "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {r0,r1}, [p];",

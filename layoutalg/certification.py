@@ -17,6 +17,7 @@ from typing import Any
 from layoutalg.errors import LayoutError
 
 SCHEMA = {"name": "layoutalg.certificates", "version": 1}
+KINDS = ("measured", "assembled", "none")  # of a certification, the strongest first
 FILE = Path(__file__).with_name("certificates.json")
 
 # How a certificate's statements begin -> what a line says of them; "" where it says nothing more.
@@ -100,7 +101,7 @@ class Certification:
 
     @property
     def kind(self) -> str:
-        """``measured``, ``assembled`` or ``none``."""
+        """One of :data:`KINDS`."""
         return "measured" if self.measured else "assembled" if self.assembled else "none"
 
     @property
@@ -131,10 +132,10 @@ def of(instruction: str, operand: str, layout: str) -> Certification:
         operand: the row's own, such as ``C/D.f32``.
         layout: the layout as text; a record of another one is none of this row.
 
-    >>> of("mma.m8n8k4.f64", "A", "S[(8,4):(4@laneid,1@laneid)]").kind
-    'measured'
-    >>> of("mma.m8n8k4.f64", "A", "S[(8,4):(1@laneid,8@laneid)]").kind
-    'none'
+    >>> from layoutalg import fragments
+    >>> a, b = (fragments.get("mma.m8n8k4.f64", role) for role in "AB")
+    >>> [of(a.instruction, "A", str(row.layout)).kind for row in (a, b)]
+    ['measured', 'none']
     """
     row = (instruction, operand, layout)
     measured, assembled = _records()
@@ -152,9 +153,12 @@ def _records() -> tuple[dict[_Row, tuple[Measured, ...]], dict[_Row, Assembled]]
     texts = data["texts"]
     measured: dict[_Row, tuple[Measured, ...]] = {}
     for record in data["measured"]:
+        device, driver, date = data["machines"][record["machine"]]
         certificate = Measured(
             record["certificate"],
-            *data["machines"][record["machine"]],
+            device,
+            driver,
+            date,
             record["experiments"],
             tuple(record["digests"].items()),
             tuple(texts[at] for at in record["measured"]),

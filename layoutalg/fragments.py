@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from layoutalg.certification import KINDS
 from layoutalg.errors import LayoutError
 from layoutalg.fragment import WARP, Formula, Fragment
 from layoutalg.fragment_table import TABLE
@@ -99,7 +100,7 @@ def get(instruction: str, operand: str) -> Fragment:
 class Counts:
     """How many instructions and rows the table has, and what stands behind the rows.
 
-    ``certified`` counts rows by the summary of their certificate.
+    ``certified`` counts rows by the summary of their certificate, the strongest kind first.
     """
 
     instructions: int
@@ -123,5 +124,6 @@ def counts() -> Counts:
     True
     """
     every = [row for name in names() for row in rows(name)]
-    certified = Counter(row.certificate.summary for row in every)
-    return Counts(len(names()), len(every), tuple(certified.most_common()))
+    behind = Counter((row.certificate.kind, row.certificate.summary) for row in every)
+    ordered = sorted(behind, key=lambda pair: (KINDS.index(pair[0]), pair[1]))
+    return Counts(len(names()), len(every), tuple((pair[1], behind[pair]) for pair in ordered))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import dataclasses
 import json
 import re
@@ -45,6 +46,14 @@ def test_the_package_holds_what_the_records_say() -> None:
     """As ``python -m tests.collect_certificates`` writes it."""
     again = measured(RECORDED)
     assert {key: DATA[key] for key in again} == json.loads(json.dumps(again))
+
+
+def test_an_installed_package_has_the_file() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(README.with_name("setup.cfg"))
+    listed = setup["options.package_data"]["layoutalg"].split(", ")
+    assert certification.FILE.name in listed
+    assert certification.FILE.parent.name == "layoutalg"
 
 
 def test_the_package_holds_what_the_assembler_takes() -> None:

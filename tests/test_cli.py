@@ -292,7 +292,7 @@ ERRORS = {
     "an export of an instruction that is none": (
         ["export", "f.json", "--instruction", "mma.m8n8k4.f61"],
         "layoutalg: fragments: no instruction is named 'mma.m8n8k4.f61'; did you mean "
-        "mma.m8n8k4.f16, mma.m8n8k4.f64, mma.m16n8k4.f64, mma.m16n8k4.tf32?\n",
+        "mma.m8n8k4.f64, mma.m8n8k4.f16, mma.m16n8k4.f64, mma.m16n8k8.f64?\n",
     ),
     "tiles that are none": (
         ["lower", "--tiles", "1,1"],

@@ -22,9 +22,9 @@ LAYOUTALG = (
     "errors", "symbolic", "size", "axis", "coordinates", "iters", "scope", "notation", "parts",
     "weaving", "refine", "recognise", "slicing", "views", "table", "inverse", "evaluation",
     "verdict", "normal", "places", "proof", "mapping", "layout", "spec", "parser", "swizzle",
-    "named_layouts", "targets", "fragment", "fragment_table", "fragments", "held", "rounds",
-    "recipe", "search", "conversion", "memory_access", "matrix_load", "swizzle_choice", "files",
-    "interop",
+    "named_layouts", "targets", "certification", "fragment", "fragment_table", "fragments", "held",
+    "rounds", "recipe", "search", "conversion", "memory_access", "matrix_load", "swizzle_choice",
+    "files", "export", "interop",
     "draw", "__init__", "__main__",
 )  # fmt: skip
 LOWERING = (

@@ -23,9 +23,10 @@ from lowering.dtypes import DType
 from lowering.emit import variables
 from lowering.instructions import MmaInst, compute_capability
 from lowering.kernel_text import BYTE, Writer
-from lowering.ops import Mma
+from lowering.ops import Mma, Wgmma, walk
 from lowering.ptx import Asm
 from lowering.warp import Matrix, logical, physical, poison
+from lowering.wgmma import WgmmaInst
 
 STATIC_SHARED = 48 * 1024  # bytes; more must be dynamic
 
@@ -45,10 +46,11 @@ def device_function(asm: Asm) -> Any:
     The asm has side effects and is convergent: it is neither removed nor moved under a branch.
     """
     outputs = tuple(_NUMBA[kind] for kind in asm.outputs)
+    inputs = asm.inputs + asm.outputs * asm.in_place
     result: Any = types.void
     if outputs:
         result = outputs[0] if len(outputs) == 1 else types.Tuple(outputs)
-    signature = result(*(_NUMBA[kind] for kind in asm.inputs))
+    signature = result(*(_NUMBA[kind] for kind in inputs))
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kinds = [_LLVM[kind]() for kind in asm.outputs]
@@ -66,7 +68,7 @@ def device_function(asm: Asm) -> Any:
         return context.make_tuple(builder, signature.return_type, values)
 
     # numba reads the arity off the function's own parameters.
-    names = ", ".join(f"x{i}" for i in range(len(asm.inputs)))
+    names = ", ".join(f"x{i}" for i in range(len(inputs)))
     namespace: dict[str, Any] = {"signature": signature, "generate": generate}
     text = (
         f"def {asm.name}(typingctx{', ' * bool(names)}{names}):\n    return signature, generate\n"
@@ -94,7 +96,7 @@ class Python:
     def call(self, asm: Asm, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> str:
         """Call; several outputs come back as a tuple."""
         into = f"{', '.join(outputs)} = " if outputs else ""
-        return f"{into}{asm.name}({', '.join(inputs)})"
+        return f"{into}{asm.name}({', '.join(inputs + outputs * asm.in_place)})"
 
     def mma(self, op: Mma, d: tuple[str, ...], a: tuple[str, ...], b: tuple[str, ...]) -> str:
         """Call with C = D."""
@@ -203,14 +205,15 @@ def kernel(body: Body, name: str) -> Any:
     return _dispatcher(_python(body, name))
 
 
-def check_target(inst: MmaInst, arch: str) -> None:
-    """Refuse a target older than the instruction's first.
+def check_target(inst: MmaInst | WgmmaInst, arch: str) -> None:
+    """Refuse a target that lacks an instruction.
 
     Raises:
-        LayoutError: the target lacks it; the first that has it is named.
+        LayoutError: the target lacks it; those that have it are named.
     """
     if not inst.runs_on(arch):
-        raise LayoutError(f"target: {arch} lacks {inst.ptx}; it needs {inst.min_arch} or newer")
+        fit = "" if isinstance(inst, WgmmaInst) else " or newer"
+        raise LayoutError(f"target: {arch} lacks {inst.ptx}; it needs {inst.min_arch}{fit}")
 
 
 def compile_ptx(body: Body, name: str, arch: str) -> str:
@@ -220,8 +223,9 @@ def compile_ptx(body: Body, name: str, arch: str) -> str:
         LayoutError: the target lacks an instruction, or is none that the compiler knows.
     """
     capability = compute_capability(arch)
-    for op in body.mma:
-        check_target(op.instruction, arch)
+    for op in walk(body.ops):
+        if isinstance(op, (Mma, Wgmma)):
+            check_target(op.instruction, arch)
     native: dict[str, Any] = {"f32": types.float32, "f64": types.float64}
     signature = tuple(
         (native.get(buffer.dtype.token) or getattr(types, buffer.dtype.word))[::1]

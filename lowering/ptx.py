@@ -33,17 +33,22 @@ def counts(inst: MmaInst) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Asm:
-    """One asm statement: text with ``$n`` operands, constraint letters of outputs and inputs."""
+    """One asm statement: text with ``$n`` operands, constraint letters of outputs and inputs.
+
+    ``in_place``: the outputs are inputs too, after the others, and are read before being written.
+    """
 
     name: str
     text: str
     outputs: str
     inputs: str
+    in_place: bool = False
 
     @property
     def constraints(self) -> str:
         """The LLVM constraint string."""
-        return ",".join([*(f"={letter}" for letter in self.outputs), *self.inputs])
+        tied = map(str, range(len(self.outputs) * self.in_place))
+        return ",".join([*(f"={letter}" for letter in self.outputs), *self.inputs, *tied])
 
     def c_text(self) -> str:
         """Return the text with the ``%n`` operands of CUDA C++."""

@@ -27,10 +27,10 @@ LAYOUTALG = (
     "__init__", "__main__",
 )  # fmt: skip
 LOWERING = (
-    "dtypes", "instructions", "linting", "address", "ops", "ptx", "tile", "registers", "dispatch",
-    "addressing", "body", "emit", "variants", "warp", "kernel_text", "cuda_text", "cuda",
-    "assemble", "executable", "program", "kernel", "verification", "probing", "matmul_kernels",
-    "__init__", "cli",
+    "dtypes", "instructions", "linting", "address", "ptx", "descriptors", "wgmma", "ops", "tile",
+    "registers", "dispatch", "addressing", "body", "emit", "variants", "warpgroup", "warp",
+    "kernel_text", "cuda_text", "cuda", "assemble", "executable", "program", "kernel",
+    "verification", "probing", "wgmma_probing", "matmul_kernels", "__init__", "cli",
 )  # fmt: skip
 ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
 

@@ -21,7 +21,7 @@ Source: PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", "Ca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -307,31 +307,25 @@ def describe(
         raise LayoutError(
             f"descriptor: the layout must start at a multiple of {align} bytes; got {start}"
         )
+    base = start // ROW % 8 if swizzle and start % (swizzle * LINES) else 0
+    fields = Descriptor(major, swizzle, 0, 0, row_type.bits, base)
     linear = linear_addresses(layout, extents, row_type) + start
-    found = Descriptor(
-        major,
-        swizzle,
-        *_offsets(linear, major, swizzle, CHUNK // size, rows, layout),
-        row_type.bits,
-        start // ROW % 8 if swizzle and start % (swizzle * LINES) else 0,
-    )
+    leading, stride = _offsets(linear, fields, rows, layout)
+    found = replace(fields, leading=leading, stride=stride)
     _prove(found, linear, rows, step, layout)
     return found
 
 
-def _offsets(
-    linear: Ints, major: str, swizzle: int, unit: int, rows: int, layout: Layout
-) -> tuple[int, int]:
+def _offsets(linear: Ints, fields: Descriptor, rows: int, layout: Layout) -> tuple[int, int]:
     """Return leading and stride byte offset as the layout has them; 0 where nothing follows.
 
     Args:
         linear: addresses before the swizzle.
-        major: "K" or "MN".
-        swizzle: its width in bytes.
-        unit: elements of 16 bytes.
+        fields: the descriptor without its offsets.
         rows: M or N of one instruction.
         layout: for messages.
     """
+    major, swizzle, unit = fields.major, fields.swizzle, CHUNK * 8 // fields.element_bits
 
     def far(row: int, col: int) -> int:
         return int(linear[row, col] - linear[0, 0]) if row < rows else 0

@@ -28,11 +28,11 @@ LAYOUTALG = (
     "draw", "__init__", "__main__",
 )  # fmt: skip
 LOWERING = (
-    "dtypes", "instructions", "linting", "address", "ops", "ptx", "tile", "registers", "dispatch",
-    "addressing", "body", "emit", "variants", "warp", "kernel_text", "cuda_text", "cuda",
-    "assemble", "targets_table", "executable", "program", "kernel", "verification_cases",
-    "verification", "measurement", "claims", "certificates", "probing", "matmul_kernels",
-    "__init__", "cli",
+    "dtypes", "instructions", "linting", "address", "ptx", "descriptors", "wgmma", "ops", "tile",
+    "registers", "dispatch", "addressing", "body", "emit", "variants", "warpgroup", "warp",
+    "kernel_text", "cuda_text", "cuda", "assemble", "targets_table", "executable", "program",
+    "kernel", "verification_cases", "verification", "measurement", "claims", "certificates",
+    "probing", "wgmma_probing", "matmul_kernels", "__init__", "cli",
 )  # fmt: skip
 ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
 

@@ -33,8 +33,22 @@ from layoutalg.fragments import Fragment
 from lowering import descriptors, dtypes, wgmma
 from lowering.address import Index
 from lowering.body import Body
+from lowering.certificates import Certificate, digest
 from lowering.descriptors import CHUNK, LINES, STEP, Descriptor, describe
 from lowering.dtypes import DType
+from lowering.measurement import (
+    ACCESS,
+    NOWHERE,
+    ProbeError,
+    Run,
+    device,
+    image_buffer,
+    moves,
+    place_name,
+    register_buffer,
+    simulator,
+    small_integers,
+)
 from lowering.ops import (
     Elements,
     Guard,
@@ -49,23 +63,7 @@ from lowering.ops import (
     WgmmaFence,
     WgmmaWait,
 )
-from lowering.probing import (
-    ACCESS,
-    NOWHERE,
-    Certificate,
-    ProbeError,
-    Run,
-    _image,
-    _integers,
-    _move,
-    _place,
-    _registers,
-    _rows,
-    _where,
-    device,
-    digest,
-    simulator,
-)
+from lowering.probing import machine_names, rows_text
 from lowering.registers import WARPGROUP
 from lowering.tile import Buffer
 from lowering.verification import as_machine
@@ -131,23 +129,23 @@ def product_body(inst: WgmmaInst, groups: int, steps: int, parts: int) -> Body:
     a, d = inst.fragment("A"), inst.fragment("D")
     cells = inst.n * inst.k
     images = (
-        _image("A_image", (steps, threads, a.slots), inst.a),
-        _image("B_image", (parts, cells), inst.b),
-        _image("C_image", (steps, threads, d.slots), inst.d),
-        _image("D_image", (parts, steps, threads, d.slots), inst.d),
+        image_buffer("A_image", (steps, threads, a.slots), inst.a),
+        image_buffer("B_image", (parts, cells), inst.b),
+        image_buffer("C_image", (steps, threads, d.slots), inst.d),
+        image_buffer("D_image", (parts, steps, threads, d.slots), inst.d),
     )
     held = (
-        _registers("A", threads, a.slots, inst.a),
-        _registers("D", threads, d.slots, inst.d),
+        register_buffer("A", threads, a.slots, inst.a),
+        register_buffer("D", threads, d.slots, inst.d),
     )
     tile = Buffer("tile", (cells,), inst.b, "shared")
     step, part = Index.of("step", steps), Index.of("part", parts)
     operand = SharedMatrix("tile", Index(), dense_operand(inst.n, inst.b)[1])
     inner = (
-        *_move(held[0], "A_image", step * (threads * a.slots), True),
-        *_move(held[1], "C_image", step * (threads * d.slots), True),
+        *moves(held[0], "A_image", step * (threads * a.slots), True),
+        *moves(held[1], "C_image", step * (threads * d.slots), True),
         *_multiply(Wgmma(inst, _every(d, "D"), _every(a, "A"), operand)),
-        *_move(held[1], "D_image", (part * steps + step) * (threads * d.slots), False),
+        *moves(held[1], "D_image", (part * steps + step) * (threads * d.slots), False),
     )
     outer = (
         *_fill("tile", "B_image", part * cells, cells, threads, inst.b.bits),
@@ -285,24 +283,24 @@ def reading_body(placed: Placed, parts: int) -> Body:
     cells, part = placed.cells, Index.of("part", parts)
     out = part * (rows * cols) + i * cols + j
     images = [
-        _image("labels", (parts, cells), dtype),
-        _image("D_image", (parts, rows, cols, WARPGROUP, d.slots), inst.d),
+        image_buffer("labels", (parts, cells), dtype),
+        image_buffer("D_image", (parts, rows, cols, WARPGROUP, d.slots), inst.d),
     ]
     shared = [Buffer("tile", (cells,), dtype, "shared")]
-    held = [_registers("D", WARPGROUP, d.slots, inst.d)]
+    held = [register_buffer("D", WARPGROUP, d.slots, inst.d)]
     if placed.operand == "B":
-        images.append(_image("A_image", (WARPGROUP, a.slots), dtype))
-        held.append(_registers("A", WARPGROUP, a.slots, dtype))
-        before = _move(held[1], "A_image", Index(), True)
+        images.append(image_buffer("A_image", (WARPGROUP, a.slots), dtype))
+        held.append(register_buffer("A", WARPGROUP, a.slots, dtype))
+        before = moves(held[1], "A_image", Index(), True)
         op = Wgmma(inst, _every(d, "D"), _every(a, "A"), read, False)
     else:
         count = inst.n * inst.k
-        images.append(_image("B_image", (count,), dtype))
+        images.append(image_buffer("B_image", (count,), dtype))
         shared.append(Buffer("other", (count,), dtype, "shared"))
         before = _fill("other", "B_image", Index(), count, WARPGROUP, dtype.bits)
         other = SharedMatrix("other", Index(), dense_operand(inst.n, dtype)[1])
         op = Wgmma(inst, _every(d, "D"), read, other, False)
-    store = _move(held[0], "D_image", out * (WARPGROUP * d.slots), False)
+    store = moves(held[0], "D_image", out * (WARPGROUP * d.slots), False)
     tiles = Loop("i", rows, (Loop("j", cols, (*_multiply(op), *store)),))
     outer = (
         *_fill("tile", "labels", part * cells, cells, WARPGROUP, dtype.bits),
@@ -387,9 +385,11 @@ def measure_product(inst: WgmmaInst, run: Run) -> Measured:
     cells = inst.n * inst.k
     images = digits(cells, inst.b)
     total = a + RANDOM
-    left = np.concatenate([np.eye(a, dtype=np.int64), _integers((RANDOM, a), inst.a, 0)])
-    right = np.concatenate([images, _integers((1, cells), inst.b, RANDOM * a)])
-    start = np.concatenate([np.zeros((a, d)), _integers((RANDOM, d), inst.d, RANDOM * a + cells)])
+    left = np.concatenate([np.eye(a, dtype=np.int64), small_integers((RANDOM, a), inst.a, 0)])
+    right = np.concatenate([images, small_integers((1, cells), inst.b, RANDOM * a)])
+    start = np.concatenate(
+        [np.zeros((a, d)), small_integers((RANDOM, d), inst.d, RANDOM * a + cells)]
+    )
     body = product_body(inst, GROUPS, total // GROUPS, len(right))
     given = {"A_image": left, "B_image": right, "C_image": start}
     out = _launch(body, given, run).reshape(len(right), total, d)
@@ -451,10 +451,10 @@ def measure_accumulator(inst: WgmmaInst, run: Run) -> Measured:
     fragment = inst.fragment("D")
     cells, d = inst.n * inst.k, WARPGROUP * fragment.slots
     size = inst.m * inst.k
-    dense = _integers((2, inst.m, inst.k), inst.a, 0).astype(np.int64)
+    dense = small_integers((2, inst.m, inst.k), inst.a, 0).astype(np.int64)
     left = np.concatenate([selectors(inst), dense])
-    right = np.concatenate([digits(cells, inst.b), _integers((1, cells), inst.b, 2 * size)])
-    start = np.concatenate([np.zeros((2, d)), _integers((2, d), inst.d, 2 * size + cells)])
+    right = np.concatenate([digits(cells, inst.b), small_integers((1, cells), inst.b, 2 * size)])
+    start = np.concatenate([np.zeros((2, d)), small_integers((2, d), inst.d, 2 * size + cells)])
     body = product_body(inst, 1, len(left), len(right))
     given = {
         "A_image": _scattered(inst.fragment("A"), left),
@@ -606,13 +606,13 @@ def first_difference(name: str, seen: Ints, said: Ints, slots: Mapping[str, int]
     rest = f"{int(differ.sum())} of {differ.size} differ"
     if name == "products":
         machine, claim = (
-            "nothing" if place == NOWHERE else f"D {_place(int(place), slots['D'])}"
+            "nothing" if place == NOWHERE else f"D {place_name(int(place), slots['D'])}"
             for place in (seen[at], said[at])
         )
-        where = f"A {_place(at[0], slots['A'])} with cell {at[1]} of B: the machine adds to"
+        where = f"A {place_name(at[0], slots['A'])} with cell {at[1]} of B: the machine adds to"
         return f"{where} {machine}, the claim to {claim}; {rest}"
     machine, claim = (str(table[at].tolist()) for table in (seen, said))
-    where = f"D {_place(at[0], slots['D'])}" if name == "elements" else f"element {at}"
+    where = f"D {place_name(at[0], slots['D'])}" if name == "elements" else f"element {at}"
     verb = "has" if name == "elements" else "reads cell"
     return f"{where}: the machine {verb} {machine}, the claim {claim}; {rest}"
 
@@ -765,9 +765,9 @@ def probe(name: str, machine: str | None = None, run: Run | None = None) -> Cert
             f"probe: nothing is named {name!r}; names are as wgmma.m64nNk16.f16, wgmma.m64n128 f32 "
             "and descriptor.B.f16.MN.128"
         )
-    measured, where = outcome.measured, _where(machine)
+    measured, where = outcome.measured, machine_names(machine)
     rows = (
-        {"elements": _rows(measured.table, outcome.slots["D"])}
+        {"elements": rows_text(measured.table, outcome.slots["D"])}
         if measured.name == "elements"
         else {}
     )

@@ -63,7 +63,7 @@ from lowering.ops import (
     WgmmaFence,
     WgmmaWait,
 )
-from lowering.probing import machine_names, rows_text
+from lowering.probing import machine_names
 from lowering.registers import WARPGROUP
 from lowering.tile import Buffer
 from lowering.verification import as_machine
@@ -320,9 +320,7 @@ def reading_body(placed: Placed, parts: int) -> Body:
 class Measured:
     """What a machine showed: one integer table, and how many instructions it took."""
 
-    ptx: str
     experiments: int
-    name: str
     table: Ints
 
 
@@ -404,7 +402,7 @@ def measure_product(inst: WgmmaInst, run: Run) -> Measured:
     for row, each in zip(want, left[a:].astype(np.int64), strict=True):
         np.add.at(row, relation[i, j], each[i] * right[-1, j].astype(np.int64))
     _check_prediction(want, out[-1, a:])
-    return Measured(inst.ptx, total * len(right), "products", relation)
+    return Measured(total * len(right), relation)
 
 
 def _check_prediction(want: Ints, out: Ints) -> None:
@@ -474,7 +472,7 @@ def measure_accumulator(inst: WgmmaInst, run: Run) -> Measured:
     matrix[of_cell[:, 1], of_cell[:, 0]] = right[-1]
     want = start[2:].astype(np.int64) + (dense @ matrix)[:, m, n]
     _check_prediction(want, out[-1, 2:])
-    return Measured(inst.ptx, len(left) * len(right), "elements", np.stack([m, n], -1))
+    return Measured(len(left) * len(right), np.stack([m, n], -1))
 
 
 def measure_reading(placed: Placed, run: Run) -> Measured:
@@ -495,7 +493,7 @@ def measure_reading(placed: Placed, run: Run) -> Measured:
     if placed.operand == "B":
         cell = cell[..., : inst.k, :].swapaxes(-1, -2)
     table: Ints = cell.swapaxes(1, 2).reshape(placed.shape)
-    return Measured(inst.ptx, int(np.prod(shown.shape[:3])), "cells", table)
+    return Measured(int(np.prod(shown.shape[:3])), table)
 
 
 # -- claims ---------------------------------------------------------------------------------------
@@ -657,24 +655,38 @@ def names() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A measurement beside what is claimed, what must be refuted, and what was convention."""
+class Subject:
+    """What is probed: how it is measured, what is claimed of it, and what must be refuted.
 
-    measured: Measured
+    Args:
+        ptx: the instruction.
+        measure: runs it.
+        claims: layouts and descriptors as text, by operand.
+        table: what the measured table is: "products", "elements" or "cells".
+        claimed: that table as the claims say it.
+        wrong: as known wrong claims say it.
+        slots: of A and D.
+        measured: what is measured, in words.
+        convention: what is not.
+    """
+
+    ptx: str
+    measure: Callable[[Run], Measured]
     claims: Mapping[str, str]
+    table: str
     claimed: Ints
     wrong: Mapping[str, Ints]
     slots: Mapping[str, int]
-    statements: tuple[str, ...]
+    measured: tuple[str, ...]
     convention: tuple[str, ...]
 
 
 _ROWS = "which numbers the 64 rows have: a permutation common to A and D shows in no product"
 
 
-def _registers_outcome(inst: WgmmaInst, run: Run) -> Outcome:
+def _register_subject(inst: WgmmaInst) -> Subject:
     a, d = inst.fragment("A"), inst.fragment("D")
-    measured = measure_product(inst, run)
+    right = claimed_products(inst, places(a), places(d))
     wrong = {
         f"{role}: {name}": claimed_products(
             inst,
@@ -684,15 +696,17 @@ def _registers_outcome(inst: WgmmaInst, run: Run) -> Outcome:
         for role, fragment in (("A", a), ("D", d))
         for name, change in wrong_changes(fragment).items()
     }
-    return Outcome(
-        measured,
+    return Subject(
+        inst.ptx,
+        lambda run: measure_product(inst, run),
         {"A": str(a.layout), "D": str(d.layout), "B": str(dense_operand(inst.n, inst.b)[1])},
-        claimed_products(inst, places(a), places(d)),
+        "products",
+        right,
         wrong,
         {"A": a.slots, "D": d.slots},
         (
             "which place of A meets which (k, n) of B in memory, and in which place of D the "
-            f"product lands: {measured.table.size} pairs, A place by place",
+            f"product lands: {right.size} pairs, A place by place",
             f"D starts from C in the same registers; {RANDOM} products of random integers are "
             "exact",
         ),
@@ -700,18 +714,18 @@ def _registers_outcome(inst: WgmmaInst, run: Run) -> Outcome:
     )
 
 
-def _accumulator_outcome(inst: WgmmaInst, run: Run) -> Outcome:
+def _accumulator_subject(inst: WgmmaInst) -> Subject:
     d = inst.fragment("D")
-    measured = measure_accumulator(inst, run)
-    wrong = {
-        f"D: {name}": claimed_elements(d, places(d, change))
-        for name, change in wrong_changes(d).items()
-    }
-    return Outcome(
-        measured,
+    return Subject(
+        inst.ptx,
+        lambda run: measure_accumulator(inst, run),
         {"D": str(d.layout), "B": str(dense_operand(inst.n, inst.b)[1])},
+        "elements",
         claimed_elements(d, places(d)),
-        wrong,
+        {
+            f"D: {name}": claimed_elements(d, places(d, change))
+            for name, change in wrong_changes(d).items()
+        },
         {"D": d.slots},
         (
             "the row of A's fragment and the column of B in memory that each place of D holds",
@@ -721,10 +735,12 @@ def _accumulator_outcome(inst: WgmmaInst, run: Run) -> Outcome:
     )
 
 
-def _reading_outcome(placed: Placed, run: Run) -> Outcome:
-    return Outcome(
-        measure_reading(placed, run),
+def _reading_subject(placed: Placed) -> Subject:
+    return Subject(
+        placed.instruction.ptx,
+        lambda run: measure_reading(placed, run),
         {placed.operand: str(placed.layout), "descriptor": str(placed.descriptor)},
+        "cells",
         placed.claim,
         {name: placed.cells_of(wrong) for name, wrong in wrong_descriptors(placed).items()},
         {},
@@ -733,6 +749,27 @@ def _reading_outcome(placed: Placed, run: Run) -> Outcome:
             f"elements is read from, {placed.rows} x {placed.instruction.k} at a time",
         ),
         ("D and the other operand are laid out as their own certificates say",),
+    )
+
+
+def subject(name: str) -> Subject:
+    """Return what is probed under a name.
+
+    Raises:
+        LayoutError: no such name.
+
+    >>> subject("descriptor.A.f16.K.128").claims["descriptor"]
+    'K-major 128B, leading 16, stride 1024'
+    """
+    if name in _register_rows():
+        return _register_subject(_register_rows()[name])
+    if name in _accumulator_rows():
+        return _accumulator_subject(_accumulator_rows()[name])
+    if name in _placed():
+        return _reading_subject(_placed()[name])
+    raise LayoutError(
+        f"probe: nothing is named {name!r}; names are as wgmma.m64nNk16.f16, wgmma.m64n128 f32 and "
+        "descriptor.B.f16.MN.128"
     )
 
 
@@ -752,40 +789,25 @@ def probe(name: str, machine: str | None = None, run: Run | None = None) -> Cert
     >>> certificate.verdict, len(certificate.refuted)
     ('agrees', 4)
     """
-    machine = as_machine(machine, "probe")
-    run = run or (device if machine == "device" else simulator)
-    if name in _register_rows():
-        outcome = _registers_outcome(_register_rows()[name], run)
-    elif name in _accumulator_rows():
-        outcome = _accumulator_outcome(_accumulator_rows()[name], run)
-    elif name in _placed():
-        outcome = _reading_outcome(_placed()[name], run)
-    else:
-        raise LayoutError(
-            f"probe: nothing is named {name!r}; names are as wgmma.m64nNk16.f16, wgmma.m64n128 f32 "
-            "and descriptor.B.f16.MN.128"
-        )
-    measured, where = outcome.measured, machine_names(machine)
-    rows = (
-        {"elements": rows_text(measured.table, outcome.slots["D"])}
-        if measured.name == "elements"
-        else {}
-    )
+    what, machine = subject(name), as_machine(machine, "probe")
+    found = what.measure(run or (device if machine == "device" else simulator))
+    tables = {what.table: digest(what.table, found.table)}
+
+    def difference(claimed: Ints) -> str | None:
+        return first_difference(what.table, found.table, claimed, what.slots)
+
     return Certificate(
         name,
-        measured.ptx,
+        what.ptx,
         machine,
-        *where,
+        *machine_names(machine),
         datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        measured.experiments,
-        outcome.claims,
-        {measured.name: digest(measured.name, measured.table)},
-        rows,
-        outcome.statements,
-        outcome.convention,
-        first_difference(measured.name, measured.table, outcome.claimed, outcome.slots),
-        {
-            wrong: first_difference(measured.name, measured.table, table, outcome.slots)
-            for wrong, table in outcome.wrong.items()
-        },
+        found.experiments,
+        what.claims,
+        tables,
+        {},  # the claim says the table where they agree: 82 of them would be megabytes
+        what.measured,
+        what.convention,
+        difference(what.claimed),
+        {wrong: difference(table) for wrong, table in what.wrong.items()},
     )

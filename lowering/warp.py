@@ -236,6 +236,15 @@ class Machine:
             )
             raise SimulationError(f"simulate: {line(op)} reads {name} at {at}, {state}")
 
+    def check_aligned(self, name: str, start: Ints, count: int, op: Op) -> None:
+        """Refuse a vector that does not begin at a multiple of its own size."""
+        if start.size and (start % count).any():
+            at = int(start[start % count != 0][0])
+            raise SimulationError(
+                f"simulate: {line(op)} takes {count} cells at once and must begin at a multiple of "
+                f"{count}; it begins at {at} of {name}"
+            )
+
     def check_order(
         self, name: str, cell: Ints, thread: Ints, op: Op, kind: str, other: Ints
     ) -> None:
@@ -328,6 +337,7 @@ class Machine:
         taking = self.active(op.guards)
         count = len(op.into.numbers)
         start = self.addresses(op.address)
+        self.check_aligned(op.memory, start[taking], count, op)
         cell = start[taking, None] + np.arange(count)
         thread = np.flatnonzero(taking)[:, None]
         values = np.zeros((self.body.threads, count), dtype=self.registers[op.into.buffer].dtype)
@@ -341,6 +351,7 @@ class Machine:
         values = self.read(op.source, op)
         count = len(op.source.numbers)
         start = self.addresses(op.address)
+        self.check_aligned(op.memory, start[taking], count, op)
         cell = start[taking, None] + np.arange(count)
         self.put(op.memory, cell, np.flatnonzero(taking)[:, None], values[taking], op)
         self.count_banks(op.memory, start, count * self.body.buffer(op.memory).dtype.bits // 8, op)
@@ -388,6 +399,8 @@ class Machine:
         """Copy cells from memory to memory, at once or when its group is waited for."""
         taking = self.active(op.guards)
         thread = np.broadcast_to(np.flatnonzero(taking)[:, None], (int(taking.sum()), op.count))
+        for name, address in ((op.memory, op.address), (op.into, op.into_address)):
+            self.check_aligned(name, self.addresses(address)[taking], op.count, op)
         source = self.addresses(op.address)[taking, None] + np.arange(op.count)
         into = self.addresses(op.into_address)[taking, None] + np.arange(op.count)
         values = self.fetch(op.memory, source, thread, op)

@@ -168,7 +168,8 @@ class Fragment:
                 f"{name}: {self.lanes} lanes of {self.slots} slots, {copies} lanes alike, do not "
                 f"hold {elements} elements"
             )
-        if self.slots * self.bits % min(self.register_bits, self.slots * self.bits):
+        held = self.slots * self.bits
+        if self.register_bits % self.bits or held % min(self.register_bits, held):
             raise LayoutError(
                 f"{name}: {self.slots} slots of {self.bits} bits do not fill whole registers of "
                 f"{self.register_bits} bits"

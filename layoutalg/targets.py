@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 
 from layoutalg.errors import LayoutError
 
@@ -68,6 +69,7 @@ def check(target: object) -> str:
     raise LayoutError(f"target: {target} is unknown; near it are {_joined(near)}")
 
 
+@cache
 def targets_of(min_arch: str) -> tuple[str, ...]:
     """Return the targets that have an instruction, oldest first.
 

@@ -301,6 +301,9 @@ def sliced(context: Context, role: str) -> TileLayout:
         fail(
             f"{role}: registers count from 0; {buffer.layout} reaches {lowest}: add {-lowest} to it"
         )
+    base = piece.offset.get(Axis.get("m"), 0)
+    if not is_int(base):
+        fail(f"{role}: the register offset must be static; got {base}")
     return piece
 
 

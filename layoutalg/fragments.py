@@ -6,14 +6,16 @@ The rows of :mod:`layoutalg.fragment_table` are built, and so proved, when they 
 from __future__ import annotations
 
 import difflib
+import os
 from functools import cache
 
+from layoutalg.display import drawing
 from layoutalg.errors import LayoutError
 from layoutalg.fragment import WARP, Formula, Fragment
 from layoutalg.fragment_table import TABLE
 from layoutalg.layout import TileLayout
 
-__all__ = ["WARP", "Formula", "Fragment", "get", "names", "operands", "rows", "transposed"]
+__all__ = ["WARP", "Formula", "Fragment", "get", "names", "operands", "rows", "to_html", "transposed"]
 
 
 def transposed(layout: TileLayout, shape: tuple[int, int]) -> TileLayout:
@@ -86,3 +88,22 @@ def get(instruction: str, operand: str) -> Fragment:
             return row
     have = ", ".join(row.operand for row in known)
     raise LayoutError(f"fragments: {instruction} has the operands {have}; got {operand!r}")
+
+
+def to_html(
+    instruction: str,
+    accumulator: str | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    lane: int = 5,
+    title: str | None = None,
+) -> str:
+    """Return a self-contained HTML page of an instruction's operands, linked.
+
+    A left, B on top, D in the corner: :func:`layoutalg.draw.operands_html`.
+
+    >>> to_html("mma.m16n8k16.f16").startswith("<!DOCTYPE html>")
+    True
+    """
+    text: str = drawing().operands_html(instruction, accumulator, path, lane=lane, title=title)
+    return text

@@ -8,6 +8,7 @@ from typing import Any
 
 from layoutalg.axis import Axis, m
 from layoutalg.coordinates import as_coordinate
+from layoutalg.display import Explorable
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter
 from layoutalg.layout import TileLayout
@@ -96,7 +97,7 @@ class SwizzleLayout:
 
 
 @dataclass(frozen=True)
-class ComposeLayout:
+class ComposeLayout(Explorable):
     """A tile in memory whose addresses are then swizzled: ``L(x) = swizzle(tile(x))``.
 
     >>> from layoutalg import S
@@ -477,12 +478,9 @@ class ComposeLayout:
         return self._repacked(_log2(num, "unpack"), self.tile_layout.unpack(num))
 
     def _repacked(self, bits: int, tile_layout: TileLayout) -> ComposeLayout:
+        unit = self.per_element + bits
         return ComposeLayout(
-            self.per_element + bits,
-            self.swizzle_len,
-            self.atom_len,
-            tile_layout,
-            self.swizzle_inner,
+            unit, self.swizzle_len, self.atom_len, tile_layout, self.swizzle_inner
         )
 
 

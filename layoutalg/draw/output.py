@@ -46,7 +46,23 @@ def picture_bytes(scene: Scene, suffix: str) -> bytes:
 
 def write(scene: Scene, path: Path) -> None:
     """Write a scene; a failure leaves an older file as it was and no new one."""
-    data = picture_bytes(scene, path.suffix.lower())
+    replace_file(path, picture_bytes(scene, path.suffix.lower()))
+
+
+def checked_page(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a page.
+
+    Raises:
+        LayoutError: the suffix is not ``.html``.
+    """
+    checked = Path(path)
+    if checked.suffix.lower() != ".html":
+        raise LayoutError(f"to_html: the suffix of path must be .html; got {str(path)!r}")
+    return checked
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file whole; a failure leaves an older file as it was and no new one."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

@@ -774,7 +774,10 @@ class Flow {
       if (op.kind === "zero") {
         for (const number of numbers) report(-1, mine(op.into, number), thread);
       } else if (op.kind === "move") {
-        numbers.forEach((number, n) => report(mine(op.from, op.source[n]), mine(op.into, number), thread));
+        numbers.forEach((number, n) => {
+          const [from, into] = [mine(op.from, op.source[n]), mine(op.into, number)];
+          if (op.from !== op.into || from !== into) report(from, into, thread);
+        });
       } else if (op.kind === "movmatrix") {
         const [warp, lane] = [thread - (thread % WARP), thread % WARP];
         numbers.forEach((number, n) => {
@@ -828,14 +831,8 @@ class Flow {
     const found = [];
     this.instances.forEach((instance, at) => {
       if (instance.op.into !== name || instance.op.kind === "mma") return;
-      const { from, into } = this.movesOf(instance);
-      const same = instance.op.from === name;
-      for (let n = 0; n < into.length; n++) {
-        if (into[n] === cell && !(same && from[n] === cell)) {
-          found.push(at);
-          return;
-        }
-      }
+      const { into } = this.movesOf(instance);
+      if (into.includes(cell)) found.push(at);
     });
     return found.length ? found : [-1];
   }
@@ -969,7 +966,7 @@ function coordinateOf(axis, thread) {
 // -- panels -------------------------------------------------------------------------------------
 
 const [MATE, MADE, HOT] = [1, 2, 3]; // marks of a cell: of the chosen lane, made of it, chosen
-const MARGIN = { left: 34, top: 15 };
+const TOP = 15; // height of the column numbers
 
 /** A grid of cells on two canvases: what does not change, and what is marked. */
 class Panel {
@@ -996,37 +993,45 @@ class Panel {
   }
 
   cellAt(x, y) {
-    const column = Math.floor((x - MARGIN.left) / this.wide);
-    const row = Math.floor((y - MARGIN.top) / this.high);
+    const column = Math.floor((x - this.left) / this.wide);
+    const row = Math.floor((y - TOP) / this.high);
     return row >= 0 && row < this.rows && column >= 0 && column < this.columns
       ? row * this.columns + column
       : null;
   }
 
-  /** Choose the size of a cell, and how much is written in it. */
-  resize(room) {
+  /** Width of the row names, in CSS pixels. */
+  get left() {
+    this.named ??= Math.max(...Array.from({ length: this.rows }, (_, row) => this.rowName(row).length));
+    return 10 + 6.5 * this.named;
+  }
+
+  /** Choose the size of a cell for a room, and paint; what is written follows from the size. */
+  resize(width, height = Infinity) {
     const { zoom } = this.explorer.state;
-    this.wide = Math.min(Math.max(Math.floor((room - MARGIN.left - 2) / this.columns), 3), 40);
-    if (this.limit) this.wide = Math.min(this.wide, this.limit);
-    this.wide = Math.max(3, Math.round(this.wide * zoom));
-    this.high = this.wide > 27 ? 27 : this.wide;
+    const sized = (room, count, most) =>
+      Math.max(3, Math.round(Math.min(Math.max(Math.floor(room / count), 3), most) * zoom));
+    this.wide = sized(width - this.left - 8, this.columns, this.limit);
+    this.high = this.kind === "tile" && this.limit > 30 ? Math.min(this.wide, 27) : Math.min(this.wide, 19);
+    if (height < Infinity) this.high = sized(height, this.rows, 19);
     const ratio = globalThis.devicePixelRatio || 1;
-    const [width, height] = [MARGIN.left + this.columns * this.wide + 2, MARGIN.top + this.rows * this.high + 2];
+    const [right, low] = [this.left + this.columns * this.wide + 2, TOP + this.rows * this.high + 2];
     for (const canvas of [this.base, this.over]) {
-      canvas.width = width * ratio;
-      canvas.height = height * ratio;
-      canvas.style.width = `${width}px`;
-      canvas.style.height = `${height}px`;
+      canvas.width = right * ratio;
+      canvas.height = low * ratio;
+      canvas.style.width = `${right}px`;
+      canvas.style.height = `${low}px`;
       canvas.getContext("2d").setTransform(ratio, 0, 0, ratio, 0, 0);
     }
-    this.host.style.height = `${height}px`;
-    this.host.style.width = `${width}px`;
+    this.host.style.height = `${low}px`;
+    this.host.style.width = `${right}px`;
+    this.host.closest("section").style.width = `${Math.max(right + 8, 170)}px`;
     this.paint();
   }
 
   box(cell) {
     const [row, column] = [Math.floor(cell / this.columns), cell % this.columns];
-    return [MARGIN.left + column * this.wide, MARGIN.top + row * this.high];
+    return [this.left + column * this.wide, TOP + row * this.high];
   }
 
   paint() {
@@ -1034,13 +1039,13 @@ class Panel {
     const { fills, empty, ink } = this.explorer.doc;
     const { note } = this.explorer.colors();
     pen.clearRect(0, 0, this.base.width, this.base.height);
-    const gap = this.wide >= 8 ? 1 : 0;
+    const gap = Math.min(this.wide, this.high) >= 8 ? 1 : 0;
     for (let cell = 0; cell < this.count; cell++) {
       const [x, y] = this.box(cell);
       const [first, second] = this.fillsOf(cell);
       pen.fillStyle = first < 0 ? empty : fills[first];
       pen.fillRect(x, y, this.wide - gap, this.high - gap);
-      if (second >= 0 && second !== first) {
+      if (gap && second >= 0) {
         pen.fillStyle = fills[second];
         pen.beginPath();
         pen.moveTo(x + this.wide - gap, y);
@@ -1056,7 +1061,7 @@ class Panel {
 
   /** Two lines where they fit, one where it fits, none in small cells. */
   paintLabels(pen, ink) {
-    if (this.wide < 17) return;
+    if (this.wide < 17 || this.high < 11) return;
     const labels = Array.from({ length: this.count }, (_, cell) => this.labelOf(cell));
     const fits = (n, size) => {
       pen.font = `${size}px ${this.explorer.font}`;
@@ -1087,14 +1092,14 @@ class Panel {
       pen.beginPath();
     };
     const upright = (column) => {
-      const x = MARGIN.left + column * this.wide - 0.5;
-      pen.moveTo(x, MARGIN.top);
-      pen.lineTo(x, MARGIN.top + this.rows * this.high);
+      const x = this.left + column * this.wide - 0.5;
+      pen.moveTo(x, TOP);
+      pen.lineTo(x, TOP + this.rows * this.high);
     };
     const level = (row) => {
-      const y = MARGIN.top + row * this.high - 0.5;
-      pen.moveTo(MARGIN.left, y);
-      pen.lineTo(MARGIN.left + this.columns * this.wide, y);
+      const y = TOP + row * this.high - 0.5;
+      pen.moveTo(this.left, y);
+      pen.lineTo(this.left + this.columns * this.wide, y);
     };
     line(1, [3, 2], note);
     for (let row = 8; row < this.rows; row += 8) level(row);
@@ -1129,13 +1134,13 @@ class Panel {
     pen.textAlign = "right";
     const rows = every(this.high, 11);
     for (let row = 0; row < this.rows; row += rows) {
-      pen.fillText(this.rowName(row), MARGIN.left - 4, MARGIN.top + (row + 0.5) * this.high);
+      pen.fillText(this.rowName(row), this.left - 4, TOP + (row + 0.5) * this.high);
     }
     pen.textAlign = "center";
     const widest = Math.max(...[0, this.columns - 1].map((c) => pen.measureText(this.columnName(c)).width));
     const columns = every(this.wide, widest + 4);
     for (let column = 0; column < this.columns; column += columns) {
-      pen.fillText(this.columnName(column), MARGIN.left + (column + 0.5) * this.wide, MARGIN.top - 7);
+      pen.fillText(this.columnName(column), this.left + (column + 0.5) * this.wide, TOP - 7);
     }
   }
 
@@ -1146,11 +1151,11 @@ class Panel {
     const { ink, paper: white } = this.explorer.doc;
     pen.clearRect(0, 0, this.over.width, this.over.height);
     this.marks = marks;
-    const small = this.wide < 12;
+    const small = Math.min(this.wide, this.high) < 12;
     if (small && marks.some((mark) => mark)) {
       pen.globalAlpha = 0.6;
       pen.fillStyle = paper;
-      pen.fillRect(MARGIN.left, MARGIN.top, this.columns * this.wide, this.rows * this.high);
+      pen.fillRect(this.left, TOP, this.columns * this.wide, this.rows * this.high);
       pen.globalAlpha = 1;
     }
     for (const level of [MATE, MADE, HOT]) {
@@ -1171,8 +1176,8 @@ class Panel {
       const [row, column] = band;
       pen.strokeStyle = text;
       pen.lineWidth = 1;
-      if (row !== null) pen.strokeRect(MARGIN.left - 1.5, MARGIN.top + row * this.high - 1, this.columns * this.wide + 2, this.high + 1);
-      if (column !== null) pen.strokeRect(MARGIN.left + column * this.wide - 1, MARGIN.top - 1.5, this.wide + 1, this.rows * this.high + 2);
+      if (row !== null) pen.strokeRect(this.left - 1.5, TOP + row * this.high - 1, this.columns * this.wide + 2, this.high + 1);
+      if (column !== null) pen.strokeRect(this.left + column * this.wide - 1, TOP - 1.5, this.wide + 1, this.rows * this.high + 2);
     }
     if (chosen !== null) {
       const [x, y] = this.box(chosen);
@@ -1245,7 +1250,7 @@ function placePanel(space, places) {
 }
 
 /** The rows that ldmatrix or stmatrix moves: one per address lane, its cells by receiving lane. */
-function matrixPanel(op, flow, doc) {
+function matrixPanel(op, flow) {
   const [columns, pack] = [4 * flow.packOf(op), flow.packOf(op)];
   const lane = (cell) => {
     const [row, column] = [Math.floor(cell / columns) % 8, cell % columns];
@@ -1339,7 +1344,7 @@ class Explorer {
 
   build() {
     const { doc } = this;
-    this.root.classList.add("explorer");
+    this.root.classList.add("explorer", doc.kind);
     this.readout = make("div", { class: "readout", role: "status", "aria-live": "polite" });
     const number = (label, name, least, most) => {
       const input = make("input", { type: "number", min: least, max: most, size: 4, name });
@@ -1382,9 +1387,18 @@ class Explorer {
     const stages = this.flow ? this.stages() : [this.spaces.map((space) => [space])];
     for (const stage of stages) {
       const column = this.flow ? make("div", { class: "stage" }) : this.body;
-      if (this.flow) this.body.append(column);
-      for (const [space, op] of stage) column.append(...(op ? [this.section(matrixPanel(op, this.flow, this.doc))] : this.sections(space, edited)));
+      if (this.flow) {
+        const where = stage.map(([space, op]) => op?.kind ?? SCOPES[space.scope]);
+        column.append(make("h3", {}, [...new Set(where)].join(", ")));
+        this.body.append(column);
+      }
+      for (const [space, op] of stage) {
+        if (op) column.append(this.section(matrixPanel(op, this.flow)));
+        else column.append(...this.sections(space, edited));
+      }
     }
+    const places = this.body.querySelectorAll(".places");
+    if (this.doc.kind === "operands") this.body.append(make("div", { class: "files" }, ...places));
     this.explain();
     this.resize();
   }
@@ -1403,7 +1417,7 @@ class Explorer {
   section(source) {
     const panel = new Panel(this, source);
     panel.index = this.panels.length;
-    panel.limit = this.flow ? 20 : 0;
+    panel.limit = this.flow ? 24 : 40;
     this.panels.push(panel);
     const { space } = panel;
     const memory = space && !space.owners.threads.length;
@@ -1415,12 +1429,12 @@ class Explorer {
       make("h2", {}, title, " ", make("small", {}, note ?? "")), make("div", { class: "scroll" }, panel.host));
   }
 
-  /** The fields where a layout and its shape are typed; read only in a program. */
+  /** The fields where a layout and its shape are typed; in a program, the layout to read. */
   editor(space) {
+    if (this.flow) return make("code", {}, space.text);
     const field = (label, value, name) => {
       const input = make("input", { type: "text", spellcheck: "false", "aria-label": `${label} of ${space.name}`, name });
       input.value = value;
-      input.readOnly = !!this.flow;
       return input;
     };
     const text = field("layout", space.text, "layout");
@@ -1429,9 +1443,7 @@ class Explorer {
     space.fields = { text, shape, error };
     text.addEventListener("input", () => this.typed(space, text.value, null));
     shape.addEventListener("input", () => this.typed(space, text.value, shape.value));
-    const row = make("div", { class: "fields" }, text);
-    if (!this.flow) row.append(shape);
-    return make("div", { class: "editor" }, row, error);
+    return make("div", { class: "editor" }, make("div", { class: "fields" }, text, shape), error);
   }
 
   /** Show what is typed, or say why it cannot be shown. */
@@ -1536,15 +1548,16 @@ class Explorer {
   resize() {
     const width = this.root.clientWidth - 24;
     if (width <= 0) return;
-    const roles = Object.fromEntries(this.panels.map((panel) => [panel.space?.role ?? "", panel]));
-    if (this.doc.kind === "operands" && roles.A && roles.B && roles.D) {
-      const room = width - 2 * MARGIN.left - 24;
-      const cell = Math.floor(room / (roles.A.columns + roles.D.columns));
-      for (const panel of this.panels) panel.resize(panel.columns * Math.max(cell, 8) + MARGIN.left + 2);
-      return;
+    const tiles = Object.fromEntries(this.panels.filter((each) => each.kind === "tile").map((each) => [each.space.role, each]));
+    const { A, B, D } = tiles;
+    const triple = this.doc.kind === "operands" && A && B && D;
+    const cell = triple && Math.floor((width - A.left - D.left - 38) / (A.columns + D.columns));
+    const stages = this.body.querySelectorAll(".stage").length;
+    for (const panel of this.panels) {
+      if (this.flow) panel.resize(Math.min(Math.max(Math.floor(width / stages) - 34, 170), 320), 300);
+      else if (triple && panel.kind === "tile") panel.resize(panel.columns * Math.max(cell, 8) + panel.left + 8);
+      else panel.resize(width > 900 && panel.columns < 4 * panel.rows ? Math.floor(width / 2) - 22 : width);
     }
-    const share = this.flow ? Math.min(width, 300) : width > 900 ? Math.floor(width / 2) - 12 : width;
-    for (const panel of this.panels) panel.resize(share);
     this.show();
   }
 
@@ -1674,7 +1687,9 @@ class Explorer {
 
   /** What one thread holds in each space, register by register. */
   laneLines(thread) {
-    const block = make("div", { class: "lane" }, make("b", {}, `T${thread}`), " holds");
+    const warps = this.spaces.some(({ owners }) => owners.warp);
+    const name = warps ? `W${Math.floor(thread / WARP)}T${thread % WARP}` : `T${thread}`;
+    const block = make("div", { class: "lane" }, make("b", {}, name), " holds");
     for (const space of this.spaces) {
       const { owners } = space;
       const held = [];
@@ -1866,6 +1881,8 @@ class Explorer {
   }
 }
 
+const SCOPES = { global: "global memory", shared: "shared memory", local: "registers" };
+
 /** What one panel of matrix rows shows: the operations that move the same matrices alike. */
 const matrixKey = (op) => [op.kind, op.count, op.trans, op.from, op.into].join();
 
@@ -1886,7 +1903,8 @@ function colored(color) {
 /** Name an owner, and say its coordinates and its part of a register or its bank. */
 function ownerWords(space, o) {
   const { owners } = space;
-  const name = [threadName(owners, o), memoryName(space, o)].filter(Boolean).join(" ");
+  const bare = !owners.threads.length && !space.letter && owners.memory.length === 1;
+  const name = [threadName(owners, o), bare && "address", memoryName(space, o)].filter(Boolean).join(" ");
   const place = owners.axes.map((axis) => `${axis} ${owners.values[axis][o]}`).join(", ");
   const slot = owners.memory.length ? owners.values[owners.memory[0]][o] : 0;
   let part = "";

@@ -15,7 +15,17 @@ from layoutalg.fragment import WARP, Formula, Fragment
 from layoutalg.fragment_table import TABLE
 from layoutalg.layout import TileLayout
 
-__all__ = ["WARP", "Formula", "Fragment", "get", "names", "operands", "rows", "to_html", "transposed"]
+__all__ = [
+    "WARP",
+    "Formula",
+    "Fragment",
+    "get",
+    "names",
+    "operands",
+    "rows",
+    "to_html",
+    "transposed",
+]
 
 
 def transposed(layout: TileLayout, shape: tuple[int, int]) -> TileLayout:

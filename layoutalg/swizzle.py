@@ -479,9 +479,7 @@ class ComposeLayout(Explorable):
 
     def _repacked(self, bits: int, tile_layout: TileLayout) -> ComposeLayout:
         unit = self.per_element + bits
-        return ComposeLayout(
-            unit, self.swizzle_len, self.atom_len, tile_layout, self.swizzle_inner
-        )
+        return ComposeLayout(unit, self.swizzle_len, self.atom_len, tile_layout, self.swizzle_inner)
 
 
 def _from_zero(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import shutil
@@ -57,16 +58,16 @@ class Browser:
         self.session: str | None = None
         self.events: list[dict[str, Any]] = []
         self.socket: ClientConnection | None = None
+        self.held = contextlib.ExitStack()
         try:
-            self.socket = connect(self._address(), max_size=None, open_timeout=PATIENCE)
+            opened = connect(self._address(), max_size=None, open_timeout=PATIENCE)
+            self.socket = self.held.enter_context(opened)
             (target,) = [
                 each
                 for each in self.call("Target.getTargets")["targetInfos"]
                 if each["type"] == "page"
             ]
-            attached = self.call(
-                "Target.attachToTarget", targetId=target["targetId"], flatten=True
-            )
+            attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
             self.session = attached["sessionId"]
             for domain in ("Page", "Runtime", "Network", "Log"):
                 self.call(f"{domain}.enable")
@@ -101,8 +102,8 @@ class Browser:
         if self.socket is not None:
             self.session = None
             self.call("Browser.close")
-            self.socket.close()
             self.socket = None
+            self.held.close()
         elif self.process.poll() is None:
             self.process.terminate()
         try:
@@ -178,7 +179,8 @@ class Browser:
     def scheme(self, value: str) -> None:
         """Prefer the light or the dark scheme."""
         self.call(
-            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": value}]
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": value}],
         )
 
     def mouse(self, kind: str, at: Mapping[str, float], button: str = "none") -> None:

@@ -2,6 +2,7 @@
 
 from layoutalg.draw.bank_map import banks, banks_scene
 from layoutalg.draw.explorer import fragment_html, frame, layout_html, operands_html
+from layoutalg.draw.jupyter import widget
 from layoutalg.draw.maps import lane_map, lane_map_scene, lane_map_svg
 from layoutalg.draw.matrices import ldmatrix, ldmatrix_scene
 from layoutalg.draw.movement import compare, compare_scene
@@ -40,4 +41,5 @@ __all__ = [
     "tikz_text",
     "tiling",
     "tiling_scene",
+    "widget",
 ]

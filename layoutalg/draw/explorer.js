@@ -818,6 +818,14 @@ class Flow {
     });
   }
 
+  /** What a space is in the program, in words. */
+  partOf({ name, scope }) {
+    const mmas = this.ops.filter((op) => op.kind === "mma");
+    if (mmas.some((op) => op.into === name)) return "accumulator";
+    if (mmas.some((op) => op.a === name || op.b === name)) return "mma operands";
+    return { global: "global memory", shared: "shared memory", local: "registers" }[scope];
+  }
+
   packOf(op) {
     return 32 / this.spaces.get(op.kind === "ldmatrix" ? op.from : op.into).bits;
   }
@@ -1388,7 +1396,7 @@ class Explorer {
     for (const stage of stages) {
       const column = this.flow ? make("div", { class: "stage" }) : this.body;
       if (this.flow) {
-        const where = stage.map(([space, op]) => op?.kind ?? SCOPES[space.scope]);
+        const where = stage.map(([space, op]) => op?.kind ?? this.flow.partOf(space));
         column.append(make("h3", {}, [...new Set(where)].join(", ")));
         this.body.append(column);
       }
@@ -1880,8 +1888,6 @@ class Explorer {
     return element === undefined ? null : coordinate(element, panel.space.shape);
   }
 }
-
-const SCOPES = { global: "global memory", shared: "shared memory", local: "registers" };
 
 /** What one panel of matrix rows shows: the operations that move the same matrices alike. */
 const matrixKey = (op) => [op.kind, op.count, op.trans, op.from, op.into].join();

@@ -7,6 +7,7 @@ const WARP = 32;
 const MOST_ELEMENTS = 65536;
 const MOST_OWNERS = 1 << 20;
 const MOST_CELLS = 1 << 18; // of a view of places
+const MOST_TOLD = 64; // owners, and registers of a lane, that are told in words
 const MOST_MOVES = 1 << 22; // thread moves of a program that are followed
 
 // -- text -> layout -----------------------------------------------------------------------------
@@ -1681,7 +1682,7 @@ class Explorer {
       const { space } = panel;
       if (!elements.length) lines.push(make("p", {}, `${panel.title}: nothing is held here`));
       for (const element of elements.slice(0, 8)) {
-        const list = make("ul", {}, ...ownersAt(space.owners, element).slice(0, 256).map((o) => ownerLine(space, o)));
+        const list = make("ul", {}, ...ownersAt(space.owners, element).slice(0, MOST_TOLD).map((o) => ownerLine(space, o)));
         const at = make("b", { class: "element" }, `${space.name}(${coordinate(element, space.shape).join(", ")})`);
         lines.push(make("div", {}, at, " is held by", list));
       }
@@ -1708,13 +1709,14 @@ class Explorer {
       if (!held.length) continue;
       held.sort((a, b) => a[0] - b[0]);
       const words = new Map();
-      for (const [slot, o] of held.slice(0, 256)) {
+      for (const [slot, o] of held.slice(0, MOST_TOLD)) {
         const word = Math.floor(slot / (space.pack ?? 1));
         const at = coordinate(Math.floor(o / owners.copies), space.shape).join(",");
         words.set(word, [...(words.get(word) ?? []), `${slotName(space, slot)}(${at})`]);
       }
       const parts = [...words.values()].map((inside) => make("span", { class: space.pack > 1 ? "word" : "slot" }, inside.join(" ")));
-      block.append(make("p", {}, make("b", {}, `${space.name} `), ...parts));
+      const more = held.length > MOST_TOLD ? ` and ${held.length - MOST_TOLD} more` : "";
+      block.append(make("p", {}, make("b", {}, `${space.name} `), ...parts, more));
     }
     return block;
   }
@@ -1851,7 +1853,7 @@ class Explorer {
         const shape = kept.get(`shape${n}`) ?? (kept.has(`layout${n}`) ? null : space.shapeGiven.join());
         if (text === space.text && (shape === null || shape === space.shape.join())) return;
         space.fields.text.value = text;
-        if (shape !== null) space.fields.shape.value = shape;
+        if (shape !== null) space.fields.shape.value = shape.split(",").join(", ");
         this.typed(space, text, shape);
       });
     }

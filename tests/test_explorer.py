@@ -856,6 +856,10 @@ OPERATIONS: dict[str, tuple[Op, ...]] = {
     ),
     "a store": (*FILL, Store("s", LANE * -8 + 248, Elements("r", EIGHT[::-1]))),
     "a move": (*FILL, Move(Elements("q", (1, 0, 3)), Elements("r", (0, 1, 7)))),
+    "addresses that are constants": (
+        *FILL, Store("s", Index((), 3), Elements("r", (2,)), (Guard(LANE, 4, 5),)), Sync("warp"),
+        Load(Elements("q", (1,)), "s", Index((), 3)),
+    ),
     "a transfer": (Transfer("s", LANE * 4 + 128, "g", LANE * 4, 4),),
     "an exclusive or": (Transfer("s", (LANE ^ (LANE // 8)) * 8, "g", LANE * 8, 8),),
     "movmatrix": (*FILL, MoveMatrix(Elements("q", (0, 1, 2, 3)), Elements("r", (0, 1, 6, 7)))),

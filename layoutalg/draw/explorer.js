@@ -8,7 +8,7 @@ const MOST_ELEMENTS = 65536;
 const MOST_OWNERS = 1 << 20;
 const MOST_CELLS = 1 << 18; // of a view of places
 const MOST_TOLD = 64; // owners, and registers of a lane, that are told in words
-const MOST_MOVES = 1 << 22; // thread moves of a program that are followed
+const MOST_MOVES = 1 << 20; // thread moves of a program that are followed
 
 // -- text -> layout -----------------------------------------------------------------------------
 
@@ -32,7 +32,8 @@ function tokensOf(text) {
     const found = TOKEN.exec(text);
     if (!found) {
       const start = at + text.slice(at).search(/\S/);
-      throw new Refusal(`the character '${String.fromCodePoint(text.codePointAt(start))}' has no place here`, start);
+      const sign = String.fromCodePoint(text.codePointAt(start));
+      throw new Refusal(`the character '${sign}' has no place here`, start);
     }
     const [kind, value] = Object.entries(found.groups).find((group) => group[1] !== undefined);
     tokens.push({ kind, value, at: TOKEN.lastIndex - value.length });
@@ -550,10 +551,14 @@ function placesOf(space) {
       rows: rows.order.length,
       columns: columns.order.length,
       cells: rows.of.map((row, o) => row * columns.order.length + columns.of[o]),
-      rowName: (row) =>
-        named ? threadName(owners, rows.order[row]) : String(owners.values[rowAxes[0]][rows.order[row]]),
-      columnName: (column) =>
-        named ? memoryName(space, columns.order[column]) : String(owners.values[columnAxes[0]][columns.order[column]]),
+      rowName: (row) => {
+        const o = rows.order[row];
+        return named ? threadName(owners, o) : String(owners.values[rowAxes[0]][o]);
+      },
+      columnName: (column) => {
+        const o = columns.order[column];
+        return named ? memoryName(space, o) : String(owners.values[columnAxes[0]][o]);
+      },
       warpOf: owners.warp && named ? (row) => owners.warp[rows.order[row]] : null,
     };
   }
@@ -665,7 +670,10 @@ class Flow {
     this.ops = this.lines.map((line, number) => this.opOf(line.trim(), number));
     this.unread = this.ops.filter((op) => op.kind === "unread").length;
     this.fragments = Object.fromEntries(
-      Object.entries(mma).map(([key, operands]) => [key, operands.map(([text, shape]) => slotsOf(text, shape, axes))]),
+      Object.entries(mma).map(([key, operands]) => [
+        key,
+        operands.map(([text, shape]) => slotsOf(text, shape, axes)),
+      ]),
     );
     for (const space of spaces) this.number(space);
     this.instances = [];
@@ -678,14 +686,21 @@ class Flow {
       const found = form.exec(line);
       if (!found) continue;
       const op = { kind, line: number, ...read(found.slice(1)) };
-      return [op.into, op.from, op.a, op.b].every((name) => !name || this.spaces.has(name))
-        ? op
-        : { kind: "unread", line: number };
+      if (this.fits(op)) return op;
     }
     const loop = /^for (\w+) in range\((\d+)\):$/.exec(line);
     if (loop) return { kind: "loop", line: number, variable: loop[1], extent: +loop[2] };
     const idle = /^(cp\.async\.(commit|wait)|sync)/.test(line);
     return { kind: idle ? "idle" : "unread", line: number };
+  }
+
+  /** Whether an operation moves between such spaces: `a[0] = b[0]` may be a move, load or store. */
+  fits({ kind, into, from, a, b }) {
+    const local = (name) => this.spaces.get(name)?.scope === "local";
+    const known = [into, from, a, b].every((name) => name === undefined || this.spaces.has(name));
+    const wanted = { zero: [1], move: [1, 1], movmatrix: [1, 1], load: [1, 0], ldmatrix: [1, 0], store: [0, 1],
+      stmatrix: [0, 1], transfer: [0, 0], mma: [1] }[kind];
+    return known && wanted.every((inside, n) => local(n ? from : into) === !!inside);
   }
 
   /** Number the cells of a space: addresses, or registers of every thread; tie them to elements. */
@@ -761,7 +776,9 @@ class Flow {
         into.push(target);
         makers.push(by);
       });
-      Object.assign(instance, { from: Int32Array.from(from), into: Int32Array.from(into), by: Int32Array.from(makers) });
+      instance.from = Int32Array.from(from);
+      instance.into = Int32Array.from(into);
+      instance.by = Int32Array.from(makers);
     }
     return instance;
   }
@@ -1185,8 +1202,9 @@ class Panel {
       const [row, column] = band;
       pen.strokeStyle = text;
       pen.lineWidth = 1;
-      if (row !== null) pen.strokeRect(this.left - 1.5, TOP + row * this.high - 1, this.columns * this.wide + 2, this.high + 1);
-      if (column !== null) pen.strokeRect(this.left + column * this.wide - 1, TOP - 1.5, this.wide + 1, this.rows * this.high + 2);
+      const [right, low] = [this.columns * this.wide + 2, this.rows * this.high + 2];
+      if (row !== null) pen.strokeRect(this.left - 1.5, TOP + row * this.high - 1, right, this.high + 1);
+      if (column !== null) pen.strokeRect(this.left + column * this.wide - 1, TOP - 1.5, this.wide + 1, low);
     }
     if (chosen !== null) {
       const [x, y] = this.box(chosen);
@@ -1240,7 +1258,7 @@ function placePanel(space, places) {
     kind: "places",
     rows: places.rows,
     columns: places.columns,
-    solid: owners.threads.length && space.pack > 1 && places.columns % space.pack === 0 ? [0, space.pack] : null,
+    solid: owners.threads.length && space.pack > 1 ? [0, space.pack] : null,
     rowName: places.rowName,
     columnName: places.columnName,
     warpAt: places.warpOf ? (cell) => places.warpOf(Math.floor(cell / places.columns)) : null,
@@ -1252,8 +1270,9 @@ function placePanel(space, places) {
       return [owners.fill[places.cells.indexOf(cell, element * owners.copies)], -1];
     },
     labelOf: (cell) => {
-      const held = places.elements.of(cell);
-      return held.length ? [coordinate(held[0], space.shape).join(",") + (held.length > 1 ? "…" : "")] : [""];
+      const [first, ...others] = places.elements.of(cell);
+      if (first === undefined) return [""];
+      return [coordinate(first, space.shape).join(",") + (others.length ? "…" : "")];
     },
   };
 }
@@ -1266,11 +1285,12 @@ function matrixPanel(op, flow) {
     return op.trans ? 4 * column + Math.floor(row / 2) : row * 4 + Math.floor(column / pack);
   };
   const verb = `${op.kind}.x${op.count}${op.trans ? ".trans" : ""}`;
+  const part = op.kind === "ldmatrix" ? "receives" : "gives";
   return {
     op,
     kind: "matrix",
     name: verb,
-    note: `${op.from} → ${op.into}: a row per address lane, its cells by the lane that ${op.kind === "ldmatrix" ? "receives" : "gives"} them`,
+    note: `${op.from} → ${op.into}: a row per address lane, its cells by the lane that ${part} them`,
     rows: 8 * op.count,
     columns,
     rowName: (row) => `T${row}`,
@@ -1312,8 +1332,8 @@ class Explorer {
     this.id = `explorer-${explorers++}`;
     this.font = "ui-sans-serif, system-ui, sans-serif";
     this.state = { at: null, pinned: false, lane: doc.lane, zoom: 1, pass: 0 };
-    this.spaces = doc.spaces.map((space) => ({ ...space, text: space.layout, given: space.layout, shapeGiven: space.shape }));
-    for (const space of this.spaces) this.read(space, space.text, space.shape);
+    this.spaces = doc.spaces.map((space) => ({ ...space, given: space.layout, shapeGiven: space.shape, letterGiven: space.letter }));
+    for (const space of this.spaces) this.read(space, space.given, space.shapeGiven);
     if (doc.flow) this.flow = new Flow(doc.flow, this.spaces, doc.axes);
     this.build();
     this.restore();
@@ -1344,9 +1364,11 @@ class Explorer {
     const owners = ownersOf(layout, this.doc);
     const size = (shape ?? []).reduce((all, extent) => all * extent, 1);
     if (shape && size !== owners.count) {
-      throw new Refusal(`the layout has ${owners.count} elements, the shape ${shape.join(" × ")} has ${size}`);
+      const all = shape.join(" × ");
+      throw new Refusal(`the layout has ${owners.count} elements, the shape ${all} has ${size}`);
     }
-    const letter = space.letter ?? (owners.threads.length || owners.memory.length > 1 ? owners.memory[0] : "");
+    const alone = !owners.threads.length && owners.memory.length === 1;
+    const letter = space.letterGiven ?? (alone ? "" : owners.memory[0]);
     Object.assign(space, { text, layout, owners, letter, shape: shape ?? shapeFor(layout) });
     space.places = placesOf(space);
   }
@@ -1370,12 +1392,13 @@ class Explorer {
       button.addEventListener("click", () => this.zoom(by));
       return button;
     };
+    const keys =
+      "Point to follow a cell; click or Enter pins it, Esc lets go; arrows move, Tab goes to the next panel.";
     const controls = make("div", { class: "controls" });
     if (!this.flow) controls.append(number("lane", "lane", 0, 1023));
     else controls.append(number("value", "pass", 0, 99999), make("span", { class: "passes" }));
     controls.append(zoom(1.25, "larger cells", "+"), zoom(0.8, "smaller cells", "−"));
-    controls.append(make("span", { id: `${this.id}-keys`, class: "keys" },
-      "Point to follow a cell; click or Enter pins it, Esc lets go; arrows move, Tab goes to the next panel."));
+    controls.append(make("span", { id: `${this.id}-keys`, class: "keys" }, keys));
     this.lanes = make("div", { class: "lanes" });
     this.body = make("div", { class: `panels ${doc.kind}` });
     this.legend = make("div", { class: "legend" });
@@ -1430,8 +1453,10 @@ class Explorer {
     this.panels.push(panel);
     const { space } = panel;
     const memory = space && !space.owners.threads.length;
-    const title = panel.name ?? (panel.kind === "tile" ? space.name : `${space.name}: ${memory ? "memory" : "lanes × registers"}`);
-    const note = panel.note ?? (panel.kind === "tile" ? space.note : memory ? "lines of addresses" : "element held");
+    const view = memory ? ["memory", "lines of addresses"] : ["lanes × registers", "element held"];
+    const tile = panel.kind === "tile";
+    const title = panel.name ?? (tile ? space.name : `${space.name}: ${view[0]}`);
+    const note = panel.note ?? (tile ? space.note : view[1]);
     panel.over.setAttribute("aria-label", `${title}, ${panel.rows} rows, ${panel.columns} columns`);
     panel.title = title;
     return make("section", { class: `panel ${panel.kind} ${space?.role ?? ""}` },
@@ -1442,7 +1467,8 @@ class Explorer {
   editor(space) {
     if (this.flow) return make("code", {}, space.text);
     const field = (label, value, name) => {
-      const input = make("input", { type: "text", spellcheck: "false", "aria-label": `${label} of ${space.name}`, name });
+      const input = make("input", { type: "text", spellcheck: "false", name });
+      input.setAttribute("aria-label", `${label} of ${space.name}`);
       input.value = value;
       return input;
     };
@@ -1516,7 +1542,9 @@ class Explorer {
     const notes = [];
     if (flow.unread) notes.push(`${flow.unread} operations are shown but not followed.`);
     if (!flow.whole) notes.push("Only the first steps of the loops are followed.");
-    return make("section", { class: "listing" }, make("h2", {}, "program"), make("p", {}, notes.join(" ")), make("ol", { tabindex: 0 }, ...this.lines));
+    const list = make("ol", { tabindex: 0 }, ...this.lines);
+    const said = make("p", {}, notes.join(" "));
+    return make("section", { class: "listing" }, make("h2", {}, "program"), said, list);
   }
 
   explain() {
@@ -1550,15 +1578,16 @@ class Explorer {
     }
     const marks = this.flow
       ? "Thick: the same value. Dashed: what an mma makes of it, or makes it of."
-      : "Thick: the chosen element. Thin: the same lane. +n: n more owners. Dashed lines: 8 × 8; solid: register or instruction; thick: warp.";
+      : "Thick: the chosen element. Thin: the same lane. +n: n more owners. " +
+        "Dashed lines: 8 × 8; solid: register or instruction; thick: warp.";
     this.legend.replaceChildren(...rows.values(), make("p", {}, marks));
   }
 
   resize() {
     const width = this.root.clientWidth - 24;
     if (width <= 0) return;
-    const tiles = Object.fromEntries(this.panels.filter((each) => each.kind === "tile").map((each) => [each.space.role, each]));
-    const { A, B, D } = tiles;
+    const tiles = this.panels.filter((each) => each.kind === "tile");
+    const [A, B, D] = ["A", "B", "D"].map((role) => tiles.find((each) => each.space.role === role));
     const triple = this.doc.kind === "operands" && A && B && D;
     const cell = triple && Math.floor((width - A.left - D.left - 38) / (A.columns + D.columns));
     const stages = this.body.querySelectorAll(".stage").length;
@@ -1606,8 +1635,9 @@ class Explorer {
     const at = this.state.at?.panel === panel.index ? this.state.at.cell : null;
     if (event.key in moves) {
       const next = at === null ? 0 : at + moves[event.key];
-      const column = at === null ? 0 : (at % panel.columns) + (Math.abs(moves[event.key]) === 1 ? moves[event.key] : 0);
-      if (next >= 0 && next < panel.count && column >= 0 && column < panel.columns) this.state.at = { panel: panel.index, cell: next };
+      const inRow = event.key === "ArrowLeft" || event.key === "ArrowRight";
+      const stays = !inRow || at === null || Math.floor(next / panel.columns) === Math.floor(at / panel.columns);
+      if (next >= 0 && next < panel.count && stays) this.state.at = { panel: panel.index, cell: next };
     } else if (event.key === "Home" || event.key === "End") {
       const row = at === null ? 0 : at - (at % panel.columns);
       this.state.at = { panel: panel.index, cell: event.key === "Home" ? row : row + panel.columns - 1 };
@@ -1660,7 +1690,8 @@ class Explorer {
       if (each.space === panel?.space) {
         for (const element of elements) for (const here of each.cellsWith(element)) marks[here] = HOT;
       }
-      each.mark(marks, each === panel ? cell : null, elements.length ? this.band(panel.space, elements[0], each) : null);
+      const band = elements.length ? this.band(panel.space, elements[0], each) : null;
+      each.mark(marks, each === panel ? cell : null, band);
     }
     this.say(panel, cell, elements, threads);
   }
@@ -1682,9 +1713,11 @@ class Explorer {
       const { space } = panel;
       if (!elements.length) lines.push(make("p", {}, `${panel.title}: nothing is held here`));
       for (const element of elements.slice(0, 8)) {
-        const list = make("ul", {}, ...ownersAt(space.owners, element).slice(0, MOST_TOLD).map((o) => ownerLine(space, o)));
-        const at = make("b", { class: "element" }, `${space.name}(${coordinate(element, space.shape).join(", ")})`);
-        lines.push(make("div", {}, at, " is held by", list));
+        const owners = ownersAt(space.owners, element);
+        const list = owners.slice(0, MOST_TOLD).map((o) => ownerLine(space, o));
+        const more = owners.length > MOST_TOLD ? `and ${owners.length - MOST_TOLD} more` : "";
+        const at = `${space.name}(${coordinate(element, space.shape).join(", ")})`;
+        lines.push(make("div", {}, make("b", {}, at), " is held by", make("ul", {}, ...list), more));
       }
       if (elements.length > 8) lines.push(make("p", {}, `and ${elements.length - 8} more elements`));
     }
@@ -1714,7 +1747,8 @@ class Explorer {
         const at = coordinate(Math.floor(o / owners.copies), space.shape).join(",");
         words.set(word, [...(words.get(word) ?? []), `${slotName(space, slot)}(${at})`]);
       }
-      const parts = [...words.values()].map((inside) => make("span", { class: space.pack > 1 ? "word" : "slot" }, inside.join(" ")));
+      const kind = space.pack > 1 ? "word" : "slot";
+      const parts = [...words.values()].map((inside) => make("span", { class: kind }, inside.join(" ")));
       const more = held.length > MOST_TOLD ? ` and ${held.length - MOST_TOLD} more` : "";
       block.append(make("p", {}, make("b", {}, `${space.name} `), ...parts, more));
     }
@@ -1736,7 +1770,8 @@ class Explorer {
 
   showFlow(panel, cell) {
     const [name, seeds] = panel ? this.seedsOf(panel, cell) : [null, []];
-    const trace = seeds.length ? this.flow.trace(name, seeds, this.state.pass) : { seen: new Map(), steps: [], passes: 0 };
+    const nothing = { seen: new Map(), steps: [], passes: 0 };
+    const trace = seeds.length ? this.flow.trace(name, seeds, this.state.pass) : nothing;
     const { instances } = this.flow;
     const rows = new Map();
     for (const { at, moves, levels } of trace.steps) {
@@ -1765,8 +1800,8 @@ class Explorer {
   sayFlow(panel, cell, trace) {
     const touched = new Set(trace.steps.map(({ at }) => this.flow.instances[at].op.line));
     this.lines.forEach((line, n) => line.classList.toggle("on", touched.has(n)));
-    const many = trace.passes > 1 ? `${trace.pass} of the ${trace.passes} values (0 to ${trace.passes - 1}) that this cell holds in turn` : "";
-    this.root.querySelector(".passes").textContent = many;
+    const turns = `${trace.pass} of 0 … ${trace.passes - 1}, which this cell holds in turn`;
+    this.root.querySelector(".passes").textContent = trace.passes > 1 ? turns : "";
     if (!panel) return this.readout.replaceChildren(make("p", {}, "Nothing is chosen."));
     const lines = trace.steps.map((step) => make("li", {}, this.stepWords(step)));
     const more = lines.length - 24;
@@ -1775,7 +1810,7 @@ class Explorer {
     const what = panel.op
       ? `${panel.title}: address lane T${Math.floor(cell / panel.columns)}, lane T${panel.laneAt(cell)}`
       : this.whatWords(panel, cell);
-    return this.readout.replaceChildren(make("b", { class: "element" }, what), list);
+    return this.readout.replaceChildren(make("b", {}, what), list);
   }
 
   whatWords(panel, cell) {
@@ -1794,19 +1829,24 @@ class Explorer {
     if (op.kind === "mma") {
       const lines = (name, all) => {
         const found = [...new Set(all)].sort((a, b) => a - b);
-        return found.length ? [`${name}${found.length > 1 ? "s" : ""} ${found.slice(0, 8).join(", ")}${found.length > 8 ? ", …" : ""}`] : [];
+        if (!found.length) return [];
+        const shown = found.slice(0, 8).join(", ") + (found.length > 8 ? ", …" : "");
+        return [`${name}${found.length > 1 ? "s" : ""} ${shown}`];
       };
       const rows = lines("row", moves.flatMap((each) => each.rows));
       const columns = lines("column", moves.flatMap((each) => each.columns));
       const both = moves.length > 1 && moves.some((each) => each.forward !== moves[0].forward);
-      if (both || moves[0].forward) return `${when}${op.shape} adds to ${[...rows, ...columns].join(" and ")} of ${op.into}`;
+      if (both || moves[0].forward) {
+        return `${when}${op.shape} adds to ${[...rows, ...columns].join(" and ")} of ${op.into}`;
+      }
       return `${when}${op.shape} adds ${rows} of ${op.a} times ${columns} of ${op.b}`;
     }
     const { from, into, by } = instance;
     const columns = op.kind === "ldmatrix" || op.kind === "stmatrix" ? 4 * this.flow.packOf(op) : 0;
     const told = moves.slice(0, 2).map((n) => {
       if (from[n] < 0) return `${this.cellWords(op.into, into[n])} becomes 0`;
-      const who = columns ? `, row address from lane ${Math.floor(by[n] / columns)}` : op.kind === "transfer" ? ` by T${by[n]}` : "";
+      let who = op.kind === "transfer" ? ` by T${by[n]}` : "";
+      if (columns) who = `, row address from lane ${Math.floor(by[n] / columns)}`;
       return `${this.cellWords(op.from, from[n])} → ${this.cellWords(op.into, into[n])}${who}`;
     });
     const more = moves.length > 2 ? ` and ${moves.length - 2} more` : "";

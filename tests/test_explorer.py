@@ -857,7 +857,7 @@ OPERATIONS: dict[str, tuple[Op, ...]] = {
     "a store": (*FILL, Store("s", LANE * -8 + 248, Elements("r", EIGHT[::-1]))),
     "a move": (*FILL, Move(Elements("q", (1, 0, 3)), Elements("r", (0, 1, 7)))),
     "addresses that are constants": (
-        *FILL, Store("s", Index((), 3), Elements("r", (2,)), (Guard(LANE, 4, 5),)), Sync("warp"),
+        *FILL, Store("s", Index((), 3), Elements("r", (3,)), (Guard(LANE, 4, 5),)), Sync("warp"),
         Load(Elements("q", (1,)), "s", Index((), 3)),
     ),
     "a transfer": (Transfer("s", LANE * 4 + 128, "g", LANE * 4, 4),),

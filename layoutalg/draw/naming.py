@@ -12,12 +12,17 @@ def slots_per_register(fragment: Fragment) -> int:
     return max(fragment.register_bits // fragment.bits, 1)
 
 
+def slot_letter(fragment: Fragment) -> str | None:
+    """Return the letter of an operand's slots; None where the ISA names registers alone."""
+    return _LETTERS.get(fragment.operand.split(".")[0])
+
+
 def slot_name(fragment: Fragment, slot: int) -> str:
     """Name a slot: ``a2``; ``r1.0`` is the low element of register 1 of a matrix load or store.
 
     Source: PTX ISA, "Matrix Fragments for mma" (a0, a1 …, c0 …), "ldmatrix" (r0, r1 …).
     """
-    letter = _LETTERS.get(fragment.operand.split(".")[0])
+    letter = slot_letter(fragment)
     if letter is not None:
         return f"{letter}{slot}"
     packed = slots_per_register(fragment)

@@ -7,6 +7,7 @@ from typing import Any
 
 from layoutalg import ComposeLayout
 from lowering.ops import (
+    Blend,
     LoadMatrix,
     Mma,
     Move,
@@ -40,10 +41,20 @@ def cells(buffer: Buffer) -> int:
 
 
 @dataclass(frozen=True)
+class Scalar:
+    """A number that the launch gives: a size (``s32``) or a coefficient (``f32``)."""
+
+    name: str
+    token: str = "s32"
+
+
+@dataclass(frozen=True)
 class Body:
     """A lowered program for one CTA.
 
-    ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread.
+    ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread. A
+    body with ``scalars`` is one of a grid of CTAs, ``bx`` and ``by``; its parameters are pointers,
+    then the scalars.
     """
 
     params: tuple[Buffer, ...]
@@ -52,6 +63,7 @@ class Body:
     ops: tuple[Op, ...]
     threads: int
     arch: str = "sm_90"
+    scalars: tuple[Scalar, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         """Return the buffer of a name."""
@@ -106,7 +118,7 @@ class Body:
         found: set[str] = set()
         for op in walk(self.ops):
             into: Any = getattr(op, "into", None)
-            if into is None or isinstance(op, (Zero, LoadMatrix, Transfer)):
+            if into is None or isinstance(op, (Zero, LoadMatrix, Transfer, Blend)):
                 continue
             bits = self.buffer(into.buffer).dtype.bits
             if bits < 32 and (len(into.numbers) * bits < 32 or isinstance(op, Move)):

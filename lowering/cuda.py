@@ -122,9 +122,18 @@ class Python:
         """Turn to the other branch."""
         return "else:"
 
-    def begin_loop(self, variable: str, extent: int) -> str:
+    def begin_loop(self, variable: str, extent: str) -> str:
         """Open a loop."""
         return f"for {variable} in range({extent}):"
+
+    def let(self, variable: str, value: str) -> str:
+        """Name an integer."""
+        return f"{variable} = {value}"
+
+    def choice(self, conditions: list[str], one: str, other: str) -> str:
+        """Write a conditional expression; ``&`` makes no branches of its own."""
+        condition = " & ".join(f"({each})" for each in conditions)
+        return f"({one} if {condition} else {other})"
 
     def end(self) -> None:
         """Nothing: the indentation closes."""
@@ -146,9 +155,14 @@ def _write(body: Body, name: str) -> tuple[str, dict[str, Asm]]:
     for op in body.mma:
         asm = ptx.mma(op.instruction)
         functions[asm.name] = asm
-    lines = [f"def {name}({', '.join(f'{b.name}_' for b in body.params)}):"]
-    lines.append("  thread = cuda.threadIdx.x")
-    lines.extend(f"  {b.name}_base = cells_address({b.name}_)" for b in body.params)
+    if body.scalars:
+        names = (*(f"{b.name}_base" for b in body.params), *(each.name for each in body.scalars))
+        lines = [f"def {name}({', '.join(names)}):"]
+        lines.append("  thread, bx, by = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.y")
+    else:
+        lines = [f"def {name}({', '.join(f'{b.name}_' for b in body.params)}):"]
+        lines.append("  thread = cuda.threadIdx.x")
+        lines.extend(f"  {b.name}_base = cells_address({b.name}_)" for b in body.params)
     if body.shared:
         functions["shared_address"] = ptx.shared_address()
         size = 0 if body.shared_bytes > STATIC_SHARED else body.shared_bytes
@@ -223,11 +237,17 @@ def compile_ptx(body: Body, name: str, arch: str) -> str:
     for op in body.mma:
         check_target(op.instruction, arch)
     native: dict[str, Any] = {"f32": types.float32, "f64": types.float64}
-    signature = tuple(
+    signature: tuple[Any, ...] = tuple(
         (native.get(buffer.dtype.token) or getattr(types, buffer.dtype.word))[::1]
         for buffer in body.params
     )
-    text, _ = cuda.compile_ptx(_python(body, name), signature, cc=capability)
+    if body.scalars:
+        kinds = {"s32": types.int32, "f32": types.float32}
+        scalars = (kinds[scalar.token] for scalar in body.scalars)
+        signature = (*(types.uint64 for _ in body.params), *scalars)
+    text, _ = cuda.compile_ptx(
+        _python(body, name), signature, cc=capability, launch_bounds=(body.threads, 1)
+    )
     made = re.search(r"^\.target (\w+)", str(text), re.MULTILINE)
     if made is None or made[1] != arch:
         nearest = "no target" if made is None else made[1]

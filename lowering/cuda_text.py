@@ -48,9 +48,18 @@ class Cpp:
         """Turn to the other branch."""
         return "} else {"
 
-    def begin_loop(self, variable: str, extent: int) -> str:
+    def begin_loop(self, variable: str, extent: str) -> str:
         """Open a loop."""
-        return f"for (int {variable} = 0; {variable} < {extent}; ++{variable}) {{"
+        kind = "int" if extent.isdecimal() else "int64_t"
+        return f"for ({kind} {variable} = 0; {variable} < {extent}; ++{variable}) {{"
+
+    def let(self, variable: str, value: str) -> str:
+        """Name an integer."""
+        return f"const int64_t {variable} = {value};"
+
+    def choice(self, conditions: list[str], one: str, other: str) -> str:
+        """Write a conditional expression."""
+        return f"({self.all_of(conditions)} ? {one} : {other})"
 
     def end(self) -> str:
         """Close."""
@@ -126,9 +135,16 @@ def cuda_source(body: Body, name: str, title: str) -> str:
         kind = {"f32": "float", "f64": "double"}.get(buffer.dtype.token, f"{buffer.dtype.word}_t")
         const = "" if buffer.name in written else "const "
         arguments.append(f"{const}{kind}* {buffer.name}_")
+    sizes = [scalar.name for scalar in body.scalars if scalar.token == "s32"]
+    for scalar in body.scalars:
+        kind, mark = ("int32_t", "_") if scalar.token == "s32" else ("float", "")
+        arguments.append(f"const {kind} {scalar.name}{mark}")
     lines.append(f'extern "C" __global__ void __launch_bounds__({body.threads})')
     lines.append(f"{name}({', '.join(arguments)}) {{")
     lines.append("  const int thread = threadIdx.x;")
+    if body.scalars:
+        lines.append("  const int64_t bx = blockIdx.x, by = blockIdx.y;")
+        lines.extend(f"  const int64_t {size} = {size}_;" for size in sizes)
     for buffer in body.params:
         lines.append(
             f"  const uint64_t {buffer.name}_base = reinterpret_cast<uint64_t>({buffer.name}_);"

@@ -15,9 +15,11 @@ from lowering.address import Index, Style
 from lowering.body import Body
 from lowering.emit import Part, access_bits, pack, part, parts, space, variables, words
 from lowering.ops import (
+    Blend,
     Commit,
     Elements,
     Guard,
+    Let,
     Load,
     LoadMatrix,
     Loop,
@@ -30,6 +32,7 @@ from lowering.ops import (
     Sync,
     Transfer,
     Wait,
+    When,
     Zero,
 )
 from lowering.ptx import Asm
@@ -64,8 +67,14 @@ class Dialect(Protocol):
     def begin_else(self) -> str:
         """Turn to the other branch."""
 
-    def begin_loop(self, variable: str, extent: int) -> str:
+    def begin_loop(self, variable: str, extent: str) -> str:
         """Open a loop."""
+
+    def let(self, variable: str, value: str) -> str:
+        """Name an integer."""
+
+    def choice(self, conditions: list[str], one: str, other: str) -> str:
+        """Write one value where all conditions hold, else the other."""
 
     def end(self) -> str | None:
         """Close a branch or a loop; None where the indentation does."""
@@ -141,6 +150,8 @@ class Writer:
             self.zero(op.into)
         elif isinstance(op, Move):
             self.move(op)
+        elif isinstance(op, Blend):
+            self.blend(op)
         elif isinstance(op, Mma):
             d, a, b = (words(self.body, e) for e in (op.d, op.a, op.b))
             self.emit(self.dialect.mma(op, d, a, b))
@@ -177,12 +188,19 @@ class Writer:
             self.call(ptx.wait(op.pending), (), ())
         elif isinstance(op, Sync):
             self.emit(self.dialect.sync(op.scope))
+        elif isinstance(op, Let):
+            self.emit(self.dialect.let(op.var, op.value.render(self.dialect.style)))
+        elif isinstance(op, When):
+            self.guarded(op.guards)
+            self.run(op.body)
+            self.close()
         else:
             self.loop(op)
 
     def loop(self, op: Loop) -> None:
         """Write a loop that stays."""
-        self.emit(self.dialect.begin_loop(op.var, op.extent))
+        extent = op.extent.render(self.dialect.style) if isinstance(op.extent, Index) else op.extent
+        self.emit(self.dialect.begin_loop(op.var, str(extent)))
         self.indent += 1
         self.run(op.body)
         self.close()
@@ -213,7 +231,7 @@ class Writer:
         return f"({place.variable} >> {self.dialect.number(place.shift, 'u32')})"
 
     def move(self, op: Move) -> None:
-        """Copy registers; f32 to f16 or bf16 by pairs."""
+        """Copy registers; between f32 and f16 or bf16 by pairs."""
         if op.into == op.source:
             return
         into, source = self.token(op.into.buffer), self.token(op.source.buffer)
@@ -228,10 +246,24 @@ class Writer:
                 mask = self.dialect.number(from_place.mask >> from_place.shift, "u32")
                 self.insert(place, f"({self.extract(from_place)} & {mask})")
             return
+        if into == "f32":
+            asm = ptx.split_pair(source)
+            wide = words(self.body, op.into)
+            for at, name in enumerate(words(self.body, op.source)):
+                self.call(asm, wide[2 * at : 2 * at + 2], (name,))
+            return
         asm = ptx.convert_pair(into, source)
         values = list(words(self.body, op.source))
         for at, name in enumerate(words(self.body, op.into)):
             self.call(asm, (name,), (values[2 * at + 1], values[2 * at]))
+
+    def blend(self, op: Blend) -> None:
+        """Write ``alpha * into + beta * source`` for each f32."""
+        into = words(self.body, op.into)
+        source = into if op.source is None else words(self.body, op.source)
+        for name, other in zip(into, source, strict=True):
+            more = "" if op.source is None else f" + {op.beta} * {other}"
+            self.emit(self.dialect.assign(name, f"{op.alpha} * {name}{more}"))
 
     def load(self, op: Load) -> None:
         """Load one vector."""
@@ -257,9 +289,15 @@ class Writer:
 
     def transfer(self, op: Transfer) -> None:
         """Copy from memory to memory: ``cp.async``, or a load and a store."""
-        opened = self.guarded(op.guards)
         bits = op.count * self.body.buffer(op.into).dtype.bits
         target, source = self.at(op.into, op.into_address), self.at(op.memory, op.address)
+        if op.fill:
+            conditions = [guard.render(self.dialect.style) for guard in op.guards]
+            whole, nothing = (self.dialect.number(size, "u32") for size in (bits // BYTE, 0))
+            size = self.dialect.choice(conditions, whole, nothing)
+            self.call(ptx.cp_async_or_zero(), (), (target, source, size))
+            return
+        opened = self.guarded(op.guards)
         if op.asynchronous:
             self.call(ptx.cp_async(bits // 8), (), (target, source))
         else:

@@ -35,12 +35,13 @@ class Guard:
 
     index: Index
     low: int
-    high: int
+    high: int | Index
 
     def render(self, style: Style) -> str:
         """Return the condition as text."""
         text = self.index.operand(style)
-        upper = f"{text} < {self.high}"
+        high = self.high.operand(style) if isinstance(self.high, Index) else self.high
+        upper = f"{text} < {high}"
         if self.low <= self.index.low:
             return upper
         return f"{self.low} <= {text} {'&&' if style == 'c' else 'and'} {upper}"
@@ -59,6 +60,19 @@ class Move:
 
     into: Elements
     source: Elements
+
+
+@dataclass(frozen=True)
+class Blend:
+    """``into = alpha * into + beta * source``, in the type of ``into``; without source, the first.
+
+    ``alpha`` and ``beta`` are names of scalars that the launch gives.
+    """
+
+    into: Elements
+    alpha: str
+    source: Elements | None = None
+    beta: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,6 +140,7 @@ class Transfer:
     """Memory to memory, ``count`` consecutive elements per thread.
 
     ``asynchronous``: by ``cp.async``, complete after :class:`Wait`; else through registers.
+    ``fill``: where the guards do not hold, zeros are written and nothing is read.
     """
 
     into: str
@@ -135,6 +150,7 @@ class Transfer:
     count: int
     guards: tuple[Guard, ...] = ()
     asynchronous: bool = False
+    fill: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,13 +177,30 @@ class Loop:
     """A loop that stays: ``var`` runs over ``0 .. extent - 1``."""
 
     var: str
-    extent: int
+    extent: int | Index
     body: tuple[Op, ...]
 
 
-Op = Union[  # noqa: UP007 - refers forward, in Loop
+@dataclass(frozen=True)
+class Let:
+    """Name the value of an index: ``var = value``."""
+
+    var: str
+    value: Index
+
+
+@dataclass(frozen=True)
+class When:
+    """Operations that run where the guards hold; all threads of the CTA decide alike."""
+
+    guards: tuple[Guard, ...]
+    body: tuple[Op, ...]
+
+
+Op = Union[  # noqa: UP007 - refers forward, in Loop and When
     Zero,
     Move,
+    Blend,
     Mma,
     Load,
     Store,
@@ -179,6 +212,8 @@ Op = Union[  # noqa: UP007 - refers forward, in Loop
     Wait,
     Sync,
     Loop,
+    Let,
+    When,
 ]
 
 
@@ -186,12 +221,12 @@ def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
     """Yield every operation, loop bodies included, once."""
     for op in ops:
         yield op
-        if isinstance(op, Loop):
+        if isinstance(op, (Loop, When)):
             yield from walk(op.body)
 
 
 def line(op: Op) -> str:
-    """Return an operation as one line of script; a loop's body is not shown.
+    """Return an operation as one line of script; the body of a loop or branch is not shown.
 
     >>> line(Zero(Elements("D", (0, 1, 2, 3))))
     'D[0..3] = 0'
@@ -200,6 +235,9 @@ def line(op: Op) -> str:
         return f"{op.into} = 0"
     if isinstance(op, Move):
         return f"{op.into} = {op.source}"
+    if isinstance(op, Blend):
+        more = "" if op.source is None else f" + {op.beta} * {op.source}"
+        return f"{op.into} = {op.alpha} * {op.into}{more}"
     if isinstance(op, Mma):
         return f"{op.instruction.shape}({op.d}, {op.a}, {op.b}, {op.d})"
     if isinstance(op, Load):
@@ -215,13 +253,18 @@ def line(op: Op) -> str:
     if isinstance(op, Transfer):
         verb = "cp.async" if op.asynchronous else "copy"
         target, source = f"{op.into}[{op.into_address}]", f"{op.memory}[{op.address}]"
-        return f"{verb}.{op.count}({target}, {source}){_where(op.guards)}"
+        rest = " else 0" if op.fill else ""
+        return f"{verb}.{op.count}({target}, {source}){_where(op.guards)}{rest}"
     if isinstance(op, Commit):
         return "cp.async.commit"
     if isinstance(op, Wait):
         return f"cp.async.wait({op.pending})"
     if isinstance(op, Sync):
         return f"sync({op.scope})"
+    if isinstance(op, Let):
+        return f"{op.var} = {op.value}"
+    if isinstance(op, When):
+        return f"{_where(op.guards).strip()}:"
     return f"for {op.var} in range({op.extent}):"
 
 
@@ -236,6 +279,6 @@ def script(ops: tuple[Op, ...], indent: str = "") -> str:
     lines = []
     for op in ops:
         lines.append(indent + line(op))
-        if isinstance(op, Loop):
+        if isinstance(op, (Loop, When)):
             lines.append(script(op.body, indent + "    "))
     return "\n".join(lines)

@@ -174,6 +174,17 @@ def cp_async(size: int) -> Asm:
     return Asm(f"cp_async_{size}", f"cp.async.{cache}.shared.global [$0], [$1], {size};", "", "rl")
 
 
+def cp_async_or_zero() -> Asm:
+    """Return ``cp.async`` of 16 bytes, of which the third operand says how many are read.
+
+    >>> cp_async_or_zero().text
+    'cp.async.cg.shared.global [$0], [$1], 16, $2;'
+
+    Source: PTX ISA, cp.async: the rest of the destination is filled with zeros.
+    """
+    return Asm("cp_async_16_or_zero", "cp.async.cg.shared.global [$0], [$1], 16, $2;", "", "rlr")
+
+
 def commit() -> Asm:
     """Return ``cp.async.commit_group``."""
     return Asm("cp_async_commit", "cp.async.commit_group;", "", "")
@@ -196,6 +207,24 @@ def convert_pair(into: str, source: str) -> Asm:
     if source != "f32" or into not in ("f16", "bf16"):
         raise LayoutError(f"move: converts f32 to f16 or bf16; got {source} to {into}")
     return Asm(f"cvt_{into}x2_f32", f"cvt.rn.{into}x2.f32 $0, $1, $2;", "r", "ff")
+
+
+def split_pair(source: str) -> Asm:
+    """Return the conversion of one word of two 16-bit floats to two f32, the low one first.
+
+    Raises:
+        LayoutError: another type.
+
+    >>> split_pair("bf16").text
+    'shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;'
+    """
+    if source == "bf16":
+        text = "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;"
+        return Asm("cvt_f32x2_bf16", text, "ff", "r")
+    if source != "f16":
+        raise LayoutError(f"move: converts f16 or bf16 to f32; got {source}")
+    text = "{ .reg .b16 l, h; mov.b32 {l, h}, $2; cvt.f32.f16 $0, l; cvt.f32.f16 $1, h; }"
+    return Asm("cvt_f32x2_f16", text, "ff", "r")
 
 
 def shared_address() -> Asm:

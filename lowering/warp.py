@@ -23,9 +23,11 @@ from lowering.address import Index
 from lowering.body import Body, cells
 from lowering.instructions import MmaInst
 from lowering.ops import (
+    Blend,
     Commit,
     Elements,
     Guard,
+    Let,
     Load,
     LoadMatrix,
     Loop,
@@ -38,6 +40,7 @@ from lowering.ops import (
     Sync,
     Transfer,
     Wait,
+    When,
     Zero,
     line,
 )
@@ -176,8 +179,12 @@ class Machine:
         taking = np.ones(self.body.threads, dtype=bool)
         for guard in guards:
             value = np.broadcast_to(guard.index.value(self.env), taking.shape)
-            taking &= (value >= guard.low) & (value < guard.high)
+            taking &= (value >= guard.low) & (value < self.number(guard.high))
         return taking
+
+    def number(self, value: int | Index) -> Any:
+        """Return a number that may be an index."""
+        return value.value(self.env) if isinstance(value, Index) else value
 
     def addresses(self, index: Index) -> Ints:
         """Return the address of every thread."""
@@ -257,14 +264,34 @@ class Machine:
 
     # -- operations ---------------------------------------------------------------------------
 
+    def run_to_end(self) -> None:
+        """Run the whole body.
+
+        Raises:
+            SimulationError: it reads what nothing wrote, races, or leaves copies under way.
+        """
+        self.run(self.body.ops)
+        if any(self.groups):
+            raise SimulationError(
+                "simulate: asynchronous copies are under way at the end: wait for them"
+            )
+
     def run(self, ops: Sequence[Op]) -> None:
         """Run operations in order."""
         for op in ops:
             if isinstance(op, Loop):
-                for step in range(op.extent):
+                for step in range(int(self.number(op.extent))):
                     self.env[op.var] = step
                     self.run(op.body)
-                del self.env[op.var]
+                self.env.pop(op.var, None)
+            elif isinstance(op, Let):
+                self.env[op.var] = op.value.value(self.env)
+            elif isinstance(op, When):
+                taking = self.active(op.guards)
+                if taking.any() != taking.all():
+                    raise SimulationError(f"simulate: {line(op)} must hold in all threads or none")
+                if taking.all():
+                    self.run(op.body)
             else:
                 self.step(op)
 
@@ -276,6 +303,8 @@ class Machine:
         elif isinstance(op, Move):
             values = self.read(op.source, op)
             self.write(op.into, values.astype(self.registers[op.into.buffer].dtype))
+        elif isinstance(op, Blend):
+            self.blend(op)
         elif isinstance(op, Mma):
             self.mma(op)
         elif isinstance(op, Load):
@@ -294,6 +323,14 @@ class Machine:
             self.wait(op)
         elif isinstance(op, Sync):
             self.sync(op)
+
+    def blend(self, op: Blend) -> None:
+        """Scale registers, and add others scaled; each product and sum is rounded."""
+        kind = self.registers[op.into.buffer].dtype.type
+        total = self.read(op.into, op) * kind(self.env[op.alpha])
+        if op.source is not None:
+            total = total + self.read(op.source, op).astype(kind) * kind(self.env[op.beta])
+        self.write(op.into, total)
 
     def sync(self, op: Sync) -> None:
         """Order the memory of all threads, or of the threads of each warp."""
@@ -367,10 +404,15 @@ class Machine:
     def transfer(self, op: Transfer) -> None:
         """Copy cells from memory to memory, at once or when its group is waited for."""
         taking = self.active(op.guards)
-        thread = np.broadcast_to(np.flatnonzero(taking)[:, None], (int(taking.sum()), op.count))
+        lanes = np.flatnonzero(taking)[:, None]
         source = self.addresses(op.address)[taking, None] + np.arange(op.count)
+        values = self.fetch(op.memory, source, lanes, op)
+        if op.fill:
+            whole = np.zeros((self.body.threads, op.count), dtype=values.dtype)
+            whole[taking] = values
+            taking, values = np.ones_like(taking), whole
+        thread = np.broadcast_to(np.flatnonzero(taking)[:, None], values.shape)
         into = self.addresses(op.into_address)[taking, None] + np.arange(op.count)
-        values = self.fetch(op.memory, source, thread, op)
         size = op.count * self.body.buffer(op.into).dtype.bits // 8
         self.count_banks(op.into, self.addresses(op.into_address), size, op)
         self.count_banks(op.memory, self.addresses(op.address), size, op)
@@ -444,6 +486,36 @@ def as_accumulated(total: Matrix, inst: MmaInst) -> Matrix:
     return total.astype(np.int64).astype(dtype)
 
 
+@dataclass
+class Grid:
+    """A grid of CTAs over one global memory, run one CTA after the other.
+
+    ``sizes`` gives the scalars of the body, ``cells`` the cells of its parameters.
+    """
+
+    body: Body
+    sizes: Mapping[str, Any]
+    memory: dict[str, Memory] = field(default_factory=dict)
+
+    def run(self, extents: tuple[int, int], cells: Mapping[str, Matrix]) -> dict[str, Matrix]:
+        """Run every CTA and return the cells of all parameters.
+
+        Raises:
+            SimulationError: a CTA reads what nothing wrote, or races.
+        """
+        for by in range(extents[1]):
+            for bx in range(extents[0]):
+                machine = Machine(self.body)
+                machine.env |= {"bx": bx, "by": by, **self.sizes}
+                for name, values in cells.items():
+                    if name not in self.memory:
+                        machine.allocate(self.body.buffer(name), values.copy(), True)
+                        self.memory[name] = machine.memory[name]
+                machine.memory |= self.memory
+                machine.run_to_end()
+        return {name: memory.values for name, memory in self.memory.items()}
+
+
 def execute(body: Body, matrices: Mapping[str, Matrix]) -> Machine:
     """Run a body; ``matrices`` gives parameters by name, as logical matrices in their dtype.
 
@@ -456,11 +528,7 @@ def execute(body: Body, matrices: Mapping[str, Matrix]) -> Machine:
         else:
             empty = poison(buffer.dtype.numpy, (cells(buffer),))
             machine.allocate(buffer, empty, False)
-    machine.run(body.ops)
-    if any(machine.groups[:-1]) or (machine.groups and machine.groups[-1]):
-        raise SimulationError(
-            "simulate: asynchronous copies are under way at the end: wait for them"
-        )
+    machine.run_to_end()
     return machine
 
 

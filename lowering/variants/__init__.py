@@ -1,5 +1,5 @@
 """The variants: one file each. Importing this package registers them."""
 
-from lowering.variants import copy_cooperative, copy_vector, ldstmatrix, mma_sync
+from lowering.variants import copy_cooperative, copy_vector, elementwise, ldstmatrix, mma_sync
 
-__all__ = ["copy_cooperative", "copy_vector", "ldstmatrix", "mma_sync"]
+__all__ = ["copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_sync"]

@@ -8,6 +8,8 @@ from typing import Any
 from layoutalg import ComposeLayout
 from lowering.ops import (
     Blend,
+    BulkLoad,
+    Fill,
     LoadMatrix,
     Mma,
     Move,
@@ -49,6 +51,18 @@ class Scalar:
 
 
 @dataclass(frozen=True)
+class Barrier:
+    """An array of mbarriers in shared memory, each complete after so many arrivals."""
+
+    name: str
+    slots: int
+    arrivals: int
+
+
+BARRIER_BYTES = 8
+
+
+@dataclass(frozen=True)
 class Body:
     """A lowered program for one CTA.
 
@@ -64,6 +78,7 @@ class Body:
     threads: int
     arch: str = "sm_90"
     scalars: tuple[Scalar, ...] = ()
+    barriers: tuple[Barrier, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         """Return the buffer of a name."""
@@ -94,12 +109,42 @@ class Body:
         return offsets
 
     @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory."""
+    def boxes(self) -> dict[str, BulkLoad]:
+        """The parameters that are read by boxes, each with one of its loads.
+
+        In their place a kernel takes the address of a tensor map.
+        """
+        found: dict[str, BulkLoad] = {}
+        for op in walk(self.ops):
+            for load in op.loads if isinstance(op, Fill) else ():
+                known = found.setdefault(load.memory, load)
+                assert (known.box, known.swizzle) == (load.box, load.swizzle), load
+        return found
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of shared memory that buffers take."""
         if not self.shared:
             return 0
         last = self.shared[-1]
         return self.shared_offsets[last.name] + -(-cells(last) * last.dtype.bits // 8)
+
+    @property
+    def barrier_offsets(self) -> dict[str, int]:
+        """The byte offset of each array of mbarriers, after the buffers."""
+        offsets, at = {}, -(-self.buffer_bytes // BARRIER_BYTES) * BARRIER_BYTES
+        for barrier in self.barriers:
+            offsets[barrier.name] = at
+            at += barrier.slots * BARRIER_BYTES
+        return offsets
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory, barriers included."""
+        if not self.barriers:
+            return self.buffer_bytes
+        last = self.barriers[-1]
+        return self.barrier_offsets[last.name] + last.slots * BARRIER_BYTES
 
     def script(self) -> str:
         """Return the program as text, to read."""

@@ -109,6 +109,10 @@ class Python:
         kind = {"f32": "float32", "f64": "float64"}.get(token, "uint32")
         return f"{kind}({value})"
 
+    def word(self, value: str) -> str:
+        """Write an integer expression as a 32-bit word."""
+        return f"uint32({value})"
+
     def address(self, space: str, base: str, offset: str) -> str:
         """Add a byte offset in the width of the space's addresses."""
         kind = "uint64" if space == "global" else "uint32"
@@ -150,7 +154,7 @@ class Python:
 def _write(body: Body, name: str) -> tuple[str, dict[str, Asm]]:
     """Return the kernel's text and the functions that it calls."""
     writer = Writer(body, Python())
-    writer.run(body.ops)
+    writer.run_all()
     functions = dict(writer.functions)
     for op in body.mma:
         asm = ptx.mma(op.instruction)
@@ -168,7 +172,8 @@ def _write(body: Body, name: str) -> tuple[str, dict[str, Asm]]:
         size = 0 if body.shared_bytes > STATIC_SHARED else body.shared_bytes
         lines.append(f"  shared = cuda.shared.array({size}, uint8, alignment=1024)")
         lines.append("  base = shared_address(cells_address(shared))")
-        lines.extend(f"  {n}_base = base + uint32({at})" for n, at in body.shared_offsets.items())
+        places = body.shared_offsets | body.barrier_offsets
+        lines.extend(f"  {n}_base = base + uint32({at})" for n, at in places.items())
     partial = body.partial_words()
     for buffer in body.registers:
         if buffer.name in partial:
@@ -193,7 +198,8 @@ def _function(source: str, name: str, functions: tuple[Asm, ...]) -> Any:
     namespace: dict[str, Any] = {asm.name: device_function(asm) for asm in functions}
     namespace |= {"cuda": cuda, "cells_address": cells_address}
     namespace |= {
-        kind: getattr(np, kind) for kind in ("float32", "float64", "uint8", "uint32", "uint64")
+        kind: getattr(np, kind)
+        for kind in ("float32", "float64", "uint8", "int32", "uint32", "uint64")
     }
     exec(compile(source, file, "exec"), namespace)
     return namespace[name]
@@ -245,8 +251,9 @@ def compile_ptx(body: Body, name: str, arch: str) -> str:
         kinds = {"s32": types.int32, "f32": types.float32}
         scalars = (kinds[scalar.token] for scalar in body.scalars)
         signature = (*(types.uint64 for _ in body.params), *scalars)
+    bounds = (body.threads, 1) if body.scalars else None
     text, _ = cuda.compile_ptx(
-        _python(body, name), signature, cc=capability, launch_bounds=(body.threads, 1)
+        _python(body, name), signature, cc=capability, launch_bounds=bounds
     )
     made = re.search(r"^\.target (\w+)", str(text), re.MULTILINE)
     if made is None or made[1] != arch:

@@ -36,6 +36,10 @@ class Cpp:
         """Write a constant."""
         return {"f32": f"{value}.0f", "f64": f"{value}.0"}.get(token, f"{value}u")
 
+    def word(self, value: str) -> str:
+        """Write an integer expression as a 32-bit word."""
+        return f"static_cast<uint32_t>({value})"
+
     def address(self, space: str, base: str, offset: str) -> str:
         """Add a byte offset."""
         return base if offset == "0" else f"{base} + {offset}"
@@ -123,7 +127,7 @@ def cuda_source(body: Body, name: str, title: str) -> str:
         title: a comment for the first line.
     """
     writer = Writer(body, Cpp())
-    writer.run(body.ops)
+    writer.run_all()
     lines = [f"// {title}", "#include <cstdint>", ""]
     for inst in dict.fromkeys(op.instruction for op in body.mma):
         lines += [*_mma_function(inst), ""]
@@ -156,7 +160,7 @@ def cuda_source(body: Body, name: str, title: str) -> str:
         lines.append(
             "  const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(shared));"
         )
-        for shared_name, offset in body.shared_offsets.items():
+        for shared_name, offset in (body.shared_offsets | body.barrier_offsets).items():
             lines.append(f"  const uint32_t {shared_name}_base = base + {offset};")
     partial = body.partial_words()
     for buffer in body.registers:

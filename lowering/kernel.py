@@ -18,17 +18,22 @@ from layoutalg import ComposeLayout, LayoutError, TileLayout
 from layoutalg.size import substitute
 from lowering.address import FREE, Index
 from lowering.addressing import as_index
-from lowering.body import Body, Scalar, cells
+from lowering.body import Barrier, Body, Scalar, cells
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.dtypes import DType
 from lowering.executable import Executable, numba_machine
 from lowering.ops import (
+    Arrive,
+    Await,
+    BulkLoad,
     Commit,
     Elements,
+    Fill,
     Guard,
     Let,
     Loop,
     Op,
+    Phase,
     Sync,
     Wait,
     When,
@@ -72,8 +77,18 @@ class Branch:
     body: tuple[Statement, ...]
 
 
+@dataclass(frozen=True)
+class Refill:
+    """Bulk copies that complete an mbarrier, once the phase of another one says they may."""
+
+    barrier: str
+    slot: int
+    copies: tuple[TilePrimitiveCall, ...]
+    free: Phase | None
+
+
 Statement = Union[  # noqa: UP007 - refers forward
-    TilePrimitiveCall, Sync, Commit, Wait, Let, Repeat, Branch
+    TilePrimitiveCall, Sync, Commit, Wait, Let, Arrive, Await, Refill, Repeat, Branch
 ]
 
 
@@ -114,6 +129,7 @@ class Kernel:
         self.name, self.threads, self.arch = name, threads, arch
         self.buffers: dict[str, Buffer] = {}
         self.scalars: dict[str, Scalar] = {}
+        self.barriers: dict[str, Barrier] = {}
         self._blocks: list[list[Statement]] = [[]]
 
     @property
@@ -271,6 +287,56 @@ class Kernel:
                 raise LayoutError(f"blend: needs an f32 scalar of the kernel; got {name}")
         self._add_call(TilePrimitiveCall("blend", operands, self.scope, config=config))
 
+    def barrier(self, name: str, slots: int, arrivals: int) -> Barrier:
+        """Declare an array of mbarriers, each complete after so many arrivals.
+
+        Raises:
+            LayoutError: the name is taken.
+        """
+        if name in self.buffers or name in self.barriers or name in _RESERVED:
+            raise LayoutError(f"Kernel {self.name}: the name {name!r} is taken")
+        self.barriers[name] = Barrier(name, slots, arrivals)
+        return self.barriers[name]
+
+    def fill(
+        self,
+        barrier: Barrier,
+        slot: int,
+        copies: Sequence[tuple[BufferRegion, BufferRegion]],
+        free: tuple[Barrier, int, Any] | None = None,
+    ) -> None:
+        """Let thread 0 copy tiles to shared memory in bulk; their bytes complete a barrier.
+
+        Args:
+            barrier: of one arrival.
+            slot: which of its mbarriers.
+            copies: (destination, source) of each tile.
+            free: the barrier, slot and parity of the phase that must be complete before.
+        """
+        calls = []
+        for dst, src in copies:
+            operands = {"dst": dst, "src": src}
+            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope))
+        phase = None if free is None else self._phase(*free)
+        self._add(Refill(barrier.name, slot, tuple(calls), phase))
+
+    def arrive(self, barrier: Barrier, slot: int) -> None:
+        """Let each warp arrive once at an mbarrier."""
+        self._add(Arrive(barrier.name, slot))
+
+    def wait_for(self, barrier: Barrier, slot: int, parity: Any) -> None:
+        """Wait for the phase of an mbarrier that has a parity.
+
+        Args:
+            barrier: of the mbarrier.
+            slot: which one.
+            parity: a number, or a sum of multiples of variables; its lowest bit counts.
+        """
+        self._add(Await(self._phase(barrier, slot, parity)))
+
+    def _phase(self, barrier: Barrier, slot: int, parity: Any) -> Phase:
+        return Phase(barrier.name, slot, as_index(parity) % 2)
+
     def sync(self, scope: str = "cta") -> None:
         """Add a barrier of the CTA, or of each warp.
 
@@ -339,6 +405,7 @@ class Kernel:
             self.threads,
             self.arch,
             tuple(self.scalars.values()),
+            tuple(self.barriers.values()),
         )
         if body.shared_bytes > SHARED_LIMIT:
             raise LayoutError(
@@ -362,6 +429,10 @@ class Kernel:
                 taken.append(f"{indent}for {each.var} in range({each.extent}):")
                 body = self._lower(each.body, taken, indent + "    ")
                 ops.append(Loop(str(each.var), each.extent, body))
+            elif isinstance(each, Refill):
+                fill = self._refill(each)
+                taken.append(f"{indent}{line(fill)}")
+                ops.append(fill)
             elif isinstance(each, Branch):
                 taken.append(f"{indent}{line(When((each.guard,), ()))}")
                 body = self._lower(each.body, taken, indent + "    ")
@@ -374,6 +445,15 @@ class Kernel:
                 taken.append(f"{indent}{line(each)}")
                 ops.append(each)
         return tuple(ops)
+
+    def _refill(self, each: Refill) -> Fill:
+        loads = []
+        for call in each.copies:
+            loads.extend(op for op in self._dispatch(call).ops if isinstance(op, BulkLoad))
+        bits = sum(
+            load.box[0] * load.box[1] * self.buffers[load.into].dtype.bits for load in loads
+        )
+        return Fill(each.barrier, each.slot, bits // 8, tuple(loads), each.free)
 
     def _dispatch(self, call: TilePrimitiveCall) -> Lowered:
         if call.op == "zero":
@@ -428,6 +508,9 @@ def _text(statements: Sequence[Statement], indent: str = "") -> str:
         elif isinstance(each, Branch):
             lines.append(f"{indent}{line(When((each.guard,), ()))}")
             lines.append(_text(each.body, indent + "    "))
+        elif isinstance(each, Refill):
+            copies = ", ".join(map(str, each.copies))
+            lines.append(f"{indent}fill({each.barrier}[{each.slot}]: {copies})")
         elif isinstance(each, TilePrimitiveCall):
             lines.append(f"{indent}{each}")
         else:

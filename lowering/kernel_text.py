@@ -6,18 +6,22 @@ computed is decided here alone, so the two texts cannot disagree.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from layoutalg import LayoutError
 from lowering import ptx
 from lowering.address import Index, Style
-from lowering.body import Body
+from lowering.body import BARRIER_BYTES, Body
 from lowering.emit import Part, access_bits, pack, part, parts, space, variables, words
 from lowering.ops import (
+    Arrive,
+    Await,
     Blend,
     Commit,
     Elements,
+    Fill,
     Guard,
     Let,
     Load,
@@ -27,6 +31,7 @@ from lowering.ops import (
     Move,
     MoveMatrix,
     Op,
+    Phase,
     Store,
     StoreMatrix,
     Sync,
@@ -57,6 +62,9 @@ class Dialect(Protocol):
 
     def number(self, value: int, token: str) -> str:
         """Write a constant of a register's type."""
+
+    def word(self, value: str) -> str:
+        """Write an integer expression as a 32-bit word."""
 
     def address(self, space: str, base: str, offset: str) -> str:
         """Add a byte offset to a base address."""
@@ -123,6 +131,12 @@ class Writer:
         self.temporaries += 1
         return f"t{self.temporaries - 1}"
 
+    def run_all(self) -> None:
+        """Write the whole body."""
+        if self.body.barriers:
+            self.initialise()
+        self.run(self.body.ops)
+
     def run(self, ops: tuple[Op, ...]) -> None:
         """Write operations in order."""
         for op in ops:
@@ -188,6 +202,12 @@ class Writer:
             self.call(ptx.wait(op.pending), (), ())
         elif isinstance(op, Sync):
             self.emit(self.dialect.sync(op.scope))
+        elif isinstance(op, Fill):
+            self.fill(op)
+        elif isinstance(op, Arrive):
+            self.alone("thread & 31", lambda: self.arrive(op))
+        elif isinstance(op, Await):
+            self.wait_for(op.phase)
         elif isinstance(op, Let):
             self.emit(self.dialect.let(op.var, op.value.render(self.dialect.style)))
         elif isinstance(op, When):
@@ -196,6 +216,55 @@ class Writer:
             self.close()
         else:
             self.loop(op)
+
+    def alone(self, number: str, write: Callable[[], None]) -> None:
+        """Write what one thread does: where a number is zero."""
+        self.emit(self.dialect.begin_if(f"({number}) == 0"))
+        self.indent += 1
+        write()
+        self.close()
+
+    def barrier(self, name: str, slot: int) -> str:
+        """Return the address of an mbarrier."""
+        return self.dialect.address("shared", f"{name}_base", str(slot * BARRIER_BYTES))
+
+    def initialise(self) -> None:
+        """Write what makes the barriers ready for all threads."""
+        self.alone("thread", self.initialise_alone)
+        self.emit(self.dialect.sync("cta"))
+
+    def initialise_alone(self) -> None:
+        """Write the initialisation of every barrier."""
+        for each in self.body.barriers:
+            arrivals = self.dialect.number(each.arrivals, "u32")
+            for slot in range(each.slots):
+                self.call(ptx.barrier_init(), (), (self.barrier(each.name, slot), arrivals))
+        self.call(ptx.barriers_ready(), (), ())
+
+    def arrive(self, op: Arrive) -> None:
+        """Write one arrival."""
+        self.call(ptx.barrier_arrive(), (), (self.barrier(op.barrier, op.slot),))
+
+    def wait_for(self, phase: Phase) -> None:
+        """Write the wait for a phase."""
+        parity = self.dialect.word(phase.parity.render(self.dialect.style))
+        self.call(ptx.barrier_wait(), (), (self.barrier(phase.barrier, phase.slot), parity))
+
+    def fill(self, op: Fill) -> None:
+        """Write the loads of boxes by thread 0."""
+
+        def write() -> None:
+            if op.free is not None:
+                self.wait_for(op.free)
+            barrier = self.barrier(op.barrier, op.slot)
+            size = self.dialect.number(op.size, "u32")
+            self.call(ptx.barrier_expect(), (), (barrier, size))
+            for load in op.loads:
+                row, col = (self.dialect.word(i.render(self.dialect.style)) for i in load.place)
+                into = self.at(load.into, load.into_address)
+                self.call(ptx.bulk_load(), (), (into, f"{load.memory}_base", col, row, barrier))
+
+        self.alone("thread", write)
 
     def loop(self, op: Loop) -> None:
         """Write a loop that stays."""

@@ -8,8 +8,8 @@ serves every problem of a :class:`Form`. No address is written here: each follow
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from lowering.addressing import EDGE
 from lowering.dtypes import DType
 from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
 from lowering.kernel import Kernel, KernelProgram
-from lowering.tile import Buffer
+from lowering.tile import Buffer, BufferRegion
 from lowering.warp import Grid, Matrix, poison
 
 VECTOR = 16  # bytes of a copy
@@ -85,6 +85,15 @@ class Form:
         """The instruction: the largest K for the type."""
         return next(row for row in MMA_INSTRUCTIONS if row.a == self.dtype)
 
+    def fitted(self, sizes: Sequence[int], config: Config) -> Form:
+        """Return the form without edges where tiles of the config cover M and N exactly.
+
+        >>> Form("float16").fitted((256, 256, 40), Config()).edges
+        False
+        """
+        exact = all(n % tile == 0 for n, tile in zip(sizes[:2], config.tile[:2], strict=True))
+        return replace(self, edges=not exact)
+
     def __str__(self) -> str:
         """Return a short name, an identifier."""
         flips = "".join("T" if flip else "N" for flip in (self.transpose_A, self.transpose_B))
@@ -97,7 +106,8 @@ class Config:
     """How a kernel is cut: CTA tile (M, N, K), warps along M and N, stages of the ring, raster.
 
     ``group``: how many rows of tiles consecutive CTAs share before they go on along N. ``spread``:
-    whether the copies of the next stage are spread over the K steps between the mma.
+    whether the copies of the next stage are spread over K steps. ``bulk``: by the copy engine
+    (sm_90), which completes mbarriers, so that no barrier of the CTA stands in the loop.
 
     >>> print(Config())
     128x256x64_2x4_s3_g8
@@ -111,6 +121,7 @@ class Config:
     group: int = 8
     swizzle: int = PERIOD
     spread: bool = True
+    bulk: bool = False
 
     def __post_init__(self) -> None:
         """Check what no instruction depends on.
@@ -157,7 +168,8 @@ class Config:
         """Return a short name, an identifier once ``x`` and ``_`` are taken as they are."""
         tile, warps = "x".join(map(str, self.tile)), "x".join(map(str, self.warps))
         rest = "" if self.swizzle == PERIOD else f"_w{self.swizzle}"
-        rest += "" if self.spread else "_b"
+        rest += "" if self.spread else "_together"
+        rest += "_bulk" if self.bulk else ""
         return f"{tile}_{warps}_s{self.stages}_g{self.group}{rest}"
 
     def grid(self, rows: int, cols: int) -> tuple[int, int]:
@@ -243,6 +255,12 @@ class Operand:
             asynchronous=True,
         )
 
+    def tile(self, stage: int, start: Any, step: Any) -> tuple[BufferRegion, BufferRegion]:
+        """Return a stage, and the K tile that goes there."""
+        rows, cols = self.ring.shape[1:]
+        row, col = (step * rows, start) if self.k_first else (start, step * cols)
+        return self.ring[stage], self.given[row : row + rows, col : col + cols]
+
     def fetch(self, kernel: Kernel, stage: int, step: int, slot: int) -> None:
         """Copy the fragments of one K step of a stage into registers."""
         depth = self.held[slot].shape[0 if self.k_first else 1]
@@ -323,7 +341,8 @@ def matmul_program(form: Form, config: Config, arch: str = "sm_90") -> KernelPro
     with kernel.when(row * tile_m, sizes["M"]):
         tiles = kernel.let("tiles", (Index.free("K") + (tile_k - 1)) // tile_k)
         rounds = kernel.let("rounds", (Index.free("tiles") + (config.stages - 1)) // config.stages)
-        _main_loop(kernel, config, (a, b), (row * tile_m, col * tile_n), total, tiles, rounds)
+        loop = _bulk_loop if config.bulk else _main_loop
+        loop(kernel, config, (a, b), (row * tile_m, col * tile_n), total, tiles, rounds)
         finish.write(row * tile_m, col * tile_n)
     return kernel.lower()
 
@@ -342,7 +361,7 @@ def _main_loop(
     The loop goes round the ring, so that each stage's addresses are constants. Tiles beyond K come
     as zeros, so that no copy and no fetch needs a branch.
     """
-    stages, parts = config.stages, config.steps if config.spread else 1
+    stages, parts = config.stages, max(1, config.steps // 2) if config.spread else 1
 
     def load(stage: int, tile: Any, part: int) -> None:
         for operand, start in zip(operands, starts, strict=True):
@@ -367,19 +386,78 @@ def _main_loop(
             tile = turn * stages + stage
             with kernel.when(tile, tiles):
                 for step in range(config.steps):
-                    load((stage - 1) % stages, tile + (stages - 1), step)
                     last = step == config.steps - 1
                     if last:
+                        if step < parts:  # one step alone: its copies come before the wait
+                            load((stage - 1) % stages, tile + (stages - 1), step)
                         kernel.commit()
                         kernel.wait(stages - 2)
                         kernel.sync()
                     slot = (stage * config.steps + step) % 2
                     fetch((stage + last) % stages, (step + 1) % config.steps, 1 - slot)
+                    if step < parts and not last:
+                        load((stage - 1) % stages, tile + (stages - 1), step)
                     kernel.gemm(
                         total, operands[0].held[slot], operands[1].held[slot], total, beta=1,
                         transpose_A=operands[0].flip, transpose_B=operands[1].flip,
                     )  # fmt: skip
     kernel.wait(0)
+
+
+def _bulk_loop(
+    kernel: Kernel,
+    config: Config,
+    operands: tuple[Operand, Operand],
+    starts: tuple[Any, Any],
+    total: Buffer,
+    tiles: Any,
+    rounds: Any,
+) -> None:
+    """Add the K loop with tiles that one thread orders from the copy engine.
+
+    A stage is ``full`` once its bytes have come, and ``free`` once every warp has done the mma of
+    its last fragments: ``ldmatrix`` alone is no proof that it has been read.
+    """
+    stages, warps = config.stages, config.warps[0] * config.warps[1]
+    full, free = kernel.barrier("full", stages, 1), kernel.barrier("free", stages, warps)
+
+    def copies(stage: int, tile: Any) -> list[tuple[BufferRegion, BufferRegion]]:
+        return [
+            operand.tile(stage, start, tile)
+            for operand, start in zip(operands, starts, strict=True)
+        ]
+
+    def fetch(stage: int, step: int, slot: int) -> None:
+        for operand in operands:
+            operand.fetch(kernel, stage, step, slot)
+
+    kernel.zero(total)
+    for stage in range(stages - 1):
+        with kernel.when(stage, tiles):
+            kernel.fill(full, stage, copies(stage, stage))
+    kernel.wait_for(full, 0, 0)
+    fetch(0, 0, 0)
+    with kernel.loop("round", rounds) as turn:
+        for stage in range(stages):
+            tile, before, after = turn * stages + stage, (stage - 1) % stages, (stage + 1) % stages
+            with kernel.when(tile, tiles):
+                for step in range(config.steps):
+                    slot = (stage * config.steps + step) % 2
+                    if step < config.steps - 1:
+                        fetch(stage, step + 1, 1 - slot)
+                    else:
+                        with kernel.when(tile + 1, tiles):
+                            kernel.wait_for(full, after, turn + (stage + 1) // stages)
+                            fetch(after, 0, 1 - slot)
+                    if step == (config.steps - 1) // 2:
+                        with kernel.when(tile + (stages - 1), tiles):
+                            phase = (free, before, turn + int(stage == 0))
+                            kernel.fill(full, before, copies(before, tile + (stages - 1)), phase)
+                    kernel.gemm(
+                        total, operands[0].held[slot], operands[1].held[slot], total, beta=1,
+                        transpose_A=operands[0].flip, transpose_B=operands[1].flip,
+                    )  # fmt: skip
+                kernel.arrive(free, stage)
 
 
 class Epilogue:
@@ -528,7 +606,8 @@ def simulate(
         wide = poison(matrix.dtype, (matrix.shape[0], problem.pitches[role]))
         wide[:, : matrix.shape[1]] = matrix
         flat[role] = wide.reshape(-1)
-    grid = Grid(body, problem.scalars(form, alpha, beta))
+    extents = {role: (matrix.shape[0], matrix.shape[1]) for role, matrix in given.items()}
+    grid = Grid(body, problem.scalars(form, alpha, beta), extents, problem.pitches)
     out = grid.run(config.grid(m, n), flat)["D"].reshape(m, n + padding)
     if padding and not np.isnan(out[:, n:].astype(np.float32)).all():
         raise LayoutError("simulate: the kernel wrote between the rows of D")

@@ -40,8 +40,11 @@ class Guard:
     def render(self, style: Style) -> str:
         """Return the condition as text."""
         text = self.index.operand(style)
-        high = self.high.operand(style) if isinstance(self.high, Index) else self.high
-        upper = f"{text} < {high}"
+        if isinstance(self.high, Index):  # sizes of a launch: 32 bits hold them
+            cast = {"python": "int32", "c": "int", "script": ""}[style]
+            high = self.high.operand(style)
+            return f"{cast}({self.index.render(style)}) < {cast}({high})" if cast else f"{text} < {high}"
+        upper = f"{text} < {self.high}"
         if self.low <= self.index.low:
             return upper
         return f"{self.low} <= {text} {'&&' if style == 'c' else 'and'} {upper}"
@@ -166,6 +169,57 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class BulkLoad:
+    """A box of a matrix in global memory to consecutive cells of shared memory, by one thread.
+
+    ``cp.async.bulk.tensor``: ``box`` rows and columns from ``place`` on; beyond the matrix there
+    are zeros. ``swizzle``: bytes of a row, whose 16-byte units are permuted by the row.
+    """
+
+    into: str
+    into_address: Index
+    memory: str
+    place: tuple[Index, Index]
+    box: tuple[int, int]
+    swizzle: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of one mbarrier out of an array of them: the one whose parity is given."""
+
+    barrier: str
+    slot: int
+    parity: Index
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier."""
+
+    barrier: str
+    slot: int
+    size: int  # bytes of all boxes
+    loads: tuple[BulkLoad, ...]
+    free: Phase | None = None
+
+
+@dataclass(frozen=True)
+class Arrive:
+    """One arrival per warp at an mbarrier: what its threads read before, they have read."""
+
+    barrier: str
+    slot: int
+
+
+@dataclass(frozen=True)
+class Await:
+    """All threads wait until a phase is complete."""
+
+    phase: Phase
+
+
+@dataclass(frozen=True)
 class Sync:
     """A barrier of all threads of the ``scope``: "warp" or "cta". Orders memory among them."""
 
@@ -211,6 +265,10 @@ Op = Union[  # noqa: UP007 - refers forward, in Loop and When
     Commit,
     Wait,
     Sync,
+    BulkLoad,
+    Fill,
+    Arrive,
+    Await,
     Loop,
     Let,
     When,
@@ -261,11 +319,26 @@ def line(op: Op) -> str:
         return f"cp.async.wait({op.pending})"
     if isinstance(op, Sync):
         return f"sync({op.scope})"
+    if isinstance(op, Fill):
+        free = "" if op.free is None else f" after {_phase(op.free)}"
+        boxes = ", ".join(line(load) for load in op.loads)
+        return f"fill({op.barrier}[{op.slot}]: {boxes}){free}"
+    if isinstance(op, BulkLoad):
+        (row, col), (rows, cols) = op.place, op.box
+        return f"{op.into}[{op.into_address}] = {op.memory}[{row} +{rows}, {col} +{cols}]"
+    if isinstance(op, Arrive):
+        return f"arrive({op.barrier}[{op.slot}])"
+    if isinstance(op, Await):
+        return f"await({_phase(op.phase)})"
     if isinstance(op, Let):
         return f"{op.var} = {op.value}"
     if isinstance(op, When):
         return f"{_where(op.guards).strip()}:"
     return f"for {op.var} in range({op.extent}):"
+
+
+def _phase(phase: Phase) -> str:
+    return f"{phase.barrier}[{phase.slot}], {phase.parity}"
 
 
 def _where(guards: tuple[Guard, ...]) -> str:

@@ -195,6 +195,52 @@ def wait(pending: int) -> Asm:
     return Asm(f"cp_async_wait_{pending}", f"cp.async.wait_group {pending};", "", "")
 
 
+def barrier_init() -> Asm:
+    """Return ``mbarrier.init``: the address, then how many arrivals complete a phase."""
+    return Asm("barrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", "", "rr")
+
+
+def barriers_ready() -> Asm:
+    """Return the fence after which bulk copies see initialised barriers."""
+    return Asm("barriers_ready", "fence.proxy.async.shared::cta;", "", "")
+
+
+def barrier_arrive() -> Asm:
+    """Return ``mbarrier.arrive``: one arrival.
+
+    >>> barrier_arrive().text
+    'mbarrier.arrive.shared::cta.b64 _, [$0];'
+    """
+    return Asm("barrier_arrive", "mbarrier.arrive.shared::cta.b64 _, [$0];", "", "r")
+
+
+def barrier_expect() -> Asm:
+    """Return ``mbarrier.arrive.expect_tx``: one arrival, and so many bytes that must come."""
+    text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
+    return Asm("barrier_expect", text, "", "rr")
+
+
+def barrier_wait() -> Asm:
+    """Return a loop over ``mbarrier.try_wait``: until the phase of a parity is complete."""
+    text = (
+        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
+        "@!done bra again; }"
+    )
+    return Asm("barrier_wait", text, "", "rr")
+
+
+def bulk_load() -> Asm:
+    """Return ``cp.async.bulk.tensor`` of a box (sm_90): to, tensor map, column, row, barrier.
+
+    Source: PTX ISA, cp.async.bulk.tensor; coordinates start with the innermost dimension.
+    """
+    text = (
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[$0], [$1, {$2, $3}], [$4];"
+    )
+    return Asm("bulk_load", text, "", "rlrrr")
+
+
 def convert_pair(into: str, source: str) -> Asm:
     """Return the conversion of two f32 to one word of two 16-bit floats; the high one comes first.
 

@@ -18,7 +18,9 @@ from lowering.dtypes import DType
 SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
 _SCOPE_NAMES = {"wg": "warpgroup"} | {scope: scope for scope in SCOPES}
 _DEFAULTS = {"transpose_A": False, "transpose_B": False, "alpha": 1, "beta": 0}
-_ROLES = {"gemm": ("D", "A", "B", "C"), "copy": ("dst", "src"), "cast": ("dst", "src")}
+_ROLES = {"gemm": ("D", "A", "B", "C")} | dict.fromkeys(
+    ("copy", "cast", "bulk_copy"), ("dst", "src")
+)
 MEMORY_SCOPES = ("local", "shared", "global", "tmem")
 
 

@@ -23,9 +23,13 @@ from lowering.address import Index
 from lowering.body import Body, cells
 from lowering.instructions import MmaInst
 from lowering.ops import (
+    Arrive,
+    Await,
     Blend,
+    BulkLoad,
     Commit,
     Elements,
+    Fill,
     Guard,
     Let,
     Load,
@@ -35,6 +39,7 @@ from lowering.ops import (
     Move,
     MoveMatrix,
     Op,
+    Phase,
     Store,
     StoreMatrix,
     Sync,
@@ -105,6 +110,17 @@ class Memory:
     stamps: dict[str, Ints] = field(default_factory=dict)
 
 
+@dataclass
+class BarrierState:
+    """An mbarrier: arrivals of this phase, phases completed, boxes under way, the last arrival."""
+
+    expected: int
+    arrived: int = 0
+    completed: int = 0
+    loads: list[tuple[BulkLoad, Ints, Matrix]] = field(default_factory=list)
+    clock: int = -1
+
+
 @dataclass(frozen=True)
 class BankCount:
     """Shared-memory wavefronts of one operation: how many there were, and the fewest possible."""
@@ -126,6 +142,8 @@ class Machine:
     banks: dict[str, list[int]] = field(default_factory=dict)
     env: dict[str, Any] = field(default_factory=dict)
     clock: int = 0
+    extents: dict[str, tuple[int, int]] = field(default_factory=dict)  # of matrices read by boxes
+    pitches: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Allocate registers and shared memory, poisoned."""
@@ -136,6 +154,11 @@ class Machine:
             shape = (threads, cells(buffer))
             self.registers[buffer.name] = poison(buffer.dtype.numpy, shape)
             self.known[buffer.name] = np.zeros(shape, dtype=bool)
+        self.barriers = {
+            (barrier.name, slot): BarrierState(barrier.arrivals)
+            for barrier in self.body.barriers
+            for slot in range(barrier.slots)
+        }
         for buffer in self.body.shared:
             self.allocate(buffer, poison(buffer.dtype.numpy, (cells(buffer),)), False)
 
@@ -271,7 +294,7 @@ class Machine:
             SimulationError: it reads what nothing wrote, races, or leaves copies under way.
         """
         self.run(self.body.ops)
-        if any(self.groups):
+        if any(self.groups) or any(state.loads for state in self.barriers.values()):
             raise SimulationError(
                 "simulate: asynchronous copies are under way at the end: wait for them"
             )
@@ -323,6 +346,74 @@ class Machine:
             self.wait(op)
         elif isinstance(op, Sync):
             self.sync(op)
+        elif isinstance(op, Fill):
+            self.fill(op)
+        elif isinstance(op, Arrive):
+            state = self.barriers[op.barrier, op.slot]
+            state.arrived += self.body.threads // WARP
+            state.clock = self.clock
+            self.complete(state)
+        elif isinstance(op, Await):
+            self.wait_for(op.phase, op)
+            self.clock += 1
+            self.synced[0, :] = self.clock
+
+    def complete(self, state: BarrierState) -> None:
+        """Complete the phase of a barrier once all have arrived and nothing is under way."""
+        if state.arrived >= state.expected and not state.loads:
+            state.arrived -= state.expected
+            state.completed += 1
+
+    def wait_for(self, phase: Phase, op: Op) -> BarrierState:
+        """Let boxes under way arrive, then refuse to wait for a phase that nothing completes."""
+        state = self.barriers[phase.barrier, phase.slot]
+        if state.arrived >= state.expected:
+            for load, into, values in state.loads:
+                store = self.memory[load.into]
+                store.pending[into] = False
+                self.put(load.into, into, np.zeros_like(into), values, op)
+            state.loads = []
+            self.complete(state)
+        if state.completed % 2 == int(phase.parity.value(self.env)):
+            raise SimulationError(
+                f"simulate: {line(op)} waits forever: {phase.barrier}[{phase.slot}] has completed "
+                f"{state.completed} phases, and {state.arrived} of {state.expected} have arrived"
+            )
+        return state
+
+    def fill(self, op: Fill) -> None:
+        """Start the loads of boxes; they arrive when their barrier is waited for."""
+        if op.free is not None:
+            clock = self.wait_for(op.free, op).clock
+            self.synced[:, 0] = np.maximum(self.synced[:, 0], clock + 1)
+        state = self.barriers[op.barrier, op.slot]
+        for load in op.loads:
+            into, values = self.box(load, op)
+            store = self.memory[load.into]
+            self.check_bounds(load.into, into, op)
+            self.check_order(load.into, into, np.zeros_like(into), op, "r", store.reader)
+            store.written[into] = False
+            store.pending[into] = True
+            state.loads.append((load, into, values))
+        state.arrived += 1
+
+    def box(self, load: BulkLoad, op: Op) -> tuple[Ints, Matrix]:
+        """Return the cells that a box goes to, and its values: zeros beyond the matrix."""
+        (rows, cols), buffer = load.box, self.body.buffer(load.memory)
+        row, col = np.indices(load.box)
+        unit = 128 // buffer.dtype.bits
+        line_of = row * cols * buffer.dtype.bits // 1024
+        moved = (col // unit) ^ (line_of % (load.swizzle // 16))
+        into = int(load.into_address.value(self.env)) + row * cols + moved * unit + col % unit
+        at = [place.value(self.env) + index for place, index in zip(load.place, (row, col), strict=True)]
+        inside = np.ones(load.box, dtype=bool)
+        for index, extent in zip(at, self.extents[load.memory], strict=True):
+            inside &= index < extent
+        cell = at[0] * self.pitches[load.memory] + at[1]
+        values = np.zeros(load.box, dtype=self.memory[load.memory].values.dtype)
+        zero = np.zeros(int(inside.sum()), dtype=np.int64)
+        values[inside] = self.fetch(load.memory, cell[inside], zero, op)
+        return into.reshape(-1), values.reshape(-1)
 
     def blend(self, op: Blend) -> None:
         """Scale registers, and add others scaled; each product and sum is rounded."""
@@ -490,11 +581,13 @@ def as_accumulated(total: Matrix, inst: MmaInst) -> Matrix:
 class Grid:
     """A grid of CTAs over one global memory, run one CTA after the other.
 
-    ``sizes`` gives the scalars of the body, ``cells`` the cells of its parameters.
+    ``sizes`` gives the scalars of the body; ``extents`` and ``pitches``, what a tensor map would.
     """
 
     body: Body
     sizes: Mapping[str, Any]
+    extents: Mapping[str, tuple[int, int]]
+    pitches: Mapping[str, int]
     memory: dict[str, Memory] = field(default_factory=dict)
 
     def run(self, extents: tuple[int, int], cells: Mapping[str, Matrix]) -> dict[str, Matrix]:
@@ -507,6 +600,8 @@ class Grid:
             for bx in range(extents[0]):
                 machine = Machine(self.body)
                 machine.env |= {"bx": bx, "by": by, **self.sizes}
+                machine.extents |= self.extents
+                machine.pitches |= self.pitches
                 for name, values in cells.items():
                     if name not in self.memory:
                         machine.allocate(self.body.buffer(name), values.copy(), True)

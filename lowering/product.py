@@ -1,0 +1,239 @@
+"""``matmul``: a product of matrices on the GPU, by kernels that are built from layouts alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from layoutalg import LayoutError
+from lowering import dtypes, operands, tuning
+from lowering.launching import Device, Loaded, call, compiled, device, tensor_maps
+from lowering.matmul_kernels import Config, Form, Problem, matmul_program
+from lowering.operands import DeviceMatrix
+
+
+@cache
+def loaded(form: Form, config: Config, index: int) -> Loaded:
+    """Return the kernel of a form on a device, compiled at the first call for all processes."""
+    on = device(index)
+    name = f"matmul_{form}_{config}"
+    return Loaded(compiled(name, on.arch, lambda: matmul_program(form, config, on.arch)), on)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A product of given shapes, pitches and types, ready to be launched again and again."""
+
+    kernel: Loaded
+    on: Device
+    config: Config
+    grid: tuple[int, int]
+    scalars: tuple[float, ...]
+
+
+@cache
+def plan(
+    form: Form,
+    sizes: tuple[int, int, int],
+    pitches: tuple[tuple[str, int], ...],
+    coefficients: tuple[float, float],
+    index: int,
+    config: Config | None,
+) -> Plan:
+    """Return the plan of a product; the config is the caller's, or tuned, or the default.
+
+    Raises:
+        LayoutError: sizes or pitches that are no multiples of 8.
+    """
+    problem = Problem(sizes, dict(pitches))
+    on = device(index)
+    chosen = tuning.choice(form, sizes, on) if config is None else config
+    fitted = form.fitted(sizes, chosen)
+    kernel = loaded(fitted, chosen, index)
+    scalars = kernel.ordered(problem.scalars(fitted, *coefficients))
+    return Plan(kernel, on, chosen, chosen.grid(sizes[0], sizes[1]), scalars)
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    c: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    dtype: Any = None,
+    config: Config | None = None,
+    stream: int | None = None,
+) -> Any:
+    """Return ``alpha·a@b + beta·c`` of f16 or bf16 matrices, summed in f32, on the GPU.
+
+    Args:
+        a: (M, K), an array of torch, CuPy, NumPy, or any other with ``__cuda_array_interface__`` or
+            DLPack. Rows or columns lie in consecutive cells; the others may be any multiple of 8
+            elements apart, so that views and transposes are taken as they are. NumPy arrays are
+            copied to the device and back.
+        b: (K, N), likewise and of the same type.
+        out: (M, N), of the inputs' type or float32, rows in consecutive cells; made where left out.
+        c: (M, N), of the type of ``out``, where ``beta`` is not 0; it may be ``out`` itself.
+        alpha: a factor.
+        beta: a factor.
+        dtype: of ``out`` where it is made; that of the inputs by default.
+        config: how the kernel is cut; chosen by tuning or by default where left out.
+        stream: handle of a CUDA stream; by default the current one of the arrays' library.
+
+    Raises:
+        LayoutError: shapes or types that do not fit, M, N, K or a pitch that is no multiple of 8,
+            an address that is no multiple of 16 bytes, or no CUDA device.
+
+    Source: the error of ‖out − ref‖ is that of f32 sums; see :func:`lowering.verification.error_bound`.
+    """
+    if all(isinstance(value, np.ndarray) for value in (a, b)):
+        return _on_host(a, b, out, c, alpha, beta, dtype, config)
+    left, right = _given(a, "a"), _given(b, "b")
+    if out is None:
+        kind = left.dtype if dtype is None else dtypes.get(dtype)
+        out = operands.empty_like(a, (left.shape[0], right.shape[1]), kind)
+    result = _given(out, "out")
+    added = None if beta == 0 or c is None else _given(c, "c")
+    if stream is None:
+        stream = operands.current_stream(a, left.device)
+    multiply(left, right, result, added, alpha, beta, config, stream)
+    return out
+
+
+def multiply(
+    left: DeviceMatrix,
+    right: DeviceMatrix,
+    result: DeviceMatrix,
+    added: DeviceMatrix | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    config: Config | None = None,
+    stream: int = 0,
+) -> None:
+    """Launch ``result = alpha·left@right + beta·added``; the arguments are those of :func:`matmul`.
+
+    Raises:
+        LayoutError: as :func:`matmul`.
+    """
+    (m, k), n = left.shape, right.shape[1]
+    if right.shape[0] != k or right.dtype != left.dtype or right.device != left.device:
+        raise LayoutError(
+            f"matmul: b must be (K, N) with a's K = {k}, type and device; a is {left.dtype} "
+            f"{left.shape} on {left.device}, b {right.dtype} {right.shape} on {right.device}"
+        )
+    if (added is None) != (beta == 0):
+        raise LayoutError(f"matmul: beta is {beta}, so c must be given")
+    for role, matrix in (("out", result), ("c", added)):
+        if matrix is not None and (
+            matrix.shape != (m, n) or matrix.transposed or matrix.device != left.device
+        ):
+            raise LayoutError(
+                f"matmul: {role} must be {(m, n)}, row-major, on device {left.device}; got "
+                f"{matrix.shape}, strides {matrix.strides}, on {matrix.device}"
+            )
+    pitches = [("A", left.pitch), ("B", right.pitch), ("D", result.pitch)]
+    pointers = [left.pointer, right.pointer, result.pointer]
+    epilogue = "" if alpha == 1 else "alpha"
+    if added is not None:
+        if added.dtype != result.dtype:
+            raise LayoutError(f"matmul: c must be {result.dtype} as out is; got {added.dtype}")
+        epilogue = "beta"
+        pitches.insert(2, ("C", added.pitch))
+        pointers.insert(2, added.pointer)
+    flips = left.transposed, right.transposed
+    form = _form(left.dtype.name, result.dtype.name, *flips, epilogue)
+    ready = plan(form, (m, n, k), tuple(pitches), (alpha, beta), left.device, config)
+    ready.on.enter()
+    for box in ready.kernel.made.boxes:
+        role, matrix = box[0], {"A": left, "B": right}[box[0]]
+        stored = matrix.shape[::-1] if matrix.transposed else matrix.shape
+        at = ready.kernel.made.params.index(role)
+        maps = tensor_maps(left.device)
+        pointers[at] = maps.address(matrix.pointer, stored, matrix.pitch, box[1:])
+    ready.kernel.launch(ready.grid, pointers, ready.scalars, stream)
+
+
+@cache
+def _form(dtype: str, out: str, transpose_a: bool, transpose_b: bool, epilogue: str) -> Form:
+    return Form(dtype, out, transpose_a, transpose_b, True, epilogue)
+
+
+def _given(value: Any, role: str) -> DeviceMatrix:
+    """Return a caller's matrix on a device.
+
+    Raises:
+        LayoutError: it is on the host.
+    """
+    matrix = operands.on_device(value, role)
+    if matrix is None:
+        raise LayoutError(
+            f"matmul: {role} must lie on a CUDA device, or a and b both be NumPy arrays; got "
+            f"{type(value).__name__} on the host"
+        )
+    return matrix
+
+
+def _on_host(
+    a: Any, b: Any, out: Any, c: Any, alpha: float, beta: float, dtype: Any, config: Config | None
+) -> Any:
+    """Multiply NumPy arrays: to device 0 and back."""
+    kind = dtypes.get(a.dtype if dtype is None else dtype) if out is None else dtypes.get(out.dtype)
+    shape = (a.shape[0], b.shape[-1])
+    host = np.empty(shape, kind.numpy) if out is None else out
+    with Uploaded() as memory:
+        left, right = memory.put(a, "a"), memory.put(b, "b")
+        added = None if beta == 0 or c is None else memory.put(c, "c")
+        result = memory.put(np.empty(host.shape, kind.numpy), "out")
+        multiply(left, right, result, added, alpha, beta, config)
+        memory.get(host, result)
+    return host
+
+
+class Uploaded:
+    """Matrices of the host, copied to device 0 for as long as the ``with`` block runs."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self._pointers: list[Any] = []
+
+    def __enter__(self) -> Uploaded:
+        """Enter the device's context."""
+        device(0).enter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free what was allocated."""
+        for pointer in self._pointers:
+            call("cuMemFree", pointer)
+
+    def put(self, matrix: Any, role: str) -> DeviceMatrix:
+        """Copy a matrix to the device, dense; a transposed one stays transposed.
+
+        Raises:
+            LayoutError: no matrix.
+        """
+        if matrix.ndim != 2:
+            raise LayoutError(f"matmul: {role} must have two dimensions; got {matrix.shape}")
+        flip = matrix.strides[0] < matrix.strides[1]
+        stored = np.ascontiguousarray(matrix.T if flip else matrix)
+        pointer = call("cuMemAlloc", max(1, stored.nbytes))
+        self._pointers.append(pointer)
+        call("cuMemcpyHtoD", pointer, stored.ctypes.data, stored.nbytes)
+        strides = (1, stored.shape[1]) if flip else (stored.shape[1], 1)
+        return DeviceMatrix(int(pointer), matrix.shape, strides, dtypes.get(matrix.dtype), 0)
+
+    def get(self, into: Any, matrix: DeviceMatrix) -> None:
+        """Copy a dense row-major matrix back."""
+        found = np.empty(matrix.shape, matrix.dtype.numpy)
+        call("cuMemcpyDtoH", found.ctypes.data, matrix.pointer, found.nbytes)
+        into[...] = found
+
+
+def synchronize(index: int = 0) -> None:
+    """Wait until all work on a device is done."""
+    device(index).enter()
+    call("cuCtxSynchronize")

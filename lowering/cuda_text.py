@@ -162,6 +162,8 @@ def cuda_source(body: Body, name: str, title: str) -> str:
         )
         for shared_name, offset in (body.shared_offsets | body.barrier_offsets).items():
             lines.append(f"  const uint32_t {shared_name}_base = base + {offset};")
+    if body.barriers:
+        lines.append("  uint32_t peeked;")
     partial = body.partial_words()
     for buffer in body.registers:
         names = [

@@ -33,6 +33,8 @@ from lowering.ops import (
     Let,
     Loop,
     Op,
+    Pause,
+    Peek,
     Phase,
     Sync,
     Wait,
@@ -88,7 +90,7 @@ class Refill:
 
 
 Statement = Union[  # noqa: UP007 - refers forward
-    TilePrimitiveCall, Sync, Commit, Wait, Let, Arrive, Await, Refill, Repeat, Branch
+    TilePrimitiveCall, Sync, Commit, Wait, Let, Arrive, Peek, Await, Pause, Refill, Repeat, Branch
 ]
 
 
@@ -324,15 +326,24 @@ class Kernel:
         """Let each warp arrive once at an mbarrier."""
         self._add(Arrive(barrier.name, slot))
 
-    def wait_for(self, barrier: Barrier, slot: int, parity: Any) -> None:
+    def peek(self, barrier: Barrier, slot: int, parity: Any) -> None:
+        """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
+        self._add(Peek(self._phase(barrier, slot, parity)))
+
+    def pause(self, value: Index, below: int, nanoseconds: int) -> None:
+        """Let the threads for which ``value < below`` do nothing for a while."""
+        self._add(Pause((Guard(value, 0, below),), nanoseconds))
+
+    def wait_for(self, barrier: Barrier, slot: int, parity: Any, peeked: bool = False) -> None:
         """Wait for the phase of an mbarrier that has a parity.
 
         Args:
             barrier: of the mbarrier.
             slot: which one.
             parity: a number, or a sum of multiples of variables; its lowest bit counts.
+            peeked: whether a :meth:`peek` at the same phase came before.
         """
-        self._add(Await(self._phase(barrier, slot, parity)))
+        self._add(Await(self._phase(barrier, slot, parity), peeked))
 
     def _phase(self, barrier: Barrier, slot: int, parity: Any) -> Phase:
         return Phase(barrier.name, slot, as_index(parity) % 2)

@@ -31,6 +31,8 @@ from lowering.ops import (
     Move,
     MoveMatrix,
     Op,
+    Pause,
+    Peek,
     Phase,
     Store,
     StoreMatrix,
@@ -206,8 +208,17 @@ class Writer:
             self.fill(op)
         elif isinstance(op, Arrive):
             self.alone("thread & 31", lambda: self.arrive(op))
+        elif isinstance(op, Peek):
+            self.call(ptx.barrier_peek(), ("peeked",), self.asked(op.phase))
         elif isinstance(op, Await):
-            self.wait_for(op.phase)
+            if op.peeked:
+                self.alone("peeked", lambda: self.wait_for(op.phase))
+            else:
+                self.wait_for(op.phase)
+        elif isinstance(op, Pause):
+            self.guarded(op.guards)
+            self.call(ptx.pause(op.nanoseconds), (), ())
+            self.close()
         elif isinstance(op, Let):
             self.emit(self.dialect.let(op.var, op.value.render(self.dialect.style)))
         elif isinstance(op, When):
@@ -245,10 +256,14 @@ class Writer:
         """Write one arrival."""
         self.call(ptx.barrier_arrive(), (), (self.barrier(op.barrier, op.slot),))
 
+    def asked(self, phase: Phase) -> tuple[str, str]:
+        """Return the address of a phase's barrier and its parity."""
+        parity = self.dialect.word(phase.parity.render(self.dialect.style))
+        return self.barrier(phase.barrier, phase.slot), parity
+
     def wait_for(self, phase: Phase) -> None:
         """Write the wait for a phase."""
-        parity = self.dialect.word(phase.parity.render(self.dialect.style))
-        self.call(ptx.barrier_wait(), (), (self.barrier(phase.barrier, phase.slot), parity))
+        self.call(ptx.barrier_wait(), (), self.asked(phase))
 
     def fill(self, op: Fill) -> None:
         """Write the loads of boxes by thread 0."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,7 +39,8 @@ class Form:
     """What problems one kernel serves, whatever their sizes and pitches.
 
     ``transpose_A``: A is stored K x M; ``transpose_B``: B is stored N x K. ``edges``: the
-    dimensions among M and N that need not be multiples of the tile; K never need be.
+    dimensions among M and N that need not be multiples of the tile. ``whole``: K is a multiple of a
+    round of the ring of tiles; else any.
 
     >>> print(Form("float16", "float32", transpose_B=True))
     f16_f32_NT
@@ -50,6 +52,7 @@ class Form:
     transpose_B: bool = False  # noqa: N815
     edges: bool = True
     epilogue: str = ""
+    whole: bool = False
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Form:
         transpose_B: bool = False,
         edges: bool = True,
         epilogue: str = "",
+        whole: bool = False,
     ) -> None:
         """Convert, then check.
 
@@ -77,6 +81,7 @@ class Form:
         for key, value in (
             ("dtype", given), ("out", made), ("transpose_A", bool(transpose_A)),
             ("transpose_B", bool(transpose_B)), ("edges", bool(edges)), ("epilogue", epilogue),
+            ("whole", bool(whole)),
         ):  # fmt: skip
             object.__setattr__(self, key, value)
 
@@ -86,18 +91,21 @@ class Form:
         return next(row for row in MMA_INSTRUCTIONS if row.a == self.dtype)
 
     def fitted(self, sizes: Sequence[int], config: Config) -> Form:
-        """Return the form without edges where tiles of the config cover M and N exactly.
+        """Return the form without edges where tiles of the config cover M, N or K exactly.
 
-        >>> Form("float16").fitted((256, 256, 40), Config()).edges
-        False
+        >>> fitted = Form("float16").fitted((256, 256, 40), Config())
+        >>> fitted.edges, fitted.whole
+        (False, False)
         """
         exact = all(n % tile == 0 for n, tile in zip(sizes[:2], config.tile[:2], strict=True))
-        return replace(self, edges=not exact)
+        whole = sizes[2] % (config.tile[2] * config.stages) == 0
+        return replace(self, edges=not exact, whole=whole)
 
     def __str__(self) -> str:
         """Return a short name, an identifier."""
         flips = "".join("T" if flip else "N" for flip in (self.transpose_A, self.transpose_B))
-        parts = [self.dtype.token, self.out.token, flips, self.epilogue, "" if self.edges else "even"]
+        parts = [self.dtype.token, self.out.token, flips, self.epilogue]
+        parts += ["" if self.edges else "even", "whole" if self.whole else ""]
         return "_".join(part for part in parts if part)
 
 
@@ -108,6 +116,8 @@ class Config:
     ``group``: how many rows of tiles consecutive CTAs share before they go on along N. ``spread``:
     whether the copies of the next stage are spread over K steps. ``bulk``: by the copy engine
     (sm_90), which completes mbarriers, so that no barrier of the CTA stands in the loop.
+    ``stagger``: nanoseconds by which the second warp of each scheduler starts later, so that one
+    multiplies while the other fetches.
 
     >>> print(Config())
     128x256x64_2x4_s3_g8
@@ -122,6 +132,7 @@ class Config:
     swizzle: int = PERIOD
     spread: bool = True
     bulk: bool = False
+    stagger: int = 0
 
     def __post_init__(self) -> None:
         """Check what no instruction depends on.
@@ -170,6 +181,7 @@ class Config:
         rest = "" if self.swizzle == PERIOD else f"_w{self.swizzle}"
         rest += "" if self.spread else "_together"
         rest += "_bulk" if self.bulk else ""
+        rest += f"_p{self.stagger}" if self.stagger else ""
         return f"{tile}_{warps}_s{self.stages}_g{self.group}{rest}"
 
     def grid(self, rows: int, cols: int) -> tuple[int, int]:
@@ -342,13 +354,15 @@ def matmul_program(form: Form, config: Config, arch: str = "sm_90") -> KernelPro
         tiles = kernel.let("tiles", (Index.free("K") + (tile_k - 1)) // tile_k)
         rounds = kernel.let("rounds", (Index.free("tiles") + (config.stages - 1)) // config.stages)
         loop = _bulk_loop if config.bulk else _main_loop
-        loop(kernel, config, (a, b), (row * tile_m, col * tile_n), total, tiles, rounds)
+        starts = (row * tile_m, col * tile_n)
+        loop(kernel, form, config, (a, b), starts, total, tiles, rounds)
         finish.write(row * tile_m, col * tile_n)
     return kernel.lower()
 
 
 def _main_loop(
     kernel: Kernel,
+    form: Form,
     config: Config,
     operands: tuple[Operand, Operand],
     starts: tuple[Any, Any],
@@ -384,7 +398,7 @@ def _main_loop(
     with kernel.loop("round", rounds) as turn:
         for stage in range(stages):
             tile = turn * stages + stage
-            with kernel.when(tile, tiles):
+            with nullcontext() if form.whole else kernel.when(tile, tiles):
                 for step in range(config.steps):
                     last = step == config.steps - 1
                     if last:
@@ -406,6 +420,7 @@ def _main_loop(
 
 def _bulk_loop(
     kernel: Kernel,
+    form: Form,
     config: Config,
     operands: tuple[Operand, Operand],
     starts: tuple[Any, Any],
@@ -415,8 +430,11 @@ def _bulk_loop(
 ) -> None:
     """Add the K loop with tiles that one thread orders from the copy engine.
 
-    A stage is ``full`` once its bytes have come, and ``free`` once every warp has done the mma of
-    its last fragments: ``ldmatrix`` alone is no proof that it has been read.
+    A stage is ``full`` once its bytes have come, and ``free`` once every warp has begun the tile
+    after it: by then the mma on its last fragments are issued, so ``ldmatrix`` has read them, which
+    the order of instructions alone does not prove. Tile 0 so arrives once for a stage that was
+    never filled, and each stage is free for its n-th turn with phase n. One tile beyond the last is
+    ordered too, zeros: the last tile waits for it as every other does.
     """
     stages, warps = config.stages, config.warps[0] * config.warps[1]
     full, free = kernel.barrier("full", stages, 1), kernel.barrier("free", stages, warps)
@@ -431,33 +449,47 @@ def _bulk_loop(
         for operand in operands:
             operand.fetch(kernel, stage, step, slot)
 
+    def multiply(slot: int, rows: slice) -> None:
+        a, b = (operand.held[slot] for operand in operands)
+        part = a[:, rows] if operands[0].flip else a[rows]
+        kernel.gemm(
+            total[rows], part, b, total[rows], beta=1,
+            transpose_A=operands[0].flip, transpose_B=operands[1].flip,
+        )  # fmt: skip
+
     kernel.zero(total)
     for stage in range(stages - 1):
-        with kernel.when(stage, tiles):
+        with kernel.when(stage - 1, tiles) if stage else nullcontext():
             kernel.fill(full, stage, copies(stage, stage))
     kernel.wait_for(full, 0, 0)
+    if config.stagger:
+        scheduler = Index.of("thread", config.threads) // (4 * WARP)
+        kernel.pause(scheduler * -1 + 1, 1, config.stagger)
     fetch(0, 0, 0)
+    rows = config.tile[0]
+    half = rows // 2 if rows % (32 * config.warps[0]) == 0 else rows
     with kernel.loop("round", rounds) as turn:
         for stage in range(stages):
             tile, before, after = turn * stages + stage, (stage - 1) % stages, (stage + 1) % stages
-            with kernel.when(tile, tiles):
+            with nullcontext() if form.whole else kernel.when(tile, tiles):
+                kernel.arrive(free, before)
                 for step in range(config.steps):
                     slot = (stage * config.steps + step) % 2
+                    if step == (config.steps - 1) // 2:
+                        with kernel.when(tile + (stages - 2), tiles):
+                            phase = (free, before, turn)
+                            kernel.fill(full, before, copies(before, tile + (stages - 1)), phase)
                     if step < config.steps - 1:
                         fetch(stage, step + 1, 1 - slot)
-                    else:
-                        with kernel.when(tile + 1, tiles):
-                            kernel.wait_for(full, after, turn + (stage + 1) // stages)
-                            fetch(after, 0, 1 - slot)
-                    if step == (config.steps - 1) // 2:
-                        with kernel.when(tile + (stages - 1), tiles):
-                            phase = (free, before, turn + int(stage == 0))
-                            kernel.fill(full, before, copies(before, tile + (stages - 1)), phase)
-                    kernel.gemm(
-                        total, operands[0].held[slot], operands[1].held[slot], total, beta=1,
-                        transpose_A=operands[0].flip, transpose_B=operands[1].flip,
-                    )  # fmt: skip
-                kernel.arrive(free, stage)
+                        multiply(slot, slice(0, rows))
+                        continue
+                    phase = (full, after, turn + (stage + 1) // stages)
+                    kernel.peek(*phase)
+                    multiply(slot, slice(0, half))
+                    kernel.wait_for(*phase, peeked=True)
+                    fetch(after, 0, 1 - slot)
+                    if half < rows:
+                        multiply(slot, slice(half, rows))
 
 
 class Epilogue:

@@ -213,10 +213,26 @@ class Arrive:
 
 
 @dataclass(frozen=True)
-class Await:
-    """All threads wait until a phase is complete."""
+class Peek:
+    """Ask whether a phase is complete, for the next :class:`Await` of it; nothing waits."""
 
     phase: Phase
+
+
+@dataclass(frozen=True)
+class Await:
+    """All threads wait until a phase is complete; ``peeked``: unless a peek has seen that it is."""
+
+    phase: Phase
+    peeked: bool = False
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Threads for which the guards hold do nothing for about so many nanoseconds."""
+
+    guards: tuple[Guard, ...]
+    nanoseconds: int
 
 
 @dataclass(frozen=True)
@@ -268,7 +284,9 @@ Op = Union[  # noqa: UP007 - refers forward, in Loop and When
     BulkLoad,
     Fill,
     Arrive,
+    Peek,
     Await,
+    Pause,
     Loop,
     Let,
     When,
@@ -330,6 +348,10 @@ def line(op: Op) -> str:
         return f"arrive({op.barrier}[{op.slot}])"
     if isinstance(op, Await):
         return f"await({_phase(op.phase)})"
+    if isinstance(op, Peek):
+        return f"peek({_phase(op.phase)})"
+    if isinstance(op, Pause):
+        return f"pause({op.nanoseconds} ns){_where(op.guards)}"
     if isinstance(op, Let):
         return f"{op.var} = {op.value}"
     if isinstance(op, When):

@@ -229,6 +229,20 @@ def barrier_wait() -> Asm:
     return Asm("barrier_wait", text, "", "rr")
 
 
+def barrier_peek() -> Asm:
+    """Return ``mbarrier.test_wait`` as a word: 1 where the phase of a parity is complete."""
+    text = (
+        "{ .reg .pred done; mbarrier.test_wait.parity.shared::cta.b64 done, [$1], $2; "
+        "selp.u32 $0, 1, 0, done; }"
+    )
+    return Asm("barrier_peek", text, "r", "rr")
+
+
+def pause(nanoseconds: int) -> Asm:
+    """Return ``nanosleep``."""
+    return Asm(f"pause_{nanoseconds}", f"nanosleep.u32 {nanoseconds};", "", "")
+
+
 def bulk_load() -> Asm:
     """Return ``cp.async.bulk.tensor`` of a box (sm_90): to, tensor map, column, row, barrier.
 

@@ -14,6 +14,7 @@ from lowering.ops import (
     Mma,
     Move,
     Op,
+    Roles,
     Store,
     StoreMatrix,
     Transfer,
@@ -21,7 +22,7 @@ from lowering.ops import (
     script,
     walk,
 )
-from lowering.registers import register_count
+from lowering.registers import WARPGROUP, register_count
 from lowering.tile import Buffer
 
 
@@ -107,6 +108,16 @@ class Body:
             offsets[buffer.name] = at
             at += -(-cells(buffer) * buffer.dtype.bits // 8 // 1024) * 1024
         return offsets
+
+    @property
+    def specialised(self) -> bool:
+        """Whether a further warpgroup fills shared memory for the ``threads``."""
+        return any(isinstance(op, Roles) for op in walk(self.ops))
+
+    @property
+    def launched(self) -> int:
+        """Threads to launch: those that compute, and a warpgroup that fills."""
+        return self.threads + WARPGROUP * self.specialised
 
     @property
     def boxes(self) -> dict[str, BulkLoad]:

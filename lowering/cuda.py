@@ -251,7 +251,7 @@ def compile_ptx(body: Body, name: str, arch: str) -> str:
         kinds = {"s32": types.int32, "f32": types.float32}
         scalars = (kinds[scalar.token] for scalar in body.scalars)
         signature = (*(types.uint64 for _ in body.params), *scalars)
-    bounds = (body.threads, 1) if body.scalars else None
+    bounds = (body.launched, 1) if body.scalars else None
     text, _ = cuda.compile_ptx(
         _python(body, name), signature, cc=capability, launch_bounds=bounds
     )

@@ -143,7 +143,7 @@ def cuda_source(body: Body, name: str, title: str) -> str:
     for scalar in body.scalars:
         kind, mark = ("int32_t", "_") if scalar.token == "s32" else ("float", "")
         arguments.append(f"const {kind} {scalar.name}{mark}")
-    lines.append(f'extern "C" __global__ void __launch_bounds__({body.threads})')
+    lines.append(f'extern "C" __global__ void __launch_bounds__({body.launched})')
     lines.append(f"{name}({', '.join(arguments)}) {{")
     lines.append("  const int thread = threadIdx.x;")
     if body.scalars:

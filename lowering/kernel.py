@@ -33,9 +33,9 @@ from lowering.ops import (
     Let,
     Loop,
     Op,
-    Pause,
     Peek,
     Phase,
+    Roles,
     Sync,
     Wait,
     When,
@@ -89,8 +89,16 @@ class Refill:
     free: Phase | None
 
 
+@dataclass(frozen=True)
+class Specialised:
+    """What one thread of a further warpgroup does while the others do what follows."""
+
+    produce: tuple[Statement, ...]
+
+
 Statement = Union[  # noqa: UP007 - refers forward
-    TilePrimitiveCall, Sync, Commit, Wait, Let, Arrive, Peek, Await, Pause, Refill, Repeat, Branch
+    TilePrimitiveCall, Sync, Commit, Wait, Let, Arrive, Peek, Await, Refill, Repeat, Branch,
+    Specialised
 ]
 
 
@@ -193,6 +201,19 @@ class Kernel:
         if taken or not (name.isascii() and name.isalpha()):
             raise LayoutError(f"{operation}: the variable needs a free name of letters; got {name!r}")
         return Digit(name, extent)
+
+    @contextmanager
+    def producing(self) -> Iterator[None]:
+        """Let one thread of a further warpgroup do the fills of the ``with`` block.
+
+        What follows, to the end of the enclosing block, the threads of the kernel do meanwhile.
+        """
+        self._blocks.append([])
+        try:
+            yield
+        finally:
+            body = tuple(self._blocks.pop())
+        self._add(Specialised(body))
 
     @contextmanager
     def when(self, value: Any, below: Any) -> Iterator[None]:
@@ -330,10 +351,6 @@ class Kernel:
         """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
         self._add(Peek(self._phase(barrier, slot, parity)))
 
-    def pause(self, value: Index, below: int, nanoseconds: int) -> None:
-        """Let the threads for which ``value < below`` do nothing for a while."""
-        self._add(Pause((Guard(value, 0, below),), nanoseconds))
-
     def wait_for(self, barrier: Barrier, slot: int, parity: Any, peeked: bool = False) -> None:
         """Wait for the phase of an mbarrier that has a parity.
 
@@ -435,7 +452,13 @@ class Kernel:
         self, statements: Sequence[Statement], taken: list[str], indent: str
     ) -> tuple[Op, ...]:
         ops: list[Op] = []
-        for each in statements:
+        for at, each in enumerate(statements):
+            if isinstance(each, Specialised):
+                taken.append(f"{indent}produce:")
+                produce = self._lower(each.produce, taken, indent + "    ")
+                taken.append(f"{indent}consume:")
+                consume = self._lower(statements[at + 1 :], taken, indent + "    ")
+                return (*ops, Roles(produce, consume))
             if isinstance(each, Repeat):
                 taken.append(f"{indent}for {each.var} in range({each.extent}):")
                 body = self._lower(each.body, taken, indent + "    ")
@@ -480,6 +503,8 @@ def _unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:
     for each in statements:
         if isinstance(each, Branch):
             out.append(replace(each, body=_unroll(each.body)))
+        elif isinstance(each, Specialised):
+            out.append(replace(each, produce=_unroll(each.produce)))
         elif not isinstance(each, Repeat):
             out.append(each)
         elif each.unroll:
@@ -519,6 +544,9 @@ def _text(statements: Sequence[Statement], indent: str = "") -> str:
         elif isinstance(each, Branch):
             lines.append(f"{indent}{line(When((each.guard,), ()))}")
             lines.append(_text(each.body, indent + "    "))
+        elif isinstance(each, Specialised):
+            lines.append(f"{indent}produce, while the rest is done:")
+            lines.append(_text(each.produce, indent + "    "))
         elif isinstance(each, Refill):
             copies = ", ".join(map(str, each.copies))
             lines.append(f"{indent}fill({each.barrier}[{each.slot}]: {copies})")

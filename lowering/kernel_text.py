@@ -31,9 +31,9 @@ from lowering.ops import (
     Move,
     MoveMatrix,
     Op,
-    Pause,
     Peek,
     Phase,
+    Roles,
     Store,
     StoreMatrix,
     Sync,
@@ -46,6 +46,8 @@ from lowering.ptx import Asm
 
 BYTE = 8
 WORD = 0xFFFFFFFF
+# Of each thread: two warpgroups of the one kind and one of the other fill a register file.
+CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
 
 
 class Dialect(Protocol):
@@ -106,6 +108,7 @@ class Writer:
     functions: dict[str, Asm] = field(default_factory=dict)
     indent: int = 1
     temporaries: int = 0
+    role: bool = False
 
     def emit(self, text: str) -> None:
         """Add a line."""
@@ -203,7 +206,9 @@ class Writer:
         elif isinstance(op, Wait):
             self.call(ptx.wait(op.pending), (), ())
         elif isinstance(op, Sync):
-            self.emit(self.dialect.sync(op.scope))
+            self.sync(op)
+        elif isinstance(op, Roles):
+            self.roles(op)
         elif isinstance(op, Fill):
             self.fill(op)
         elif isinstance(op, Arrive):
@@ -215,10 +220,6 @@ class Writer:
                 self.alone("peeked", lambda: self.wait_for(op.phase))
             else:
                 self.wait_for(op.phase)
-        elif isinstance(op, Pause):
-            self.guarded(op.guards)
-            self.call(ptx.pause(op.nanoseconds), (), ())
-            self.close()
         elif isinstance(op, Let):
             self.emit(self.dialect.let(op.var, op.value.render(self.dialect.style)))
         elif isinstance(op, When):
@@ -279,7 +280,33 @@ class Writer:
                 into = self.at(load.into, load.into_address)
                 self.call(ptx.bulk_load(), (), (into, f"{load.memory}_base", col, row, barrier))
 
-        self.alone("thread", write)
+        if self.role:
+            write()
+        else:
+            self.alone("thread", write)
+
+    def sync(self, op: Sync) -> None:
+        """Write a barrier: of those threads that share a role."""
+        if op.scope == "cta" and self.role:
+            self.call(ptx.sync_some(self.body.threads), (), ())
+        else:
+            self.emit(self.dialect.sync(op.scope))
+
+    def roles(self, op: Roles) -> None:
+        """Write two programs in the branches of one condition."""
+        threads = self.body.threads
+        self.role = True
+        self.emit(self.dialect.begin_if(f"thread < {threads}"))
+        self.indent += 1
+        self.call(ptx.registers(CONSUMER_REGISTERS, True), (), ())
+        self.run(op.consume)
+        self.indent -= 1
+        self.emit(self.dialect.begin_else())
+        self.indent += 1
+        self.call(ptx.registers(PRODUCER_REGISTERS, False), (), ())
+        self.alone(f"thread - {threads}", lambda: self.run(op.produce))
+        self.close()
+        self.role = False
 
     def loop(self, op: Loop) -> None:
         """Write a loop that stays."""

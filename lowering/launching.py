@@ -121,7 +121,7 @@ def compile_program(program: KernelProgram, arch: str) -> Compiled:
         entry[1],
         tuple(buffer.name for buffer in body.params),
         tuple((scalar.name, scalar.token) for scalar in body.scalars),
-        body.threads,
+        body.launched,
         body.shared_bytes,
         tuple(
             (name, *load.box, load.swizzle, body.buffer(name).dtype.token)

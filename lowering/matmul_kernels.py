@@ -116,8 +116,7 @@ class Config:
     ``group``: how many rows of tiles consecutive CTAs share before they go on along N. ``spread``:
     whether the copies of the next stage are spread over K steps. ``bulk``: by the copy engine
     (sm_90), which completes mbarriers, so that no barrier of the CTA stands in the loop.
-    ``stagger``: nanoseconds by which the second warp of each scheduler starts later, so that one
-    multiplies while the other fetches.
+    ``producer``: a further warpgroup orders the copies (sm_90a).
 
     >>> print(Config())
     128x256x64_2x4_s3_g8
@@ -132,7 +131,7 @@ class Config:
     swizzle: int = PERIOD
     spread: bool = True
     bulk: bool = False
-    stagger: int = 0
+    producer: bool = False
 
     def __post_init__(self) -> None:
         """Check what no instruction depends on.
@@ -162,6 +161,11 @@ class Config:
                 f"matmul: {self.threads} threads must copy the tiles of A and B in whole vectors of "
                 f"{EDGE}, each as many; got the tile {self.tile}"
             )
+        if self.producer and not (self.bulk and self.threads == 256):
+            raise LayoutError(
+                f"matmul: a producer serves bulk copies and 8 warps, whose registers with its own "
+                f"fill the file; got bulk={self.bulk} and {self.warps} warps"
+            )
         if self.swizzle not in (32, 64, 128):
             raise LayoutError(f"matmul: the swizzle must be 32, 64 or 128; got {self.swizzle}")
 
@@ -181,8 +185,16 @@ class Config:
         rest = "" if self.swizzle == PERIOD else f"_w{self.swizzle}"
         rest += "" if self.spread else "_together"
         rest += "_bulk" if self.bulk else ""
-        rest += f"_p{self.stagger}" if self.stagger else ""
+        rest += "_producer" if self.producer else ""
         return f"{tile}_{warps}_s{self.stages}_g{self.group}{rest}"
+
+    def target(self, arch: str) -> str:
+        """Return the target to compile for on a device: with the suffix that a producer needs.
+
+        >>> Config().target("sm_90"), Config(bulk=True, producer=True).target("sm_90")
+        ('sm_90', 'sm_90a')
+        """
+        return arch + "a" * self.producer
 
     def grid(self, rows: int, cols: int) -> tuple[int, int]:
         """Return the extents of the grid (bx, by) for a result of so many rows and columns.
@@ -430,11 +442,11 @@ def _bulk_loop(
 ) -> None:
     """Add the K loop with tiles that one thread orders from the copy engine.
 
-    A stage is ``full`` once its bytes have come, and ``free`` once every warp has begun the tile
-    after it: by then the mma on its last fragments are issued, so ``ldmatrix`` has read them, which
-    the order of instructions alone does not prove. Tile 0 so arrives once for a stage that was
-    never filled, and each stage is free for its n-th turn with phase n. One tile beyond the last is
-    ordered too, zeros: the last tile waits for it as every other does.
+    A stage is ``full`` once its bytes have come. It is ``free`` once every warp has begun the tile
+    after it. The arrival releases what ``ldmatrix`` read before; it stands a K step later than the
+    last of them, since one right behind it was seen to race on an H200. Tile 0 so arrives once for
+    a stage that was never filled, and each stage is free for its n-th turn with phase n. One tile
+    beyond the last is ordered too, zeros: the last tile waits for it as every other does.
     """
     stages, warps = config.stages, config.warps[0] * config.warps[1]
     full, free = kernel.barrier("full", stages, 1), kernel.barrier("free", stages, warps)
@@ -457,14 +469,18 @@ def _bulk_loop(
             transpose_A=operands[0].flip, transpose_B=operands[1].flip,
         )  # fmt: skip
 
+    if config.producer:
+        with kernel.producing(), kernel.loop("turn", rounds + 1) as turn:
+            for stage in range(stages):
+                tile = turn * stages + stage
+                with kernel.when(tile, tiles + 1):
+                    phase = (free, stage, turn + int(stage < stages - 1))
+                    kernel.fill(full, stage, copies(stage, tile), phase)
     kernel.zero(total)
-    for stage in range(stages - 1):
+    for stage in range(0 if config.producer else stages - 1):
         with kernel.when(stage - 1, tiles) if stage else nullcontext():
             kernel.fill(full, stage, copies(stage, stage))
     kernel.wait_for(full, 0, 0)
-    if config.stagger:
-        scheduler = Index.of("thread", config.threads) // (4 * WARP)
-        kernel.pause(scheduler * -1 + 1, 1, config.stagger)
     fetch(0, 0, 0)
     rows = config.tile[0]
     half = rows // 2 if rows % (32 * config.warps[0]) == 0 else rows
@@ -475,7 +491,7 @@ def _bulk_loop(
                 kernel.arrive(free, before)
                 for step in range(config.steps):
                     slot = (stage * config.steps + step) % 2
-                    if step == (config.steps - 1) // 2:
+                    if step == (config.steps - 1) // 2 and not config.producer:
                         with kernel.when(tile + (stages - 2), tiles):
                             phase = (free, before, turn)
                             kernel.fill(full, before, copies(before, tile + (stages - 1)), phase)

@@ -228,14 +228,6 @@ class Await:
 
 
 @dataclass(frozen=True)
-class Pause:
-    """Threads for which the guards hold do nothing for about so many nanoseconds."""
-
-    guards: tuple[Guard, ...]
-    nanoseconds: int
-
-
-@dataclass(frozen=True)
 class Sync:
     """A barrier of all threads of the ``scope``: "warp" or "cta". Orders memory among them."""
 
@@ -267,6 +259,17 @@ class When:
     body: tuple[Op, ...]
 
 
+@dataclass(frozen=True)
+class Roles:
+    """Two programs at once: one thread of a further warpgroup fills, the others do the rest.
+
+    The further warpgroup gives most of its registers to the others (``setmaxnreg``).
+    """
+
+    produce: tuple[Op, ...]
+    consume: tuple[Op, ...]
+
+
 Op = Union[  # noqa: UP007 - refers forward, in Loop and When
     Zero,
     Move,
@@ -286,10 +289,10 @@ Op = Union[  # noqa: UP007 - refers forward, in Loop and When
     Arrive,
     Peek,
     Await,
-    Pause,
     Loop,
     Let,
     When,
+    Roles,
 ]
 
 
@@ -299,6 +302,8 @@ def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
         yield op
         if isinstance(op, (Loop, When)):
             yield from walk(op.body)
+        elif isinstance(op, Roles):
+            yield from walk((*op.produce, *op.consume))
 
 
 def line(op: Op) -> str:
@@ -350,10 +355,10 @@ def line(op: Op) -> str:
         return f"await({_phase(op.phase)})"
     if isinstance(op, Peek):
         return f"peek({_phase(op.phase)})"
-    if isinstance(op, Pause):
-        return f"pause({op.nanoseconds} ns){_where(op.guards)}"
     if isinstance(op, Let):
         return f"{op.var} = {op.value}"
+    if isinstance(op, Roles):
+        return "produce:"
     if isinstance(op, When):
         return f"{_where(op.guards).strip()}:"
     return f"for {op.var} in range({op.extent}):"
@@ -374,6 +379,9 @@ def script(ops: tuple[Op, ...], indent: str = "") -> str:
     lines = []
     for op in ops:
         lines.append(indent + line(op))
-        if isinstance(op, (Loop, When)):
+        if isinstance(op, Roles):
+            lines.append(script(op.produce, indent + "    "))
+            lines.extend([f"{indent}consume:", script(op.consume, indent + "    ")])
+        elif isinstance(op, (Loop, When)):
             lines.append(script(op.body, indent + "    "))
     return "\n".join(lines)

@@ -19,8 +19,9 @@ from lowering.operands import DeviceMatrix
 def loaded(form: Form, config: Config, index: int) -> Loaded:
     """Return the kernel of a form on a device, compiled at the first call for all processes."""
     on = device(index)
+    arch = config.target(on.arch)
     name = f"matmul_{form}_{config}"
-    return Loaded(compiled(name, on.arch, lambda: matmul_program(form, config, on.arch)), on)
+    return Loaded(compiled(name, arch, lambda: matmul_program(form, config, arch)), on)
 
 
 @dataclass(frozen=True)

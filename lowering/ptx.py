@@ -238,9 +238,23 @@ def barrier_peek() -> Asm:
     return Asm("barrier_peek", text, "r", "rr")
 
 
-def pause(nanoseconds: int) -> Asm:
-    """Return ``nanosleep``."""
-    return Asm(f"pause_{nanoseconds}", f"nanosleep.u32 {nanoseconds};", "", "")
+def registers(count: int, more: bool) -> Asm:
+    """Return ``setmaxnreg`` (sm_90a): a warp takes registers, or gives them back.
+
+    >>> registers(240, True).text
+    'setmaxnreg.inc.sync.aligned.u32 240;'
+    """
+    verb = "inc" if more else "dec"
+    return Asm(f"registers_{verb}_{count}", f"setmaxnreg.{verb}.sync.aligned.u32 {count};", "", "")
+
+
+def sync_some(threads: int) -> Asm:
+    """Return the barrier of so many threads, those that come to it.
+
+    >>> sync_some(256).text
+    'bar.sync 1, 256;'
+    """
+    return Asm(f"sync_{threads}", f"bar.sync 1, {threads};", "", "")
 
 
 def bulk_load() -> Asm:

@@ -10,7 +10,7 @@ reading or overwriting what another thread wrote or read without a barrier in be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ from lowering.ops import (
     MoveMatrix,
     Op,
     Phase,
+    Roles,
     Store,
     StoreMatrix,
     Sync,
@@ -149,7 +150,10 @@ class Machine:
         """Allocate registers and shared memory, poisoned."""
         threads = self.body.threads
         self.env["thread"] = np.arange(threads)
-        self.synced = np.zeros((threads, threads), dtype=np.int64)  # last barrier of each pair
+        # The last barrier of each pair of threads; the last index is the one that fills, where it
+        # is none of the threads.
+        self.synced = np.zeros((threads + 1, threads + 1), dtype=np.int64)
+        self.filler = threads if self.body.specialised else 0
         for buffer in self.body.registers:
             shape = (threads, cells(buffer))
             self.registers[buffer.name] = poison(buffer.dtype.numpy, shape)
@@ -293,20 +297,23 @@ class Machine:
         Raises:
             SimulationError: it reads what nothing wrote, races, or leaves copies under way.
         """
-        self.run(self.body.ops)
+        for waiting in self.run(self.body.ops):
+            raise self.stuck(waiting)
         if any(self.groups) or any(state.loads for state in self.barriers.values()):
             raise SimulationError(
                 "simulate: asynchronous copies are under way at the end: wait for them"
             )
 
-    def run(self, ops: Sequence[Op]) -> None:
-        """Run operations in order."""
+    def run(self, ops: Sequence[Op]) -> Iterator[Op]:
+        """Run operations in order; yield one that waits, before each further try."""
         for op in ops:
             if isinstance(op, Loop):
                 for step in range(int(self.number(op.extent))):
                     self.env[op.var] = step
-                    self.run(op.body)
+                    yield from self.run(op.body)
                 self.env.pop(op.var, None)
+            elif isinstance(op, Roles):
+                yield from self.both(op)
             elif isinstance(op, Let):
                 self.env[op.var] = op.value.value(self.env)
             elif isinstance(op, When):
@@ -314,9 +321,39 @@ class Machine:
                 if taking.any() != taking.all():
                     raise SimulationError(f"simulate: {line(op)} must hold in all threads or none")
                 if taking.all():
-                    self.run(op.body)
+                    yield from self.run(op.body)
             else:
+                phase = op.phase if isinstance(op, Await) else None
+                phase = op.free if isinstance(op, Fill) else phase
+                while phase is not None and not self.passes(phase, op):
+                    yield op
                 self.step(op)
+
+    def both(self, op: Roles) -> Iterator[Op]:
+        """Run two programs in turns, each until it waits."""
+        left = [self.run(op.produce), self.run(op.consume)]
+        while left:
+            waiting = []
+            before = self.clock
+            for role in list(left):
+                found = next(role, None)
+                if found is None:
+                    left.remove(role)
+                else:
+                    waiting.append(found)
+            if waiting and self.clock == before:
+                yield waiting[-1]
+
+    def stuck(self, op: Op) -> SimulationError:
+        """Return the error of an operation that waits forever."""
+        return SimulationError(
+            f"simulate: {line(op)} waits forever: "
+            + ", ".join(
+                f"{name}[{slot}] has completed {state.completed} phases, {state.arrived} of "
+                f"{state.expected} arrived"
+                for (name, slot), state in self.barriers.items()
+            )
+        )
 
     def step(self, op: Op) -> None:
         """Run one operation in all threads."""
@@ -354,9 +391,8 @@ class Machine:
             state.clock = self.clock
             self.complete(state)
         elif isinstance(op, Await):
-            self.wait_for(op.phase, op)
             self.clock += 1
-            self.synced[0, :] = self.clock
+            self.synced[self.filler, :] = self.clock
 
     def complete(self, state: BarrierState) -> None:
         """Complete the phase of a barrier once all have arrived and nothing is under way."""
@@ -364,34 +400,31 @@ class Machine:
             state.arrived -= state.expected
             state.completed += 1
 
-    def wait_for(self, phase: Phase, op: Op) -> BarrierState:
-        """Let boxes under way arrive, then refuse to wait for a phase that nothing completes."""
+    def passes(self, phase: Phase, op: Op) -> bool:
+        """Let boxes under way arrive, and say whether a phase is complete."""
         state = self.barriers[phase.barrier, phase.slot]
         if state.arrived >= state.expected:
             for load, into, values in state.loads:
                 store = self.memory[load.into]
                 store.pending[into] = False
-                self.put(load.into, into, np.zeros_like(into), values, op)
+                self.put(load.into, into, np.full_like(into, self.filler), values, op)
             state.loads = []
             self.complete(state)
-        if state.completed % 2 == int(phase.parity.value(self.env)):
-            raise SimulationError(
-                f"simulate: {line(op)} waits forever: {phase.barrier}[{phase.slot}] has completed "
-                f"{state.completed} phases, and {state.arrived} of {state.expected} have arrived"
-            )
-        return state
+        return state.completed % 2 != int(phase.parity.value(self.env)) % 2
 
     def fill(self, op: Fill) -> None:
         """Start the loads of boxes; they arrive when their barrier is waited for."""
         if op.free is not None:
-            clock = self.wait_for(op.free, op).clock
-            self.synced[:, 0] = np.maximum(self.synced[:, 0], clock + 1)
+            clock = self.barriers[op.free.barrier, op.free.slot].clock
+            known = self.synced[:, self.filler]
+            self.synced[:, self.filler] = np.maximum(known, clock + 1)
         state = self.barriers[op.barrier, op.slot]
         for load in op.loads:
             into, values = self.box(load, op)
             store = self.memory[load.into]
             self.check_bounds(load.into, into, op)
-            self.check_order(load.into, into, np.zeros_like(into), op, "r", store.reader)
+            filler = np.full_like(into, self.filler)
+            self.check_order(load.into, into, filler, op, "r", store.reader)
             store.written[into] = False
             store.pending[into] = True
             state.loads.append((load, into, values))
@@ -411,8 +444,8 @@ class Machine:
             inside &= index < extent
         cell = at[0] * self.pitches[load.memory] + at[1]
         values = np.zeros(load.box, dtype=self.memory[load.memory].values.dtype)
-        zero = np.zeros(int(inside.sum()), dtype=np.int64)
-        values[inside] = self.fetch(load.memory, cell[inside], zero, op)
+        filler = np.full(int(inside.sum()), self.filler, dtype=np.int64)
+        values[inside] = self.fetch(load.memory, cell[inside], filler, op)
         return into.reshape(-1), values.reshape(-1)
 
     def blend(self, op: Blend) -> None:
@@ -426,10 +459,10 @@ class Machine:
     def sync(self, op: Sync) -> None:
         """Order the memory of all threads, or of the threads of each warp."""
         if op.scope == "cta":
-            self.synced[:] = self.clock
+            self.synced[: self.body.threads, : self.body.threads] = self.clock
         else:
             warp = np.arange(self.body.threads) // WARP
-            self.synced[warp[:, None] == warp[None, :]] = self.clock
+            self.synced[:-1, :-1][warp[:, None] == warp[None, :]] = self.clock
 
     def load(self, op: Load) -> None:
         """Load a vector per thread; threads that are guarded away get zeros."""

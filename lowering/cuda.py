@@ -233,6 +233,41 @@ def check_target(inst: MmaInst, arch: str) -> None:
         raise LayoutError(f"target: {arch} lacks {inst.ptx}; it needs {inst.min_arch} or newer")
 
 
+def _signature(body: Body) -> tuple[Any, ...]:
+    """Return the types of a kernel's parameters."""
+    if body.scalars:
+        kinds = {"s32": types.int32, "f32": types.float32}
+        scalars = (kinds[scalar.token] for scalar in body.scalars)
+        return (*(types.uint64 for _ in body.params), *scalars)
+    native: dict[str, Any] = {"f32": types.float32, "f64": types.float64}
+    return tuple(
+        (native.get(buffer.dtype.token) or getattr(types, buffer.dtype.word))[::1]
+        for buffer in body.params
+    )
+
+
+def compile_ltoir(body: Body, name: str, arch: str) -> bytes:
+    """Return the kernel as LTO-IR, which the linker compiles knowing that it is the whole program.
+
+    Of PTX it must believe that other code may be linked to it, and then ignores ``setmaxnreg``.
+
+    Raises:
+        LayoutError: the target lacks an instruction.
+    """
+    for op in body.mma:
+        check_target(op.instruction, arch)
+    code, _ = cuda.compile(
+        _python(body, name),
+        types.void(*_signature(body)),
+        cc=compute_capability(arch),
+        launch_bounds=(body.launched, 1),
+        output="ltoir",
+        abi="numba",
+        device=False,
+    )
+    return bytes(code)
+
+
 def compile_ptx(body: Body, name: str, arch: str) -> str:
     """Return the kernel as PTX for a target; no GPU is needed.
 
@@ -242,18 +277,9 @@ def compile_ptx(body: Body, name: str, arch: str) -> str:
     capability = compute_capability(arch)
     for op in body.mma:
         check_target(op.instruction, arch)
-    native: dict[str, Any] = {"f32": types.float32, "f64": types.float64}
-    signature: tuple[Any, ...] = tuple(
-        (native.get(buffer.dtype.token) or getattr(types, buffer.dtype.word))[::1]
-        for buffer in body.params
-    )
-    if body.scalars:
-        kinds = {"s32": types.int32, "f32": types.float32}
-        scalars = (kinds[scalar.token] for scalar in body.scalars)
-        signature = (*(types.uint64 for _ in body.params), *scalars)
     bounds = (body.launched, 1) if body.scalars else None
     text, _ = cuda.compile_ptx(
-        _python(body, name), signature, cc=capability, launch_bounds=bounds
+        _python(body, name), _signature(body), cc=capability, launch_bounds=bounds
     )
     made = re.search(r"^\.target (\w+)", str(text), re.MULTILINE)
     if made is None or made[1] != arch:

@@ -10,7 +10,6 @@ import ctypes
 import hashlib
 import json
 import os
-import re
 import tempfile
 import threading
 import warnings
@@ -66,7 +65,6 @@ def sources_digest() -> str:
 class Compiled:
     """Machine code of one kernel, and what a launch must know of it."""
 
-    entry: str
     params: tuple[str, ...]
     scalars: tuple[tuple[str, str], ...]
     threads: int
@@ -93,7 +91,7 @@ class Compiled:
         Raises:
             ValueError: the content is not whole.
 
-        >>> made = Compiled("f", ("A",), (("M", "s32"),), 32, 0, (), b"code")
+        >>> made = Compiled(("A",), (("M", "s32"),), 32, 0, (), b"code")
         >>> Compiled.from_bytes(made.to_bytes()) == made
         True
         """
@@ -112,13 +110,8 @@ def compile_program(program: KernelProgram, arch: str) -> Compiled:
         LayoutError: numba-cuda is not installed, or does not know the target.
         AssembleError: the assembler refuses.
     """
-    from lowering.assemble import assemble
-
-    text, body = program.ptx(arch), program.body
-    entry = re.search(r"\.visible \.entry (\w+)", text)
-    assert entry is not None, "a kernel without an entry"
+    body = program.body
     return Compiled(
-        entry[1],
         tuple(buffer.name for buffer in body.params),
         tuple((scalar.name, scalar.token) for scalar in body.scalars),
         body.launched,
@@ -127,7 +120,7 @@ def compile_program(program: KernelProgram, arch: str) -> Compiled:
             (name, *load.box, load.swizzle, body.buffer(name).dtype.token)
             for name, load in body.boxes.items()
         ),
-        assemble(text, arch, program.name),
+        program.whole(arch),
     )
 
 
@@ -312,7 +305,7 @@ class Loaded:
         self._library = call(
             "cuLibraryLoadData", made.code, empty, empty, 0, empty, empty, 0
         )
-        kernel = call("cuLibraryGetKernel", self._library, made.entry.encode())
+        (kernel,) = call("cuLibraryEnumerateKernels", 1, self._library)
         driver = _driver()
         self.attributes = {
             name: call(

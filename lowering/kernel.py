@@ -97,8 +97,18 @@ class Specialised:
 
 
 Statement = Union[  # noqa: UP007 - refers forward
-    TilePrimitiveCall, Sync, Commit, Wait, Let, Arrive, Peek, Await, Refill, Repeat, Branch,
-    Specialised
+    TilePrimitiveCall,
+    Sync,
+    Commit,
+    Wait,
+    Let,
+    Arrive,
+    Peek,
+    Await,
+    Refill,
+    Repeat,
+    Branch,
+    Specialised,
 ]
 
 
@@ -199,7 +209,9 @@ class Kernel:
         taken = name in self.buffers or name in self.scalars
         taken = taken or name in _RESERVED or name in _KEYWORDS
         if taken or not (name.isascii() and name.isalpha()):
-            raise LayoutError(f"{operation}: the variable needs a free name of letters; got {name!r}")
+            raise LayoutError(
+                f"{operation}: the variable needs a free name of letters; got {name!r}"
+            )
         return Digit(name, extent)
 
     @contextmanager
@@ -481,12 +493,10 @@ class Kernel:
         return tuple(ops)
 
     def _refill(self, each: Refill) -> Fill:
-        loads = []
+        loads: list[BulkLoad] = []
         for call in each.copies:
             loads.extend(op for op in self._dispatch(call).ops if isinstance(op, BulkLoad))
-        bits = sum(
-            load.box[0] * load.box[1] * self.buffers[load.into].dtype.bits for load in loads
-        )
+        bits = sum(load.box[0] * load.box[1] * self.buffers[load.into].dtype.bits for load in loads)
         return Fill(each.barrier, each.slot, bits // 8, tuple(loads), each.free)
 
     def _dispatch(self, call: TilePrimitiveCall) -> Lowered:

@@ -227,6 +227,7 @@ class Writer:
             self.run(op.body)
             self.close()
         else:
+            assert isinstance(op, Loop), op
             self.loop(op)
 
     def alone(self, number: str, write: Callable[[], None]) -> None:

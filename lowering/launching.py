@@ -180,12 +180,13 @@ def device_count() -> int:
 
 @dataclass(frozen=True)
 class Device:
-    """A CUDA device: its target, multiprocessors, name, and its primary context."""
+    """A CUDA device: target, multiprocessors, name, shared bytes of a CTA, primary context."""
 
     index: int
     arch: str
     processors: int
     name: str
+    shared_limit: int
     context: Any = field(repr=False)
 
     def enter(self) -> None:
@@ -205,17 +206,18 @@ def device(index: int) -> Device:
         raise LayoutError(f"matmul: there is no CUDA device {index}; there are {device_count()}")
     attribute = _driver().CUdevice_attribute
     handle = call("cuDeviceGet", index)
-    major, minor, processors = (
+    major, minor, processors, shared = (
         call("cuDeviceGetAttribute", each, handle)
         for each in (
             attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
             attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
             attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
         )
     )
     name = call("cuDeviceGetName", 128, handle).split(b"\0")[0].decode()
     context = call("cuDevicePrimaryCtxRetain", handle)
-    return Device(index, f"sm_{major}{minor}", processors, name, context)
+    return Device(index, f"sm_{major}{minor}", processors, name, shared, context)
 
 
 MAP_BYTES = 128
@@ -302,9 +304,7 @@ class Loaded:
         on.enter()
         self.made = made
         empty: list[Any] = []
-        self._library = call(
-            "cuLibraryLoadData", made.code, empty, empty, 0, empty, empty, 0
-        )
+        self._library = call("cuLibraryLoadData", made.code, empty, empty, 0, empty, empty, 0)
         (kernel,) = call("cuLibraryEnumerateKernels", 1, self._library)
         driver = _driver()
         self.attributes = {
@@ -327,7 +327,7 @@ class Loaded:
             call("cuDeviceGet", on.index),
         )
         self._function = driver.CUfunction(int(kernel))
-        kinds = [ctypes.c_uint64] * len(made.params)
+        kinds: list[Any] = [ctypes.c_uint64] * len(made.params)
         kinds += [_C_TYPES[token] for _, token in made.scalars]
         self._values = [kind() for kind in kinds]
         self._block = (ctypes.c_void_p * len(kinds))(*(ctypes.addressof(v) for v in self._values))

@@ -23,7 +23,7 @@ from lowering import dtypes
 from lowering.address import FREE, Index
 from lowering.addressing import EDGE
 from lowering.dtypes import DType
-from lowering.instructions import MMA_INSTRUCTIONS, MmaInst
+from lowering.instructions import MMA_INSTRUCTIONS, MmaInst, compute_capability
 from lowering.kernel import Kernel, KernelProgram
 from lowering.tile import Buffer, BufferRegion
 from lowering.warp import Grid, Matrix, poison
@@ -158,8 +158,8 @@ class Config:
             )
         if any(m_or_n * k // EDGE % self.threads for m_or_n in (m, n)):
             raise LayoutError(
-                f"matmul: {self.threads} threads must copy the tiles of A and B in whole vectors of "
-                f"{EDGE}, each as many; got the tile {self.tile}"
+                f"matmul: {self.threads} threads must copy the tiles of A and B in whole vectors "
+                f"of {EDGE}, each as many; got the tile {self.tile}"
             )
         if self.producer and not (self.bulk and self.threads == 256):
             raise LayoutError(
@@ -188,6 +188,29 @@ class Config:
         rest += "_producer" if self.producer else ""
         return f"{tile}_{warps}_s{self.stages}_g{self.group}{rest}"
 
+    def runs_on(self, arch: str) -> bool:
+        """Say whether a target has what the config uses; a producer, sm_90 alone.
+
+        >>> [Config(bulk=True).runs_on(arch) for arch in ("sm_80", "sm_90", "sm_120")]
+        [False, True, True]
+        """
+        version = compute_capability(arch)[:2]
+        return version >= ((9, 0) if self.bulk else (8, 0)) and (
+            not self.producer or version == (9, 0)
+        )
+
+    def shared_bytes(self, form: Form) -> int:
+        """Return the bytes of shared memory that a kernel takes, barriers left out.
+
+        >>> Config().shared_bytes(Form("float16")) == matmul_program(
+        ...     Form("float16"), Config()).body.shared_bytes
+        True
+        """
+        m, n, k = self.tile
+        ring = self.stages * (m + n) * k * form.dtype.bits // 8
+        staging = 2 * STEP * self.warps[0] * n * 2 if form.out.bits == 16 else 0
+        return ring + staging
+
     def target(self, arch: str) -> str:
         """Return the target to compile for on a device: with the suffix that a producer needs.
 
@@ -202,7 +225,9 @@ class Config:
         >>> Config(group=4).grid(8192, 8192)
         (128, 16)
         """
-        down, across = (-(-size // tile) for size, tile in zip((rows, cols), self.tile[:2], strict=True))
+        down, across = (
+            -(-size // tile) for size, tile in zip((rows, cols), self.tile[:2], strict=True)
+        )
         return self.group * across, -(-down // self.group)
 
 
@@ -266,7 +291,9 @@ class Operand:
         vectors = rows * cols // EDGE // threads
         return most if rows % most == 0 and vectors % most == 0 else 1
 
-    def load(self, kernel: Kernel, stage: int, start: Any, step: Any, part: tuple[int, int]) -> None:
+    def load(
+        self, kernel: Kernel, stage: int, start: Any, step: Any, part: tuple[int, int]
+    ) -> None:
         """Copy a part of a K tile into a stage: ``part`` is (index, how many)."""
         rows, cols = self.ring.shape[1:]
         index, count = part
@@ -331,7 +358,11 @@ def _operand(kernel: Kernel, form: Form, config: Config, role: str) -> Operand:
     given = kernel.param(role, (FREE, FREE), form.dtype, _pitched(pitch), bounds)
     tiles = (config.stages, *stored)
     ring = kernel.alloc(
-        f"{role}_ring", tiles, form.dtype, "shared", swizzled(tiles, config.swizzle, form.dtype.bits)
+        f"{role}_ring",
+        tiles,
+        form.dtype,
+        "shared",
+        swizzled(tiles, config.swizzle, form.dtype.bits),
     )
     held = tuple(
         kernel.alloc(f"{role}_held{slot}", shape, form.dtype, layout=layout) for slot in range(2)
@@ -591,8 +622,8 @@ class Problem:
             if value % EDGE or not 0 < value < FREE:
                 kind = "size" if name in "MNK" else "row pitch of"
                 raise LayoutError(
-                    f"matmul: the {kind} {name} must be a multiple of {EDGE} elements, so that rows "
-                    f"come in 16-byte vectors; got {value}: pad to {-(-value // EDGE) * EDGE}"
+                    f"matmul: the {kind} {name} must be a multiple of {EDGE} elements, so that "
+                    f"rows come in 16-byte vectors; got {value}: pad to {-(-value // EDGE) * EDGE}"
                 )
 
     def scalars(self, form: Form, alpha: float = 1.0, beta: float = 0.0) -> dict[str, Any]:

@@ -50,7 +50,9 @@ def _checked(matrix: DeviceMatrix, role: str) -> DeviceMatrix:
     """
     if len(matrix.shape) != 2:
         raise LayoutError(f"matmul: {role} must have two dimensions; got the shape {matrix.shape}")
-    unit = [extent for extent, stride in zip(matrix.shape, matrix.strides, strict=True) if stride == 1]
+    unit = [
+        extent for extent, stride in zip(matrix.shape, matrix.strides, strict=True) if stride == 1
+    ]
     if not unit:
         raise LayoutError(
             f"matmul: the rows or the columns of {role} must lie in consecutive cells; got the "

@@ -43,7 +43,11 @@ class Guard:
         if isinstance(self.high, Index):  # sizes of a launch: 32 bits hold them
             cast = {"python": "int32", "c": "int", "script": ""}[style]
             high = self.high.operand(style)
-            return f"{cast}({self.index.render(style)}) < {cast}({high})" if cast else f"{text} < {high}"
+            return (
+                f"{cast}({self.index.render(style)}) < {cast}({high})"
+                if cast
+                else f"{text} < {high}"
+            )
         upper = f"{text} < {self.high}"
         if self.low <= self.index.low:
             return upper

@@ -89,7 +89,7 @@ def matmul(
         LayoutError: shapes or types that do not fit, M, N, K or a pitch that is no multiple of 8,
             an address that is no multiple of 16 bytes, or no CUDA device.
 
-    Source: the error of ‖out − ref‖ is that of f32 sums; see :func:`lowering.verification.error_bound`.
+    The error is that of sums in f32: see :func:`lowering.verification.error_bound`.
     """
     if all(isinstance(value, np.ndarray) for value in (a, b)):
         return _on_host(a, b, out, c, alpha, beta, dtype, config)
@@ -151,10 +151,10 @@ def multiply(
     ready.on.enter()
     for box in ready.kernel.made.boxes:
         role, matrix = box[0], {"A": left, "B": right}[box[0]]
-        stored = matrix.shape[::-1] if matrix.transposed else matrix.shape
+        rows, cols = matrix.shape[::-1] if matrix.transposed else matrix.shape
         at = ready.kernel.made.params.index(role)
         maps = tensor_maps(left.device)
-        pointers[at] = maps.address(matrix.pointer, stored, matrix.pitch, box[1:])
+        pointers[at] = maps.address(matrix.pointer, (rows, cols), matrix.pitch, box[1:])
     ready.kernel.launch(ready.grid, pointers, ready.scalars, stream)
 
 

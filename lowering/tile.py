@@ -29,8 +29,8 @@ class Buffer:
     """A named tile of elements: in registers (``local``), shared, global or tensor memory.
 
     ``bounds`` names for each dimension the scalar that ends it at run time, or None: copies stay
-    below. ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says which
-    lane and which register holds each element. Elsewhere the default is dense and row-major.
+    below. ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says
+    which lane and which register holds each element. Elsewhere the default is dense and row-major.
 
     Raises:
         LayoutError: unknown dtype or scope, a shape that is none, or a register buffer without a

@@ -16,31 +16,48 @@ from lowering.launching import Device, cache_folder, sources_digest, write_whole
 from lowering.matmul_kernels import Config, Form
 
 # The configs that a search looks at, each with its worth at full load: the share of the rate of the
-# first that a CTA of it reaches, as measured on an H200.
+# first that a multiprocessor reaches with it, as measured on an H200.
 CANDIDATES: tuple[tuple[Config, float], ...] = (
-    (Config((128, 256, 64), (2, 4), 3, 8), 1.0),
-    (Config((128, 128, 64), (2, 2), 3, 8), 0.9),
-    (Config((128, 64, 64), (2, 2), 4, 8), 0.8),
-    (Config((64, 64, 64), (2, 2), 4, 8), 0.6),
+    (Config((256, 128, 64), (4, 2), 4, 8, bulk=True, producer=True), 1.0),
+    (Config((128, 256, 64), (2, 4), 4, 8, bulk=True, producer=True), 0.99),
+    (Config((256, 128, 64), (4, 2), 4, 8, bulk=True), 0.98),
+    (Config((128, 128, 64), (2, 2), 3, 8, bulk=True), 0.92),
+    (Config((128, 64, 64), (2, 2), 4, 8, bulk=True), 0.8),
+    (Config((64, 64, 64), (2, 2), 4, 8, bulk=True), 0.6),
+    (Config((128, 256, 64), (2, 4), 4, 8), 0.88),
+    (Config((128, 128, 64), (2, 2), 3, 8), 0.82),
+    (Config((128, 128, 32), (2, 2), 4, 8), 0.8),
+    (Config((64, 64, 64), (2, 2), 4, 8), 0.5),
 )
 
 
-def default(sizes: Sequence[int], processors: int) -> Config:
+def candidates(form: Form, on: Device) -> tuple[tuple[Config, float], ...]:
+    """Return the candidates that run on a device, with their worth."""
+    return tuple(
+        (config, worth)
+        for config, worth in CANDIDATES
+        if config.runs_on(on.arch) and config.shared_bytes(form) <= on.shared_limit
+    )
+
+
+def default(form: Form, sizes: Sequence[int], on: Device) -> Config:
     """Return the config whose tiles cover M x N in the least time, by waves of CTAs.
 
-    Each multiprocessor works on one tile at a time, at a rate that is worth its config: the time is
-    waves times tile area over worth.
+    A multiprocessor works on one tile after the other, at a rate that is worth its config: the time
+    is waves times tile area over worth.
 
-    >>> default((8192, 8192, 8192), 132).tile, default((256, 256, 256), 132).tile
-    ((128, 256, 64), (64, 64, 64))
+    >>> h200 = Device(0, "sm_90", 132, "NVIDIA H200", 227 * 1024, None)
+    >>> form = Form("float16")
+    >>> [default(form, (n, n, n), h200).tile for n in (8192, 2048, 256)]
+    [(256, 128, 64), (128, 128, 64), (64, 64, 64)]
     """
 
     def time(row: tuple[Config, float]) -> float:
         config, worth = row
         down, across = (-(-n // tile) for n, tile in zip(sizes[:2], config.tile[:2], strict=True))
-        return -(-down * across // processors) * config.tile[0] * config.tile[1] / worth
+        return -(-down * across // on.processors) * config.tile[0] * config.tile[1] / worth
 
-    return min(CANDIDATES, key=time)[0]
+    return min(candidates(form, on), key=time)[0]
 
 
 def shape_class(form: Form, sizes: Sequence[int]) -> str:
@@ -87,7 +104,7 @@ def keep(on: Device, name: str, config: Config) -> None:
 def choice(form: Form, sizes: Sequence[int], on: Device) -> Config:
     """Return what was measured for the shape class on a device, else the default."""
     found = kept(on).get(shape_class(form, sizes))
-    return default(sizes, on.processors) if found is None else found
+    return default(form, sizes, on) if found is None else found
 
 
 def search(
@@ -106,7 +123,7 @@ def search(
         measure: returns the time of a config; infinity where it does not run.
         progress: wraps the sequence of configs, to show a bar.
     """
-    configs = [config for config, _ in CANDIDATES]
+    configs = [config for config, _ in candidates(form, on)]
     times = {config: measure(config) for config in progress(configs)}
     best = min(times, key=lambda config: times[config])
     keep(on, shape_class(form, sizes), best)

@@ -432,13 +432,16 @@ class Machine:
 
     def box(self, load: BulkLoad, op: Op) -> tuple[Ints, Matrix]:
         """Return the cells that a box goes to, and its values: zeros beyond the matrix."""
-        (rows, cols), buffer = load.box, self.body.buffer(load.memory)
+        cols, buffer = load.box[1], self.body.buffer(load.memory)
         row, col = np.indices(load.box)
         unit = 128 // buffer.dtype.bits
         line_of = row * cols * buffer.dtype.bits // 1024
         moved = (col // unit) ^ (line_of % (load.swizzle // 16))
         into = int(load.into_address.value(self.env)) + row * cols + moved * unit + col % unit
-        at = [place.value(self.env) + index for place, index in zip(load.place, (row, col), strict=True)]
+        at = [
+            place.value(self.env) + index
+            for place, index in zip(load.place, (row, col), strict=True)
+        ]
         inside = np.ones(load.box, dtype=bool)
         for index, extent in zip(at, self.extents[load.memory], strict=True):
             inside &= index < extent

@@ -30,7 +30,7 @@ LOWERING = (
     "dtypes", "instructions", "linting", "address", "ops", "ptx", "tile", "registers", "dispatch",
     "addressing", "body", "emit", "variants", "warp", "kernel_text", "cuda_text", "cuda",
     "assemble", "executable", "program", "kernel", "verification", "probing", "matmul_kernels",
-    "__init__", "cli",
+    "launching", "operands", "tuning", "product", "benching", "__init__", "cli",
 )  # fmt: skip
 ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
 

@@ -72,7 +72,7 @@ def lower_bulk(context: Context) -> Lowered:
     swizzle = 16 << layout.swizzle.swizzle_len
     width = 8 * swizzle // bits
     if swizzle not in SWIZZLES or shape[1] % width or shape[0] > MOST_ROWS:
-        fail(f"a box has {MOST_ROWS} rows at most of {SWIZZLES} bytes; got {shape} by {swizzle} bytes")
+        fail(f"a box has {MOST_ROWS} rows at most of {SWIZZLES} bytes; got {shape} by {swizzle}")
     try:
         table = layout.table(dst.buffer.shape)["m"]
         place = tuple(as_index(begin) for begin, _ in src.ranges)
@@ -92,7 +92,12 @@ def lower_bulk(context: Context) -> Lowered:
         where = (place[0], place[1] + first)
         loads.append(
             BulkLoad(
-                dst.buffer.name, Index((), start), src.buffer.name, where, (shape[0], width), swizzle
+                dst.buffer.name,
+                Index((), start),
+                src.buffer.name,
+                where,
+                (shape[0], width),
+                swizzle,
             )
         )
     return Lowered(tuple(loads))

@@ -27,7 +27,7 @@ def paired(dst: BufferRegion, src: BufferRegion, threads: int) -> tuple[Elements
     """Return the registers of two regions, those of one element in one place.
 
     Raises:
-        DispatchFail: the shapes differ, or some thread holds other elements of one than of the other.
+        DispatchFail: the shapes differ, or a thread holds other elements of one than of the other.
     """
     if dst.shape != src.shape:
         fail(f"both sides must have one shape; got {dst} and {src}")

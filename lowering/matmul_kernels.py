@@ -156,7 +156,7 @@ class Config:
                 f"matmul: fragments alternate between two sets of registers: stages times K steps "
                 f"must be even; got {self.stages} and {self.steps}"
             )
-        if any(m_or_n * k // EDGE % self.threads for m_or_n in (m, n)):
+        if not self.bulk and any(rows * k // EDGE % self.threads for rows in (m, n)):
             raise LayoutError(
                 f"matmul: {self.threads} threads must copy the tiles of A and B in whole vectors "
                 f"of {EDGE}, each as many; got the tile {self.tile}"

@@ -419,6 +419,11 @@ class Machine:
             known = self.synced[:, self.filler]
             self.synced[:, self.filler] = np.maximum(known, clock + 1)
         state = self.barriers[op.barrier, op.slot]
+        if state.arrived >= state.expected:
+            raise SimulationError(
+                f"simulate: {line(op)} races: what filled {op.barrier}[{op.slot}] last is still "
+                "under way, or nobody has waited for it"
+            )
         for load in op.loads:
             into, values = self.box(load, op)
             store = self.memory[load.into]

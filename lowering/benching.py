@@ -20,7 +20,7 @@ from lowering.dtypes import DType
 from lowering.kernel import Kernel, KernelProgram
 from lowering.launching import Device, Loaded, call, compiled
 from lowering.matmul_kernels import STEP, Config, Form, fragments_over
-from lowering.product import Uploaded, loaded, matmul, multiply
+from lowering.product import Uploaded, forget_plans, loaded, matmul, multiply
 
 CEILING, CUBLAS, OURS = "mma.sync ceiling", "cuBLAS", "layoutalg"
 CEILING_CONFIG = Config((128, 256, 64), (2, 4))
@@ -298,7 +298,9 @@ def tune(size: int, dtype: str, on: Device, progress: Callable[..., Iterable[Con
         ratio = row.ratio(CEILING)
         return math.inf if ratio is None else 1 / ratio
 
-    return tuning.search(Form(dtype), (size, size, size), on, time_of, progress)
+    best = tuning.search(Form(dtype), (size, size, size), on, time_of, progress)
+    forget_plans()
+    return best
 
 
 def table(rows: Sequence[Row]) -> str:

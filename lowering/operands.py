@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,10 +16,10 @@ _KINDS = {(2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32"}  # DLPack
 _TORCH = {f"torch.{name}": name for name in ("float16", "bfloat16", "float32")}
 _CUDA = 2  # DLPack's device type
 _TYPES: dict[Any, DType] = {}
+ALIGNMENT = 16  # bytes: of every vector
 
 
-@dataclass(frozen=True)
-class DeviceMatrix:
+class DeviceMatrix(NamedTuple):
     """A matrix on a CUDA device: address, shape, strides in elements, type, device number."""
 
     pointer: int
@@ -41,39 +40,28 @@ class DeviceMatrix:
         return self.strides[outer] if self.shape[outer] > 1 else self.shape[inner]
 
 
-def _checked(matrix: DeviceMatrix, role: str) -> DeviceMatrix:
-    """Return a matrix that kernels can address.
+def check(matrix: DeviceMatrix, role: str) -> None:
+    """Refuse a matrix that kernels cannot address.
 
     Raises:
-        LayoutError: not two dimensions, no dimension with stride 1, rows that overlap, or an
-            address that is no multiple of 16 bytes.
+        LayoutError: not two dimensions, no dimension with stride 1, or rows that overlap.
     """
     if len(matrix.shape) != 2:
         raise LayoutError(f"matmul: {role} must have two dimensions; got the shape {matrix.shape}")
-    unit = [
-        extent for extent, stride in zip(matrix.shape, matrix.strides, strict=True) if stride == 1
-    ]
-    if not unit:
+    if 1 not in matrix.strides:
         raise LayoutError(
             f"matmul: the rows or the columns of {role} must lie in consecutive cells; got the "
             f"strides {matrix.strides}: make it contiguous"
         )
-    inner = matrix.shape[0 if matrix.transposed else 1]
-    if matrix.pitch < inner:
+    if matrix.pitch < matrix.shape[0 if matrix.transposed else 1]:
         raise LayoutError(f"matmul: rows of {role} overlap: strides {matrix.strides}")
-    if matrix.pointer % 16:
-        raise LayoutError(
-            f"matmul: {role} must start at a multiple of 16 bytes, as vectors do; a view starts "
-            "within one: copy it"
-        )
-    return matrix
 
 
 def on_device(value: Any, role: str) -> DeviceMatrix | None:
     """Return a caller's matrix on a CUDA device; None for one on the host.
 
     Raises:
-        LayoutError: no matrix, or one that kernels cannot address.
+        LayoutError: no array, or of another type.
     """
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):  # torch, without its detours
         if not value.is_cuda:
@@ -82,16 +70,15 @@ def on_device(value: Any, role: str) -> DeviceMatrix | None:
         if kind is None:
             kind = _TYPES[value.dtype] = _named(_TORCH.get(str(value.dtype)), value.dtype, role)
         index = value.device.index or 0
-        shape, strides = tuple(value.shape), tuple(value.stride())
-        return _checked(DeviceMatrix(value.data_ptr(), shape, strides, kind, index), role)
+        return DeviceMatrix(value.data_ptr(), tuple(value.shape), value.stride(), kind, index)
     if hasattr(value, "__cuda_array_interface__"):
-        return _checked(_from_interface(value, role), role)
+        return _from_interface(value, role)
     if isinstance(value, np.ndarray):
         return None
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         if int(value.__dlpack_device__()[0]) != _CUDA:
             return None
-        return _checked(from_dlpack(value.__dlpack__(stream=-1), role), role)
+        return from_dlpack(value.__dlpack__(stream=-1), role)
     raise LayoutError(
         f"matmul: {role} must be an array of torch, CuPy or NumPy, or have "
         f"__cuda_array_interface__ or __dlpack__; got {type(value).__name__}"

@@ -26,36 +26,87 @@ def loaded(form: Form, config: Config, index: int) -> Loaded:
 
 @dataclass(frozen=True)
 class Plan:
-    """A product of given shapes, pitches and types, ready to be launched again and again."""
+    """A product of given shapes, strides and types, ready to be launched again and again.
+
+    ``boxes``: for each parameter that is read by boxes, its place among the parameters, the stored
+    extents, the pitch and the box.
+    """
 
     kernel: Loaded
     on: Device
     config: Config
     grid: tuple[int, int]
     scalars: tuple[float, ...]
+    boxes: tuple[tuple[int, tuple[int, int], int, tuple[int, int, int, str]], ...]
 
 
-@cache
+MOST_PLANS = 4096
+_PLANS: dict[tuple[Any, ...], Plan] = {}
+
+
 def plan(
-    form: Form,
-    sizes: tuple[int, int, int],
-    pitches: tuple[tuple[str, int], ...],
-    coefficients: tuple[float, float],
-    index: int,
+    left: DeviceMatrix,
+    right: DeviceMatrix,
+    result: DeviceMatrix,
+    added: DeviceMatrix | None,
+    alpha: float,
+    beta: float,
     config: Config | None,
 ) -> Plan:
     """Return the plan of a product; the config is the caller's, or tuned, or the default.
 
     Raises:
-        LayoutError: sizes or pitches that are no multiples of 8.
+        LayoutError: as :func:`matmul`.
     """
-    problem = Problem(sizes, dict(pitches))
-    on = device(index)
-    chosen = tuning.choice(form, sizes, on) if config is None else config
-    fitted = form.fitted(sizes, chosen)
-    kernel = loaded(fitted, chosen, index)
-    scalars = kernel.ordered(problem.scalars(fitted, *coefficients))
-    return Plan(kernel, on, chosen, chosen.grid(sizes[0], sizes[1]), scalars)
+    roles = {"a": left, "b": right, "out": result} | ({} if added is None else {"c": added})
+    for role, matrix in roles.items():
+        operands.check(matrix, role)
+    (m, k), n = left.shape, right.shape[1]
+    if right.shape[0] != k or right.dtype != left.dtype or right.device != left.device:
+        raise LayoutError(
+            f"matmul: b must be (K, N) with a's K = {k}, type and device; a is {left.dtype} "
+            f"{left.shape} on {left.device}, b {right.dtype} {right.shape} on {right.device}"
+        )
+    if (added is None) != (beta == 0):
+        raise LayoutError(f"matmul: beta is {beta}, so c must be given")
+    for role in ("out", "c"):
+        found = roles.get(role)
+        if found is not None and (
+            found.shape != (m, n) or found.transposed or found.device != left.device
+        ):
+            raise LayoutError(
+                f"matmul: {role} must be {(m, n)}, row-major, on device {left.device}; got "
+                f"{found.shape}, strides {found.strides}, on {found.device}"
+            )
+    if added is not None and added.dtype != result.dtype:
+        raise LayoutError(f"matmul: c must be {result.dtype} as out is; got {added.dtype}")
+    names = {"A": left, "B": right} | ({} if added is None else {"C": added}) | {"D": result}
+    problem = Problem((m, n, k), {name: matrix.pitch for name, matrix in names.items()})
+    epilogue = "beta" if added is not None else "" if alpha == 1 else "alpha"
+    form = Form(left.dtype, result.dtype, left.transposed, right.transposed, epilogue=epilogue)
+    on = device(left.device)
+    chosen = tuning.choice(form, problem.sizes, on) if config is None else config
+    fitted = form.fitted(problem.sizes, chosen)
+    kernel = loaded(fitted, chosen, on.index)
+    boxes = []
+    for name, height, width, swizzle, token in kernel.made.boxes:
+        matrix = names[name]
+        rows, cols = matrix.shape[::-1] if matrix.transposed else matrix.shape
+        place = kernel.made.params.index(name)
+        boxes.append((place, (rows, cols), matrix.pitch, (height, width, swizzle, token)))
+    return Plan(
+        kernel,
+        on,
+        chosen,
+        chosen.grid(m, n),
+        kernel.ordered(problem.scalars(fitted, alpha, beta)),
+        tuple(boxes),
+    )
+
+
+def forget_plans() -> None:
+    """Forget all plans, after a search has changed what is chosen."""
+    _PLANS.clear()
 
 
 def matmul(
@@ -120,47 +171,32 @@ def multiply(
     Raises:
         LayoutError: as :func:`matmul`.
     """
-    (m, k), n = left.shape, right.shape[1]
-    if right.shape[0] != k or right.dtype != left.dtype or right.device != left.device:
-        raise LayoutError(
-            f"matmul: b must be (K, N) with a's K = {k}, type and device; a is {left.dtype} "
-            f"{left.shape} on {left.device}, b {right.dtype} {right.shape} on {right.device}"
-        )
-    if (added is None) != (beta == 0):
-        raise LayoutError(f"matmul: beta is {beta}, so c must be given")
-    for role, matrix in (("out", result), ("c", added)):
-        if matrix is not None and (
-            matrix.shape != (m, n) or matrix.transposed or matrix.device != left.device
-        ):
-            raise LayoutError(
-                f"matmul: {role} must be {(m, n)}, row-major, on device {left.device}; got "
-                f"{matrix.shape}, strides {matrix.strides}, on {matrix.device}"
-            )
-    pitches = [("A", left.pitch), ("B", right.pitch), ("D", result.pitch)]
+    third = None if added is None else (added.shape, added.strides, added.dtype.name, added.device)
+    key = (
+        left.shape, left.strides, left.dtype.name, left.device,
+        right.shape, right.strides, right.dtype.name, right.device,
+        result.shape, result.strides, result.dtype.name, result.device,
+        third, alpha, beta, config,
+    )  # fmt: skip
+    ready = _PLANS.get(key)
+    if ready is None:
+        if len(_PLANS) >= MOST_PLANS:
+            _PLANS.clear()
+        ready = _PLANS[key] = plan(left, right, result, added, alpha, beta, config)
     pointers = [left.pointer, right.pointer, result.pointer]
-    epilogue = "" if alpha == 1 else "alpha"
     if added is not None:
-        if added.dtype != result.dtype:
-            raise LayoutError(f"matmul: c must be {result.dtype} as out is; got {added.dtype}")
-        epilogue = "beta"
-        pitches.insert(2, ("C", added.pitch))
         pointers.insert(2, added.pointer)
-    flips = left.transposed, right.transposed
-    form = _form(left.dtype.name, result.dtype.name, *flips, epilogue)
-    ready = plan(form, (m, n, k), tuple(pitches), (alpha, beta), left.device, config)
+    for pointer in pointers:
+        if pointer % operands.ALIGNMENT:
+            raise LayoutError(
+                f"matmul: a matrix must start at a multiple of {operands.ALIGNMENT} bytes, as "
+                f"vectors do; got the address {pointer:#x}: copy the view"
+            )
     ready.on.enter()
-    for box in ready.kernel.made.boxes:
-        role, matrix = box[0], {"A": left, "B": right}[box[0]]
-        rows, cols = matrix.shape[::-1] if matrix.transposed else matrix.shape
-        at = ready.kernel.made.params.index(role)
+    for place, shape, pitch, box in ready.boxes:
         maps = tensor_maps(left.device)
-        pointers[at] = maps.address(matrix.pointer, (rows, cols), matrix.pitch, box[1:])
+        pointers[place] = maps.address(pointers[place], shape, pitch, box)
     ready.kernel.launch(ready.grid, pointers, ready.scalars, stream)
-
-
-@cache
-def _form(dtype: str, out: str, transpose_a: bool, transpose_b: bool, epilogue: str) -> Form:
-    return Form(dtype, out, transpose_a, transpose_b, True, epilogue)
 
 
 def _given(value: Any, role: str) -> DeviceMatrix:

@@ -16,6 +16,7 @@ import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout
 from layoutalg.draw.rates import rates
 from lowering import benching, launching, operands, tuning
+from lowering import product as product_module
 from lowering.address import FREE, Index
 from lowering.assemble import assemble
 from lowering.body import Body
@@ -468,16 +469,15 @@ def test_arrays_by_the_cuda_array_interface() -> None:
     ("value", "message"),
     [
         (Shown("<f8", (8, 8)), "must be of float16, bfloat16 or float32; got <f8"),
-        (Shown("<f2", (8,)), "must have two dimensions"),
+        (Shown("<f2", (8,)), "a must have two dimensions"),
         (Shown("<f2", (8, 8), (64, 4)), "must lie in consecutive cells"),
         (Shown("<f2", (8, 16), (16, 2)), "rows of a overlap"),
-        (Shown("<f2", (8, 8), None, 4104), "must start at a multiple of 16 bytes"),
         ([[1.0]], r"must be an array of torch, CuPy or NumPy, .*; got list"),
     ],
 )
 def test_arrays_that_kernels_cannot_address(value: Any, message: str) -> None:
     with pytest.raises(LayoutError, match=message):
-        operands.on_device(value, "a")
+        lw.matmul(value, Shown("<f2", (8, 8)), out=Shown("<f2", (8, 8)))
 
 
 def test_a_dlpack_capsule_is_read_in_place() -> None:
@@ -507,6 +507,41 @@ def test_matmul_refuses_operands_that_do_not_fit() -> None:
         lw.matmul(np.zeros((8, 8), np.float16), b)
     with pytest.raises(LayoutError, match="give out=, a float16 matrix of shape"):
         lw.matmul(a, Shown("<f2", (24, 8)))
+
+
+def test_a_second_call_finds_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call makes a plan; then pointers alone are new, and misplaced ones are refused."""
+
+    class Launcher:
+        made = Compiled(("A", "B", "D"), (("M", "s32"), ("pitchD", "s32")), 32, 0, (), b"")
+        launched: list[Any] = []  # noqa: RUF012
+
+        def ordered(self, scalars: dict[str, float]) -> tuple[float, ...]:
+            return tuple(scalars[name] for name, _ in self.made.scalars)
+
+        def launch(self, *arguments: Any) -> None:
+            self.launched.append(arguments)
+
+    made: list[Any] = []
+
+    def load(*key: Any) -> Launcher:
+        made.append(key)
+        return Launcher()
+
+    here = replace(H200)
+    monkeypatch.setattr(Device, "enter", lambda self: None)
+    monkeypatch.setattr(product_module, "device", lambda index: here)
+    monkeypatch.setattr(product_module, "loaded", load)
+    monkeypatch.setattr(product_module, "_PLANS", {})
+    a, b = Shown("<f2", (16, 24)), Shown("<f2", (24, 8))
+    for at in (4096, 8192):
+        lw.matmul(a, b, out=Shown("<f2", (16, 8), (32, 2), at), config=SMALL, stream=7)
+    assert made == [(Form("float16").fitted((16, 8, 24), SMALL), SMALL, 0)]
+    assert Launcher.launched == [
+        (SMALL.grid(16, 8), [4096, 4096, at], (16, 2), 7) for at in (4096, 8192)
+    ]
+    with pytest.raises(LayoutError, match="must start at a multiple of 16 bytes"):
+        lw.matmul(a, b, out=Shown("<f2", (16, 8), (32, 2), 4104), config=SMALL, stream=7)
 
 
 @pytest.mark.gpu

@@ -68,6 +68,17 @@ class Executable(ABC):
         text: str = numba_machine().compile_ptx(self.body, self.name, arch or self.body.arch)
         return text
 
+    def whole(self, arch: str | None = None) -> bytes:
+        """Return the kernel as machine code that no other is linked to: what is launched.
+
+        Raises:
+            LayoutError: the target lacks an instruction.
+            AssembleError: the linker refuses.
+        """
+        target = arch or self.body.arch
+        code = numba_machine().compile_ltoir(self.body, self.name, target)
+        return assemble.link_whole(code, target)
+
     def cubin(self, arch: str | None = None) -> bytes:
         """Return the kernel as machine code for a target, assembled by nvJitLink.
 

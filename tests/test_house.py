@@ -30,7 +30,8 @@ LOWERING = (
     "dtypes", "instructions", "linting", "address", "ptx", "descriptors", "wgmma", "ops", "tile",
     "registers", "dispatch", "addressing", "body", "emit", "variants", "warpgroup", "warp",
     "kernel_text", "cuda_text", "cuda", "assemble", "executable", "program", "kernel",
-    "verification", "probing", "wgmma_probing", "matmul_kernels", "__init__", "cli",
+    "verification", "probing", "wgmma_measurement", "wgmma_probing", "matmul_kernels", "__init__",
+    "cli",
 )  # fmt: skip
 ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
 

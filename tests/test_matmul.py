@@ -489,6 +489,18 @@ def test_a_dlpack_capsule_is_read_in_place() -> None:
     assert operands.on_device(matrix, "a") is None
 
 
+def test_a_dlpack_tensor_may_start_later_than_its_memory() -> None:
+    """A dense bf16 tensor that gives no strides, 64 bytes into its memory."""
+    shape = (ctypes.c_int64 * 2)(3, 5)
+    tensor = operands._Tensor(4096, 2, 1, 2, 4, 16, 1, shape, None, 64)
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype = ctypes.py_object
+    make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    found = operands.from_dlpack(make(ctypes.addressof(tensor), b"dltensor", None), "a")
+    assert found[:3] == (4160, (3, 5), (5, 1))
+    assert (found.dtype.name, found.device) == ("bfloat16", 1)
+
+
 @pytest.mark.skipif(launching.device_count() > 0, reason="there is a CUDA device")
 def test_without_a_device_matmul_says_so() -> None:
     with pytest.raises(LayoutError, match="there is no CUDA device 0; there are 0"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout
@@ -20,6 +21,7 @@ from lowering import product as product_module
 from lowering.address import FREE, Index
 from lowering.assemble import assemble
 from lowering.body import Body
+from lowering.cli import main
 from lowering.kernel import Kernel
 from lowering.launching import Compiled, Device, compiled
 from lowering.matmul_kernels import (
@@ -605,3 +607,10 @@ def test_rates_are_drawn_with_their_ceilings(tmp_path: Path) -> None:
     assert figure.axes[0].get_title() == "title"
     with pytest.raises(LayoutError, match="at least one kernel"):
         rates({"ours": []}, {})
+
+
+@pytest.mark.skipif(launching.device_count() > 0, reason="there is a CUDA device")
+def test_the_command_says_that_there_is_no_device() -> None:
+    done = CliRunner().invoke(main, ["bench", "--size", "256"])
+    assert done.exit_code == 2
+    assert "there is no CUDA device 0" in done.output

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from layoutalg.draw.instruction_map import operands_scene
 from layoutalg.draw.output import write
-from layoutalg.draw.triple import operands_scene
 
 GALLERY = ("mma.m16n8k16.f16", "mma.m16n8k16.bf16", "mma.m16n8k8.f16", "mma.m16n8k8.bf16")
 """The instructions whose pictures are kept in the repository."""

@@ -57,7 +57,7 @@ def lane_map_scene(
     register: str | None = None,
 ) -> Scene:
     """Return the picture that :func:`lane_map` draws, as data."""
-    owners = owners_of(layout, shape, "lane_map")
+    owners = owners_of(layout, shape, "lane_map").led_by(lane)
     if instruction is not None and (
         len(instruction) != 2 or any(extent < 1 for extent in instruction)
     ):

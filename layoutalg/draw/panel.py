@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +43,7 @@ class Tile:
         labels: of the cells.
         rows: the letter of the row index, ``columns`` that of the column index.
         word: slots in one register; 1 where slots are not packed or that is not known.
-        packed: names the slots of a register, where there are several.
+        packed: names slots of one register, from the first to the last.
         held: the cells to outline.
         instruction: rows and columns of one instruction inside the tile, None for the whole tile.
         largest: font size of the labels that is not exceeded.
@@ -56,7 +56,7 @@ class Tile:
     rows: str = "row"
     columns: str = "col"
     word: int = 1
-    packed: Callable[[int], str] = str
+    packed: Callable[[int, int], str] = "{}..{}".format
     held: BoolArray | None = None
     instruction: tuple[int, int] | None = None
     largest: float = 7.0
@@ -219,14 +219,21 @@ def detail_of(tile: Tile, cell: Point) -> Detail:
     runs = word_runs(tile)
     across, room = runs.across, _BRACKET_ROOM if tile.word > 1 else 0.0
     box = (cell[0], cell[1] - room) if across else (cell[0] - room, cell[1])
+    shift = (0.0, -room / 2) if across else (room / 2, 0.0)
     if (size := _size(lines, bold, box, tile.largest)) is not None:
-        shift = (0.0, -room / 2) if across else (room / 2, 0.0)
         return Detail("large", size, tuple(lines), shift=shift)
+    if tile.owners.threads and " " in "".join(labels.thread):  # T4 +3 in two lines
+        lines = [(*who.split(" "), what) for who, what in lines]
+        if (size := _size(lines, bold, box, tile.largest)) is not None:
+            return Detail("large", size, tuple(lines), shift=shift)
     _, thread = np.unique(labels.thread, return_inverse=True)
     holder = thread.reshape(tile.owners.shape)
     if tile.word > 1:
-        registers = (tile.owners.memory[0][1][..., 0] // tile.word).reshape(-1).tolist()
-        ranges: Lines = [(labels.thread[a], tile.packed(registers[a])) for a in runs.first]
+        slots = tile.owners.memory[0][1][..., 0].reshape(-1).tolist()
+        ranges: Lines = [
+            (labels.thread[a], tile.packed(slots[a], slots[b]))
+            for a, b in zip(runs.first, runs.last, strict=True)
+        ]
         one_line: Lines = [(" ".join(pair),) for pair in ranges]
         for lines in (ranges, one_line):
             found = _in_runs("large", lines, bold, runs, cell, tile)
@@ -282,7 +289,8 @@ def panel_of(name: str, shown: Placed, at: Point) -> Panel:
     """
     tile, cell, detail = shown.tile, shown.cell, shown.detail
     x, y = at
-    cells = _cells(tile.owners, tile.labels, at, cell)
+    labelled = None if detail.runs is None else set(detail.runs.last)
+    cells = _cells(tile.owners, tile.labels, at, cell, labelled)
     strokes = list(_grid(detail, tile.owners.shape, at, cell))
     if bracketed(shown):
         strokes.append(_word_brackets(tile, at, cell))
@@ -302,7 +310,10 @@ def panel_of(name: str, shown: Placed, at: Point) -> Panel:
     return Panel(name, cells, tuple(s for s in strokes if s.paths), tuple(texts))
 
 
-def _cells(owners: Ownership, labels: Labels, at: Point, cell: Point) -> tuple[Cell, ...]:
+def _cells(
+    owners: Ownership, labels: Labels, at: Point, cell: Point, cornered: Container[int] | None
+) -> tuple[Cell, ...]:
+    """Return the cells; a second owner's colour is in the corner of each, or of some."""
     (x, y), (width, height) = at, cell
     rows, columns = owners.shape
     colors = owners.colors()
@@ -311,7 +322,10 @@ def _cells(owners: Ownership, labels: Labels, at: Point, cell: Point) -> tuple[C
     if colors.shape[-1] > 1:
         flat = colors.reshape(len(base), -1)
         pairs = [list(dict.fromkeys(row)) for row in flat.tolist()]
-        corner = [FILLS[pair[1]] if len(pair) == 2 else None for pair in pairs]
+        corner = [
+            FILLS[pair[1]] if len(pair) == 2 and (cornered is None or n in cornered) else None
+            for n, pair in enumerate(pairs)
+        ]
     xs = [x + width * j for j in range(columns)] * rows
     ys = [y + height * i for i in range(rows) for _ in range(columns)]
     return tuple(

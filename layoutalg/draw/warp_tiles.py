@@ -11,6 +11,7 @@ import numpy as np
 
 from layoutalg import fragments
 from layoutalg.axis import warpid
+from layoutalg.draw.chosen import chosen_fragments
 from layoutalg.draw.maps import PAGE, finished
 from layoutalg.draw.naming import slot_name
 from layoutalg.draw.output import checked_path
@@ -30,7 +31,6 @@ from layoutalg.draw.page import (
 from layoutalg.draw.palette import HUES, INK, NOTE, PAPER
 from layoutalg.draw.panel import Path, Point, boundary, edge_paths
 from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, centred, fitting_size, text_width
-from layoutalg.draw.triple import chosen_fragments
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
 from layoutalg.iters import Iter

@@ -61,6 +61,11 @@ def ldmatrix_scene(
         raise LayoutError(
             f"ldmatrix: lane is one of 0..{fragment.lanes - 1}, or None; got {lane!r}"
         )
+    if fragment.products > 1:
+        raise LayoutError(
+            f"ldmatrix: an operand of one product is needed; {instruction} forms "
+            f"{fragment.products}, and the lanes of a product are no 8 rows of 4 lanes"
+        )
     loads = matrix_loads(
         fragment.layout,
         fragment.shape,

@@ -83,7 +83,16 @@ class Block:
     @property
     def width(self) -> float:
         """Width with the lanes at the left, in points."""
-        return _GROUP + lane_width(self.fragment) + len(self.columns) * self.pitch
+        columns = lane_width(self.fragment) + len(self.columns) * self.pitch
+        words = text_width(heading_of(self.fragment), 7, True) + 4 + text_width(self.note, 6)
+        return _GROUP + max(columns, words)
+
+    @property
+    def note(self) -> str:
+        """What stands beside the operand's name."""
+        rows, columns = self.fragment.shape
+        more = "" if self.first else ", continued"
+        return f"{rows} \u00d7 {columns}, {self.fragment.dtype}{more}"
 
 
 def lane_width(fragment: Fragment) -> float:
@@ -248,10 +257,9 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
     cells: list[Cell] = []
     texts: list[Text] = []
     name = heading_of(fragment)
-    rows, cols = fragment.shape
     texts.append(Text(left, y + 8, name, 7, "start", bold=True))
-    note = f"{rows} \u00d7 {cols}, {fragment.dtype}" + ("" if block.first else ", continued")
-    texts.append(Text(left + text_width(name, 7, True) + 4, y + 8, note, 6, "start", color=NOTE))
+    beside = left + text_width(name, 7, True) + 4
+    texts.append(Text(beside, y + 8, block.note, 6, "start", color=NOTE))
     for word, up in (("row", 8.2), ("col", 2.4)):
         texts.append(Text(body - 3, top - up, word, SMALL, "end", color=NOTE))
     for j, column in enumerate(block.columns):

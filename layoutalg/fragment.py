@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from layoutalg.errors import LayoutError
 from layoutalg.layout import TileLayout
+from layoutalg.targets import targets_of
 
 WARP = 32  # lanes of a warp
 
@@ -149,8 +150,9 @@ class Fragment:
         Raises:
             LayoutError: the layout is of another size, misses or repeats a place, has another
                 number of copies, or differs from the formula; the first element that differs is
-                named.
+                named. Or no target has the instruction.
         """
+        targets_of(self.min_arch)
         name = f"fragment {self.instruction} {self.operand}"
         elements = self.products * self.shape[0] * self.shape[1]
         if self.layout.size() != elements:
@@ -164,7 +166,8 @@ class Fragment:
                 f"{name}: {self.lanes} lanes of {self.slots} slots, {copies} lanes alike, do not "
                 f"hold {elements} elements"
             )
-        if self.slots * self.bits % min(self.register_bits, self.slots * self.bits):
+        held = self.slots * self.bits
+        if self.register_bits % self.bits or held % min(self.register_bits, held):
             raise LayoutError(
                 f"{name}: {self.slots} slots of {self.bits} bits do not fill whole registers of "
                 f"{self.register_bits} bits"
@@ -247,6 +250,16 @@ class Fragment:
     def registers(self) -> int:
         """How many registers a lane passes: computed from bits, never from prose."""
         return -(-self.slots * self.bits // self.register_bits)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets that have the instruction, oldest first.
+
+        >>> from layoutalg.fragments import get
+        >>> get("wgmma.m64n8", "D.f32").targets
+        ('sm_90a',)
+        """
+        return targets_of(self.min_arch)
 
     @property
     def pack(self) -> int:

@@ -283,7 +283,8 @@ def _tensor_memory(instruction: str, operand: str, shape: str, count: int) -> Ro
     return (
         Fragment(
             instruction, operand, "b32", 32, (int(shape[:2]), width * count), TileLayout(layout),
-            formula, "sm_100a", "PTX ISA, Matrix fragments for tcgen05.ld and tcgen05.st",
+            formula, "sm_100a, sm_110a",
+            "PTX ISA, Matrix fragments for tcgen05.ld and tcgen05.st",
         ),
     )  # fmt: skip
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-TARGETS = (
-    "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103",
-    "sm_103a", "sm_120", "sm_120a",
-)  # fmt: skip
+from layoutalg.targets import TARGETS
+
+__all__ = ["TARGETS", "AssembleError", "assemble", "version"]
 
 
 class AssembleError(RuntimeError):
@@ -29,6 +28,16 @@ def _linker() -> Any:
             f"nvJitLink is not installed ({error}): install numba-cuda[cu13], on Linux or Windows"
         ) from None
     return nvjitlink
+
+
+def version() -> str:
+    """Return the version of nvJitLink, such as 13.5.
+
+    Raises:
+        AssembleError: it is not installed.
+    """
+    major, minor = _linker().version()
+    return f"{major}.{minor}"
 
 
 def assemble(ptx: str, arch: str, name: str = "kernel") -> bytes:

@@ -226,7 +226,7 @@ def lower(instruction: str, tiles: str, beta: int, form: str, arch: str) -> None
 @click.option(
     "--cases",
     "group",
-    type=click.Choice(["all", "standard", "scopes", "slices", "staged", "family"]),
+    type=click.Choice(["all", "standard", "scopes", "slices", "staged", "family", "scaled"]),
     default="all",
     show_default=True,
     help="Which programs.",
@@ -239,23 +239,25 @@ def verify(group: str, machine: str | None, seed: int, tolerance: float | None) 
 
     standard: the seed's 44 (tilings, dtypes, beta, transposes). scopes: several warps. slices:
     regions of larger buffers. staged: global, swizzled shared memory, ldmatrix, gemm, global. all:
-    these four. family: the other dense mma, one case each.
+    these four. family: the other mma, sparse ones too, one case each. scaled: the block-scaled mma,
+    which sm_120a has: on the simulator.
 
-    Negative controls run along: the columns zeros, a1/a2, k step give their errors, and a row whose
-    bound would let one pass says VACUOUS. A k permutation common to A and B shows in no product.
+    Negative controls run along: the columns zeros, a1/a2, k step, extras give their errors, and a
+    row whose bound would let one pass says VACUOUS. A k permutation common to A and B shows in no
+    product.
     """
-    from lowering.verification import CASES, Control, all_cases, family_cases
+    from lowering.verification import CASES, Control, all_cases, family_cases, scaled_cases
     from lowering.verification import verify as run_verify
 
     def progress(cases: Sequence[Any]) -> Iterator[Any]:
         with click.progressbar(cases, label="verify", file=sys.stderr) as bar:
             yield from bar
 
-    groups = CASES | {"all": all_cases, "family": family_cases}
+    groups = CASES | {"all": all_cases, "family": family_cases, "scaled": scaled_cases}
     chosen = groups[group]()
     results = run_verify(chosen, machine, seed, progress, tolerance)
     width = max(len(result.case) for result in results)
-    names = ("zeros", "a1/a2", "k step", "common k")
+    names = ("zeros", "a1/a2", "k step", "extras", "common k")
     click.echo(f"{'case':<{width}}  mma  error     bound     {'  '.join(f'{n:<8}' for n in names)}")
     for result in results:
         found: dict[str, Control] = {control.name: control for control in result.controls}
@@ -288,7 +290,7 @@ def _pairs(values: Sequence[str], option: str) -> dict[str, str]:
 @main.command()
 @click.argument("instruction", required=False)
 @click.option("--all", "everything", is_flag=True, help="Probe every instruction listed.")
-@click.option("--family", is_flag=True, help="List, or with --all probe, every dense mma too.")
+@click.option("--family", is_flag=True, help="List, or with --all probe, every mma too.")
 @click.option("--machine", type=click.Choice(["device", "simulator"]), help="Default: the GPU.")
 @click.option(
     "--layout", "layouts", multiple=True, help="A claim to test, such as A='S[(2,8,4,2):…]'."

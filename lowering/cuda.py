@@ -16,12 +16,13 @@ from numba.cuda.core.errors import NumbaPerformanceWarning
 from numba.cuda.extending import intrinsic
 
 from layoutalg import LayoutError
+from layoutalg.targets import has, lacking
 from lowering import ptx
 from lowering.address import Style
 from lowering.body import Body, cells
 from lowering.dtypes import DType
 from lowering.emit import variables
-from lowering.instructions import MmaInst, compute_capability
+from lowering.instructions import compute_capability
 from lowering.kernel_text import BYTE, MmaCall, Writer
 from lowering.ptx import Asm
 from lowering.warp import Matrix, logical, physical, poison
@@ -200,14 +201,14 @@ def kernel(body: Body, name: str) -> Any:
     return _dispatcher(_python(body, name))
 
 
-def check_target(inst: MmaInst, arch: str) -> None:
-    """Refuse a target older than the instruction's first.
+def check_target(asm: Asm, arch: str) -> None:
+    """Refuse a target that lacks a statement.
 
     Raises:
-        LayoutError: the target lacks it; the first that has it is named.
+        LayoutError: the target lacks it; those that have it are named. Or it is unknown.
     """
-    if not inst.runs_on(arch):
-        raise LayoutError(f"target: {arch} lacks {inst.ptx}; it needs {inst.min_arch} or newer")
+    if not has(asm.min_arch, arch):
+        raise LayoutError(f"target: {lacking(asm.mnemonic, asm.min_arch, arch)}")
 
 
 def compile_ptx(body: Body, name: str, arch: str) -> str:
@@ -217,8 +218,8 @@ def compile_ptx(body: Body, name: str, arch: str) -> str:
         LayoutError: the target lacks an instruction, or is none that the compiler knows.
     """
     capability = compute_capability(arch)
-    for op in body.mma:
-        check_target(op.instruction, arch)
+    for asm in _write(body, name)[1].values():
+        check_target(asm, arch)
     native: dict[str, Any] = {"f32": types.float32, "f64": types.float64}
     signature = tuple(
         (native.get(buffer.dtype.token) or getattr(types, buffer.dtype.word))[::1]

@@ -12,6 +12,7 @@ from typing import Any
 
 from layoutalg import LayoutError, fragments
 from layoutalg.fragments import Fragment
+from layoutalg.targets import check, has, parts
 from lowering import dtypes
 from lowering.dtypes import DType
 
@@ -20,16 +21,14 @@ def compute_capability(arch: object) -> tuple[Any, ...]:
     """Return (major, minor) of ``sm_90``, with the suffix of ``sm_90a``.
 
     Raises:
-        LayoutError: not of that form.
+        LayoutError: not of that form, or no known target.
 
     >>> compute_capability("sm_120"), compute_capability("sm_90a")
     ((12, 0), (9, 0, 'a'))
     """
-    found = re.fullmatch(r"sm_([0-9]+)([0-9])([af]?)", arch) if isinstance(arch, str) else None
-    if found is None:
-        raise LayoutError(f"target: must look like sm_90 or sm_90a; got {arch!r}")
-    version = int(found[1]), int(found[2])
-    return (*version, found[3]) if found[3] else version
+    number, suffix = parts(check(arch))
+    version = divmod(number, 10)
+    return (*version, suffix) if suffix else version
 
 
 _SATURATE = ("", "satfinite")
@@ -145,16 +144,19 @@ class MmaInst:
     def min_arch(self) -> str:
         """The first target that has the instruction."""
         if self.modifier == "and":
-            return max(self.fragment("A").min_arch, "sm_80")
+            return max(self.fragment("A").min_arch, "sm_80", key=compute_capability)
         return self.fragment("A").min_arch
 
     def runs_on(self, arch: str) -> bool:
         """Say whether a target has the instruction.
 
+        Raises:
+            LayoutError: the target is unknown; the nearest are named.
+
         >>> MMA_INSTRUCTIONS[0].runs_on("sm_75"), MMA_INSTRUCTIONS[0].runs_on("sm_90a")
         (False, True)
         """
-        return compute_capability(arch)[:2] >= compute_capability(self.min_arch)[:2]
+        return has(self.min_arch, arch)
 
     @property
     def k_pack(self) -> int:

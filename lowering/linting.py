@@ -21,7 +21,8 @@ from layoutalg import fragments as table
 from layoutalg.fragment import LANE_DIGITS
 from layoutalg.fragment_table import BITS
 from layoutalg.fragments import Fragment
-from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, compute_capability
+from layoutalg.targets import has, lacking
+from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MmaInst
 
 VERBS = ("mma", "ldmatrix", "stmatrix", "movmatrix")
 ROUNDINGS = ("rn", "rz", "rm", "rp")
@@ -32,7 +33,7 @@ _OTHER_SHAPES: dict[tuple[str, str], tuple[dict[str, int], tuple[str, ...], bool
     ("ldmatrix", "m8n16"): ({"x1": 1, "x2": 2, "x4": 4}, _WIDE[1:], False),
     ("stmatrix", "m16n8"): ({"x1": 1, "x2": 2, "x4": 4}, _WIDE[:1], True),
 }
-_OTHER_ARCH = "sm_100a"
+_OTHER_ARCH = "sm_100a, sm_110a, sm_120a"
 
 _STATEMENT = re.compile(rf"(?<![\w.])({'|'.join(VERBS)})((?:\.[\w:]+)+)")
 _SHAPE = re.compile(r"m\d+n\d+(k\d+)?")
@@ -254,7 +255,14 @@ def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
     accumulator = rows[f"C/D.{d.text}"]
     parts = (("D", accumulator), ("A", chosen[0]), ("B", chosen[1]), ("C", accumulator))
     operands = tuple((role, "vector", row.registers, row) for role, row in parts)
-    return Form(operands, rows["A"].min_arch), found
+    first = [
+        row.min_arch for row in MMA_FAMILY if row.name == name and _is_modified(statement, row)
+    ]
+    return Form(operands, first[0] if first else rows["A"].min_arch), found
+
+
+def _is_modified(statement: Statement, row: MmaInst) -> bool:
+    return row.modifier != "" and statement.qualifier(row.modifier) is not None
 
 
 def _orders(rows: dict[str, Fragment]) -> dict[tuple[str, ...], tuple[Fragment, Fragment]]:
@@ -619,12 +627,11 @@ def _count_message(role: str, have: int, want: int, fragment: Fragment | None) -
 
 def _target(statement: Statement, form: Form, arch: str) -> Iterator[Complaint]:
     """Find what a target lacks."""
-    have, need = compute_capability(arch), compute_capability(form.min_arch)
-    if have[:2] < need[:2] or (len(need) == 3 and len(have) == 2):
-        message = f"{statement.verb.text} needs {form.min_arch} or newer; the target is {arch}"
+    if not has(form.min_arch, arch):
+        message = lacking(statement.mnemonic.text, form.min_arch, arch)
         yield _at(statement.mnemonic, "target", message)
     count = statement.qualifier("x1", "x2")
-    if count is not None and statement.verb.text == "ldmatrix" and have[:2] < (8, 0):
+    if count is not None and statement.verb.text == "ldmatrix" and not has("sm_80", arch):
         lanes = 8 * int(count.text[1:])
         message = (
             f"on {arch} lanes {lanes}..31 need valid addresses too, although .{count.text} does "

@@ -33,7 +33,7 @@ from lowering.claims import (
     first_difference,
     wrong_claims,
 )
-from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst, named
+from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
 from lowering.measurement import (
     NOWHERE,
     RANDOM,
@@ -185,7 +185,7 @@ def family() -> tuple[str, ...]:
 
 
 def _mma(instruction: str) -> MmaInst | None:
-    return named(instruction) if instruction in family() else None
+    return next((row for row in (*MMA_FAMILY, *MMA_EXTENDED) if str(row) == instruction), None)
 
 
 def _operands(instruction: str) -> tuple[Fragment, ...]:

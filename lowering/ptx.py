@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from layoutalg import LayoutError
+from layoutalg import LayoutError, fragments
+from layoutalg.targets import TARGETS
 from lowering.instructions import MmaInst
 
 _LETTERS = {"f32": "f", "f64": "d"}
+_ASYNC_ARCH = "sm_80"  # PTX ISA, cp.async
+_PAIR_ARCH = "sm_80"  # PTX ISA, cvt: .f16x2 and .bf16x2
 
 
 def letter(token: str) -> str:
@@ -33,12 +36,25 @@ def counts(inst: MmaInst) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Asm:
-    """One asm statement: text with ``$n`` operands, constraint letters of outputs and inputs."""
+    """One asm statement: text with ``$n`` operands, constraint letters of outputs and inputs.
+
+    ``min_arch`` says which targets have it, as :mod:`layoutalg.targets` reads it.
+    """
 
     name: str
     text: str
     outputs: str
     inputs: str
+    min_arch: str = TARGETS[0]
+
+    @property
+    def mnemonic(self) -> str:
+        """The instruction with its qualifiers.
+
+        >>> cp_async(16).mnemonic
+        'cp.async.cg.shared.global'
+        """
+        return self.text.split()[0].removesuffix(";")
 
     @property
     def constraints(self) -> str:
@@ -104,6 +120,7 @@ def mma(inst: MmaInst, selectors: tuple[int, ...] = ()) -> Asm:
         + letter(inst.fragment("B").dtype) * b
         + "r" * extra
         + accumulator * d,
+        inst.min_arch,
     )
 
 
@@ -174,7 +191,8 @@ def ldmatrix(count: int, trans: bool) -> Asm:
     """
     form = f"x{count}{'.trans' * trans}"
     text = f"ldmatrix.sync.aligned.m8n8.{form}.shared.b16 {_list(0, count)}, [${count}];"
-    return Asm(f"ldmatrix_{form.replace('.', '_')}", text, "r" * count, "r")
+    arch = fragments.get(f"ldmatrix.m8n8.{form}.b16", "dst").min_arch
+    return Asm(f"ldmatrix_{form.replace('.', '_')}", text, "r" * count, "r", arch)
 
 
 def stmatrix(count: int, trans: bool) -> Asm:
@@ -185,7 +203,8 @@ def stmatrix(count: int, trans: bool) -> Asm:
     """
     form = f"x{count}{'.trans' * trans}"
     text = f"stmatrix.sync.aligned.m8n8.{form}.shared.b16 [$0], {_list(1, count)};"
-    return Asm(f"stmatrix_{form.replace('.', '_')}", text, "", "r" + "r" * count)
+    arch = fragments.get(f"stmatrix.m8n8.{form}.b16", "src").min_arch
+    return Asm(f"stmatrix_{form.replace('.', '_')}", text, "", "r" + "r" * count, arch)
 
 
 def movmatrix() -> Asm:
@@ -194,7 +213,9 @@ def movmatrix() -> Asm:
     >>> movmatrix().text
     'movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;'
     """
-    return Asm("movmatrix_trans", "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;", "r", "r")
+    text = "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;"
+    arch = fragments.get("movmatrix.m8n8.trans.b16", "dst").min_arch
+    return Asm("movmatrix_trans", text, "r", "r", arch)
 
 
 def cp_async(size: int) -> Asm:
@@ -204,17 +225,18 @@ def cp_async(size: int) -> Asm:
     'cp.async.cg.shared.global [$0], [$1], 16;'
     """
     cache = "cg" if size == 16 else "ca"
-    return Asm(f"cp_async_{size}", f"cp.async.{cache}.shared.global [$0], [$1], {size};", "", "rl")
+    text = f"cp.async.{cache}.shared.global [$0], [$1], {size};"
+    return Asm(f"cp_async_{size}", text, "", "rl", _ASYNC_ARCH)
 
 
 def commit() -> Asm:
     """Return ``cp.async.commit_group``."""
-    return Asm("cp_async_commit", "cp.async.commit_group;", "", "")
+    return Asm("cp_async_commit", "cp.async.commit_group;", "", "", _ASYNC_ARCH)
 
 
 def wait(pending: int) -> Asm:
     """Return ``cp.async.wait_group``."""
-    return Asm(f"cp_async_wait_{pending}", f"cp.async.wait_group {pending};", "", "")
+    return Asm(f"cp_async_wait_{pending}", f"cp.async.wait_group {pending};", "", "", _ASYNC_ARCH)
 
 
 def convert_pair(into: str, source: str) -> Asm:
@@ -228,7 +250,7 @@ def convert_pair(into: str, source: str) -> Asm:
     """
     if source != "f32" or into not in ("f16", "bf16"):
         raise LayoutError(f"move: converts f32 to f16 or bf16; got {source} to {into}")
-    return Asm(f"cvt_{into}x2_f32", f"cvt.rn.{into}x2.f32 $0, $1, $2;", "r", "ff")
+    return Asm(f"cvt_{into}x2_f32", f"cvt.rn.{into}x2.f32 $0, $1, $2;", "r", "ff", _PAIR_ARCH)
 
 
 def shared_address() -> Asm:

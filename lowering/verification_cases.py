@@ -15,7 +15,6 @@ from lowering.instructions import (
     MMA_FAMILY,
     MMA_INSTRUCTIONS,
     MmaInst,
-    compute_capability,
     named,
 )
 from lowering.kernel import Kernel, KernelProgram
@@ -139,7 +138,7 @@ class Case:
             dispatch="mma.sync*" if narrow else None, modifier=row.modifier or None,
             **{role: self.region(role) for role in row.extras},
         )  # fmt: skip
-        arch = max(row.min_arch, "sm_90", key=compute_capability)
+        arch = "sm_90" if row.runs_on("sm_90") else row.fragment("A").targets[0]
         return lower(call, threads=32 * self.warps[0] * self.warps[1], arch=arch)
 
     def __str__(self) -> str:

@@ -38,9 +38,9 @@ K8, K16 = mma("m16n8k8", "%r0,%r1", "%r2"), mma("m16n8k16", "%r0,%r1,%r2,%r3", "
 
 
 def test_the_targets() -> None:
-    numbers = [int(target[3:].rstrip("a")) for target in TARGETS]
+    numbers = [int(target[3:].rstrip("af")) for target in TARGETS]
     assert numbers == sorted(numbers)
-    assert (TARGETS[0], TARGETS[-1]) == ("sm_75", "sm_120a")
+    assert (TARGETS[0], TARGETS[-1]) == ("sm_75", "sm_121f")
     assert len(set(TARGETS)) == len(TARGETS)
 
 

@@ -114,11 +114,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         "mma.m16n8k*",
         "lowering",
         (
-            "no instruction fits; mma.m16n8k16.bf16: needs A bfloat16, B bfloat16, C float32, "
-            "D float32; got A float16, B float16, C float32, D float32; mma.m16n8k16.f16: K = "
-            "8 is no multiple of 16; mma.m16n8k8.bf16: needs A bfloat16, B bfloat16, C "
-            "float32, D float32; got A float16, B float16, C float32, D float32; "
-            "mma.m16n8k8.f16: B.K needs the lane digit 4:1, has 4:2@laneid"
+            "no instruction fits; mma.m16n8k16.f16: K = 8 is no multiple of 16; mma.m16n8k8.f16: "
+            "B.K needs the lane digit 4:1, has 4:2@laneid"
         ),
     ),
     "an unsupported dtype: tf32": (
@@ -126,13 +123,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         "mma.m16n8k*",
         "lowering",
         (
-            "no instruction fits; mma.m16n8k16.bf16: needs A bfloat16, B bfloat16, C float32, "
-            "D float32; got A tfloat32, B tfloat32, C float32, D float32; mma.m16n8k16.f16: "
-            "needs A float16, B float16, C float32, D float32; got A tfloat32, B tfloat32, C "
-            "float32, D float32; mma.m16n8k8.bf16: needs A bfloat16, B bfloat16, C float32, D "
-            "float32; got A tfloat32, B tfloat32, C float32, D float32; mma.m16n8k8.f16: needs "
-            "A float16, B float16, C float32, D float32; got A tfloat32, B tfloat32, C "
-            "float32, D float32"
+            "no instruction fits; mma.m16n8k8.tf32: A.M needs the register digit 2:1, has 2:2@m; "
+            "mma.m16n8k4.tf32: A.M needs the register digit 2:1, has 2:2@m"
         ),
     ),
     "an unsupported dtype: int8": (
@@ -140,12 +132,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         "mma.m16n8k*",
         "lowering",
         (
-            "no instruction fits; mma.m16n8k16.bf16: needs A bfloat16, B bfloat16, C float32, "
-            "D float32; got A int8, B int8, C float32, D float32; mma.m16n8k16.f16: needs A "
-            "float16, B float16, C float32, D float32; got A int8, B int8, C float32, D "
-            "float32; mma.m16n8k8.bf16: needs A bfloat16, B bfloat16, C float32, D float32; "
-            "got A int8, B int8, C float32, D float32; mma.m16n8k8.f16: needs A float16, B "
-            "float16, C float32, D float32; got A int8, B int8, C float32, D float32"
+            "no instruction fits: none takes A int8, B int8, C float32, D float32; with these A "
+            "and B, C and D may be int32"
         ),
     ),
     "an unsupported dtype: f16 accumulators": (
@@ -153,13 +141,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         "mma.m16n8k*",
         "lowering",
         (
-            "no instruction fits; mma.m16n8k16.bf16: needs A bfloat16, B bfloat16, C float32, "
-            "D float32; got A float16, B float16, C float16, D float16; mma.m16n8k16.f16: "
-            "needs A float16, B float16, C float32, D float32; got A float16, B float16, C "
-            "float16, D float16; mma.m16n8k8.bf16: needs A bfloat16, B bfloat16, C float32, D "
-            "float32; got A float16, B float16, C float16, D float16; mma.m16n8k8.f16: needs A "
-            "float16, B float16, C float32, D float32; got A float16, B float16, C float16, D "
-            "float16"
+            "no instruction fits: mma.m16n8k16.f16 would round every sum to float16; name the "
+            "variant to have that, dispatch='mma.sync*'"
         ),
     ),
     "an unsupported dtype: mixed A and B": (
@@ -167,13 +150,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         "mma.m16n8k*",
         "lowering",
         (
-            "no instruction fits; mma.m16n8k16.bf16: needs A bfloat16, B bfloat16, C float32, "
-            "D float32; got A float16, B bfloat16, C float32, D float32; mma.m16n8k16.f16: "
-            "needs A float16, B float16, C float32, D float32; got A float16, B bfloat16, C "
-            "float32, D float32; mma.m16n8k8.bf16: needs A bfloat16, B bfloat16, C float32, D "
-            "float32; got A float16, B bfloat16, C float32, D float32; mma.m16n8k8.f16: needs "
-            "A float16, B float16, C float32, D float32; got A float16, B bfloat16, C float32, "
-            "D float32"
+            "no instruction fits: none takes A float16, B bfloat16, C float32, D float32; with A "
+            "float16, B may be float16"
         ),
     ),
     "an operand in shared scope: A": (
@@ -361,7 +339,7 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "an operand that no mma has": (
         lambda: lw.MMA_INSTRUCTIONS[0].fragment("X"),
-        "instruction mma.m16n8k16.bf16: has A, B, C and D; got 'X'",
+        "instruction mma.m16n8k16.bf16: has A, B, C, D; got 'X'",
     ),
     "a region of nothing": (
         lambda: lw.BufferRegion(None, ((0, 1),)),  # type: ignore[arg-type]
@@ -550,7 +528,7 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         (
             "lower: needs a tile primitive call, such as gemm(…); got Buffer(name='D', "
             "shape=(16, 8), dtype=DType(name='float32', token='f32', bits=32, "
-            "holder='float32', module='numpy'), scope='local', "
+            "holder='float32', module='numpy', shift=0), scope='local', "
             "layout=TileLayout(S[(2,32,2):(2,1@laneid,1)]))"
         ),
     ),
@@ -616,8 +594,8 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "a target without the instruction": (
         lambda: gemm().ptx("sm_75"),
         (
-            "target: sm_75 lacks mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32; it needs "
-            "sm_80 or newer"
+            "target: sm_75 lacks mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32; sm_80 and "
+            "newer have it"
         ),
     ),
     "a target that is none": (
@@ -628,9 +606,9 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: gemm().ptx(90),
         "target: must look like sm_90 or sm_90a; got 90",
     ),
-    "a target that the compiler lacks": (
+    "a target that is unknown": (
         lambda: gemm().ptx("sm_99"),
-        "target: the compiler does not know sm_99; it would take sm_90",
+        "target: sm_99 is unknown; near it are sm_100, sm_100a and sm_100f",
     ),
     "a machine that is none": (
         lambda: lw.verify([], machine="tpu"),
@@ -640,7 +618,7 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: fragments.get("mma.m4n4k4.f64", "A"),
         (
             "fragments: no instruction is named 'mma.m4n4k4.f64'; did you mean mma.m8n8k4.f64, "
-            "mma.m16n8k4.f64, mma.m16n8k8.f64, mma.m16n8k16.f64?"
+            "mma.m16n8k4.f64, mma.m8n8k4.f16, mma.m16n8k8.f64?"
         ),
     ),
     "an operand that is none": (

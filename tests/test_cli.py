@@ -224,8 +224,8 @@ ERRORS = {
     ),
     "a target without the instruction": (
         ["lower", "--as", "ptx", "--arch", "sm_75"],
-        "layoutalg: target: sm_75 lacks mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32; it "
-        "needs sm_80 or newer\n",
+        "layoutalg: target: sm_75 lacks mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32; sm_80 "
+        "and newer have it\n",
     ),
 }
 

@@ -118,7 +118,7 @@ def test_stmatrix_needs_sm_90() -> None:
     assert (op.count, op.trans, op.source.numbers) == (4, False, tuple(range(8)))
     older = lowered(target, source, arch="sm_80")
     assert older.variant == "vec_auto"
-    with pytest.raises(lw.DispatchError, match="stmatrix needs sm_90; the target is sm_80"):
+    with pytest.raises(lw.DispatchError, match="sm_80 lacks stmatrix; sm_90 and newer have it"):
         lowered(target, source, arch="sm_80", dispatch="ldstmatrix")
 
 

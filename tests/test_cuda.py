@@ -32,7 +32,7 @@ def test_every_target_assembles_or_is_refused(arch: str, name: str) -> None:
         with pytest.raises(LayoutError) as caught:
             program.ptx(arch)
         assert arch == "sm_75"
-        assert str(caught.value) == f"target: sm_75 lacks {inst.ptx}; it needs sm_80 or newer"
+        assert str(caught.value) == f"target: sm_75 lacks {inst.ptx}; sm_80 and newer have it"
         return
     text = program.ptx(arch)
     assert re.findall(r"^\.target (\w+)", text, re.MULTILINE) == [arch]
@@ -96,6 +96,14 @@ def test_programs_with_one_text_share_a_kernel() -> None:
     one, two = (Case("mma.m16n8k8.f16", (1, 1, 1)).program() for _ in range(2))
     assert one.kernel() is two.kernel()
     assert one.kernel() is not Case("mma.m16n8k8.bf16", (1, 1, 1)).program().kernel()
+
+
+def test_a_target_that_the_compiler_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older compiler takes the nearest target that it knows: its PTX would lack the suffix."""
+    monkeypatch.setattr(cuda.cuda, "compile_ptx", lambda *_, **__: (".target sm_103\n", None))
+    with pytest.raises(LayoutError) as caught:
+        PROGRAMS["mma.m16n8k8.f16"].ptx("sm_107")
+    assert str(caught.value) == "target: the compiler does not know sm_107; it would take sm_103"
 
 
 @pytest.mark.parametrize("arch", ["sm_9", "sm_", "90", "sm_90x", "compute_90", "", None, 90])

@@ -22,15 +22,17 @@ LAYOUTALG = (
     "errors", "symbolic", "size", "axis", "coordinates", "iters", "scope", "notation", "parts",
     "weaving", "refine", "recognise", "slicing", "views", "table", "inverse", "evaluation",
     "verdict", "normal", "places", "proof", "mapping", "layout", "spec", "parser", "swizzle",
-    "named_layouts", "fragment", "fragment_table", "fragments", "held", "rounds", "recipe",
-    "search", "conversion", "memory_access", "matrix_load", "swizzle_choice", "files", "interop",
+    "named_layouts", "targets", "fragment", "fragment_table", "fragments", "held", "rounds",
+    "recipe", "search", "conversion", "memory_access", "matrix_load", "swizzle_choice", "files",
+    "interop",
     "draw", "__init__", "__main__",
 )  # fmt: skip
 LOWERING = (
     "dtypes", "instructions", "linting", "address", "ops", "ptx", "tile", "registers", "dispatch",
     "addressing", "body", "emit", "variants", "warp", "kernel_text", "cuda_text", "cuda",
-    "assemble", "executable", "program", "kernel", "verification_cases", "verification",
-    "measurement", "claims", "certificates", "probing", "matmul_kernels", "__init__", "cli",
+    "assemble", "targets_table", "executable", "program", "kernel", "verification_cases",
+    "verification", "measurement", "claims", "certificates", "probing", "matmul_kernels",
+    "__init__", "cli",
 )  # fmt: skip
 ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
 
@@ -180,10 +182,9 @@ grouped, seps = D.group((16, 8)); grouped.permute_by_groups(seps, (1, 0))
 D.storage(); D.unpack(2).pack(2); D.broadcast(4); align(D, TileLayout(S[128:1])); D.subs({})
 TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]).inverse((8, 4)).at(laneid=13)
 ComposeLayout(3, 3, 3, TileLayout(S[512:1])).apply(64); D.equivalent(D); D.replication()
-for name in fragments.names():
-    for operand in fragments.operands(name):
-        fragments.get(name, operand).coords
 assert "sympy" not in sys.modules, "a concrete operation has imported sympy"
+fragments.get("mma.m16n8k16.f16", "A")  # proved in sympy, when it is made
+assert "sympy" in sys.modules, "a fragment was made without its proof"
 print("light")
 """
 

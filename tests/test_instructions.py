@@ -34,7 +34,8 @@ def test_the_table_in_the_order_of_dispatch() -> None:
 
 def test_dtypes_are_known_by_name_token_and_type() -> None:
     for row in dtypes.DTYPES:
-        assert dtypes.get(row) is dtypes.get(row.name) is dtypes.get(row.token) is row
+        assert dtypes.get(row) is dtypes.get(row.name) is row
+        assert dtypes.get(row.token) is next(d for d in dtypes.DTYPES if d.token == row.token)
         assert str(row) == row.name
         assert row.word == f"uint{max(row.bits, 8)}"
         assert row.numpy.itemsize == max(row.bits // 8, 1)

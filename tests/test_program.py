@@ -201,7 +201,7 @@ def test_an_older_target_gets_what_it_has() -> None:
     assert program.instruction.name == "mma.m16n8k8.f16"
     assert [step[2:] for step in program.mma] == [((0, 1), (0,)), ((2, 3), (1,))]
     with pytest.raises(
-        lw.DispatchError, match=r"k8.bf16: needs sm_80 or newer; the target is sm_75"
+        lw.DispatchError, match=r"k8.bf16: sm_75 lacks mma\.sync\S+; sm_80 and newer have it"
     ):
         lw.lower(call("bf16"), arch="sm_75")
     with pytest.raises(

@@ -10,6 +10,8 @@ import numpy as np
 
 from layoutalg import LayoutError
 from layoutalg import iters as algebra
+from layoutalg.targets import has, lacking
+from lowering import ptx
 from lowering.address import Index
 from lowering.addressing import as_index, environment, memory_address
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
@@ -71,6 +73,9 @@ def lower_cooperative(context: Context) -> Lowered:
             f"cp.async goes from global to shared memory; got {src.buffer.scope} to "
             f"{dst.buffer.scope}"
         )
+    first = ptx.cp_async(ASYNC_BYTES[0])
+    if asynchronous and not has(first.min_arch, context.arch):
+        fail(lacking("cp.async", first.min_arch, context.arch))
     try:
         width = _width(dst, src, shape, context.threads)
     except LayoutError as error:

@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError
 from layoutalg.fragments import WARP
+from layoutalg.targets import has, lacking
+from lowering import ptx
 from lowering.address import Index
 from lowering.addressing import as_index, environment, memory_address, region_tile, register_tile
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
@@ -27,7 +29,6 @@ from lowering.variants.mma_sync import full_active_lanes
 
 ROW_BITS = 128
 COUNTS = (4, 2, 1)
-STMATRIX_ARCH = 90
 
 Coordinate = tuple[Index, ...]
 Ints = npt.NDArray[np.int64]
@@ -227,8 +228,9 @@ def lower_matrices(context: Context) -> Lowered:
     bits = registers.buffer.dtype.bits
     if bits > 32:
         fail(f"moves 32-bit registers; {registers.buffer} has elements of {bits} bits")
-    if not load and int(context.arch.removeprefix("sm_").rstrip("af")) < STMATRIX_ARCH:
-        fail(f"stmatrix needs sm_{STMATRIX_ARCH}; the target is {context.arch}")
+    first = (ptx.ldmatrix if load else ptx.stmatrix)(1, False)
+    if not has(first.min_arch, context.arch):
+        fail(lacking("ldmatrix" if load else "stmatrix", first.min_arch, context.arch))
     try:
         problem = pose(registers, shared, context.threads, load)
     except LayoutError as error:

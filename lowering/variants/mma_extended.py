@@ -14,6 +14,7 @@ from layoutalg import LayoutError, TileLayout
 from layoutalg.fragment import LANE_DIGITS
 from layoutalg.fragments import WARP, Fragment, transposed
 from layoutalg.iters import Iters
+from layoutalg.targets import lacking
 from lowering.dispatch import Context, Lowered, fail, register_dispatch
 from lowering.instructions import MMA_EXTENDED, MmaInst
 from lowering.ops import Elements, Mma, Move, Op, Zero
@@ -140,7 +141,7 @@ class Cut:
 def _cut(instruction: MmaInst, context: Context, accumulate: bool) -> dict[str, Cut] | str:
     """Cut every operand for an instruction, or say why it does not fit."""
     if not instruction.runs_on(context.arch):
-        return f"needs {instruction.min_arch}; the target is {context.arch}"
+        return lacking(instruction.ptx, instruction.min_arch, context.arch)
     cuts = {}
     for role in context.call.operands:
         if role == "C" and not accumulate:

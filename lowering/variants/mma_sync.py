@@ -24,6 +24,7 @@ from layoutalg.axis import Axis
 from layoutalg.fragments import WARP
 from layoutalg.iters import Iter, Iters
 from layoutalg.size import Size, is_int, product
+from layoutalg.targets import lacking
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.dtypes import DType
 from lowering.instructions import MMA_FAMILY, MmaInst
@@ -300,6 +301,9 @@ def sliced(context: Context, role: str) -> TileLayout:
         fail(
             f"{role}: registers count from 0; {buffer.layout} reaches {lowest}: add {-lowest} to it"
         )
+    base = piece.offset.get(Axis.get("m"), 0)
+    if not is_int(base):
+        fail(f"{role}: the register offset must be static; got {base}")
     return piece
 
 
@@ -372,7 +376,7 @@ def _match(
         want = _named(instruction.dtypes)
         return f"needs {want}; got {_named(types)}"
     if not instruction.runs_on(context.arch):
-        return f"needs {instruction.min_arch} or newer; the target is {context.arch}"
+        return lacking(instruction.ptx, instruction.min_arch, context.arch)
     for dim, unit in (("M", instruction.m), ("N", instruction.n), ("K", instruction.k)):
         if sizes[dim] % unit:
             return f"{dim} = {sizes[dim]} is no multiple of {unit}"

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from layoutalg import certification
+from layoutalg.certification import Certification
 from layoutalg.errors import LayoutError
 from layoutalg.layout import TileLayout
 from layoutalg.targets import targets_of
@@ -287,6 +289,16 @@ class Fragment:
         [[2, 0], [3, 0]]
         """
         return self.holds[..., -2:]
+
+    @property
+    def certificate(self) -> Certification:
+        """What stands behind the row: a machine that was asked, an assembler, or nothing.
+
+        >>> from layoutalg.fragments import get
+        >>> get("mma.m16n8k16.f16", "A").certificate.statement.split(": ")[1]
+        'slot relation; labels tied to memory through ldmatrix'
+        """
+        return certification.of(self.instruction, self.operand, str(self.layout))
 
     def tiled(self, rows: int, cols: int) -> TileLayout:
         """Return the layout of a larger operand made of this tile, row-major in registers.

@@ -171,6 +171,26 @@ def memory_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
     >>> str(memory_address(A, (lane % 16, lane // 16 * 8)))
     '((lane % 16 * 2 + lane // 16) ^ (lane // 4 % 2)) * 8'
     """
+    address, layout = linear_address(buffer, coordinate), buffer.layout
+    if isinstance(layout, ComposeLayout):
+        swizzled: Index = layout.swizzle.permute(address)
+        return swizzled
+    return address
+
+
+def linear_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
+    """Return the address of a coordinate before the swizzle: where a matrix descriptor starts.
+
+    Raises:
+        LayoutError: as :func:`memory_address`.
+
+    >>> from layoutalg import parse
+    >>> B = Buffer("B", (128, 64), "float16", scope="shared", layout=ComposeLayout(3, 3, 3,
+    ...            parse("S[(128,64):(64,1)]")))
+    >>> k = Index.of("k", 4)
+    >>> str(linear_address(B, (Index(), k * 16)))
+    'k * 16'
+    """
     layout = buffer.layout
     tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
     grouped, seps = tile.group(buffer.shape)
@@ -184,9 +204,6 @@ def memory_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
         own = grouped.shard[seps[dim] : seps[dim + 1]]
         for it, digit in zip(own, algebra.split(value, algebra.extents(own)), strict=True):
             address += digit * int(it.stride)
-    if isinstance(layout, ComposeLayout):
-        swizzled: Index = layout.swizzle.permute(address)
-        return swizzled
     return address
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,11 @@ from typing import Any
 import click
 
 from layoutalg import LayoutError, fragments, parse
+from layoutalg.export import chosen as choose
+from layoutalg.export import to_json as export_json
+from layoutalg.export import write as write_export
 from layoutalg.files import write_whole
+from layoutalg.targets import written
 from lowering.assemble import AssembleError
 from lowering.dispatch import DispatchError
 
@@ -166,31 +171,84 @@ def draw(
 @click.argument("instruction", required=False)
 @click.argument("operand", required=False)
 @click.option("--lane", type=int, help="Print what one lane holds.")
-def fragment(instruction: str | None, operand: str | None, lane: int | None) -> None:
+@click.option("--list", "listed", is_flag=True, help="Print instruction × target, and counts.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every lane.")
+def fragment(
+    instruction: str | None, operand: str | None, lane: int | None, listed: bool, as_json: bool
+) -> None:
     """List the fragments, or print one: layoutalg fragment mma.m16n8k16.f16 A --lane 5."""
+    if listed:
+        if instruction is not None or lane is not None:
+            raise LayoutError("fragment: --list is of all instructions; it takes no other choice")
+        click.echo(_targets_json() if as_json else _targets_text())
+        return
     if instruction is None:
-        for name in fragments.names():
-            click.echo(f"{name:<20} {' '.join(fragments.operands(name))}")
+        if lane is not None:
+            raise LayoutError("fragment: --lane is of one instruction; name it")
+        known = {name: fragments.operands(name) for name in fragments.names()}
+        lines = [f"{name:<20} {' '.join(each)}" for name, each in known.items()]
+        click.echo(json.dumps(known, indent=1) if as_json else "\n".join(lines))
         return
     names = fragments.operands(instruction) if operand is None else (operand,)
     chosen = [fragments.get(instruction, each) for each in names]
+    if as_json:
+        if lane is not None:
+            raise LayoutError("fragment: --json has every lane; it takes no --lane")
+        click.echo(export_json(chosen), nl=False)
+        return
     for row in chosen:
         if lane is not None and not 0 <= lane < row.lanes:
             raise LayoutError(f"--lane: must lie in 0..{row.lanes - 1}; got {lane}")
     for row in chosen:
-        registers = f"{row.registers} x {row.register_bits} bits, {row.pack} per register"
         click.echo(f"{row.instruction} {row.operand}")
-        _rows(
-            [
-                ("layout", row.layout),
-                ("rule", row.formula),
-                ("registers", registers),
-                ("source", f"{row.source}; {row.min_arch} and newer"),
-            ]
-        )
+        _rows(_facts(row))
         if lane is not None:
-            for slot, (i, j) in enumerate(row.coords[lane].tolist()):
-                click.echo(f"    slot {slot}: row {i}, col {j}")
+            axes = ("product", "row", "col")[-len(row.tile) :]
+            for slot, coordinate in enumerate(row.holds[lane].tolist()):
+                place = (f"{axis} {at}" for axis, at in zip(axes, coordinate, strict=True))
+                click.echo(f"    slot {slot}: {', '.join(place)}")
+
+
+def _targets_text() -> str:
+    """Return instruction × target as text, and the counts."""
+    from lowering.targets_table import table
+
+    return f"{table().text()}\n{fragments.counts()}"
+
+
+def _targets_json() -> str:
+    """Return instruction × target as JSON, and the counts."""
+    from lowering.targets_table import table
+
+    found, counts = table(), fragments.counts()
+    return json.dumps(
+        {
+            "source": found.source,
+            "targets": found.targets,
+            "instructions": dict(found.lines()),
+            "counts": {
+                "instructions": counts.instructions,
+                "rows": counts.rows,
+                "certified": dict(counts.certified),
+            },
+        },
+        indent=1,
+        ensure_ascii=False,
+    )
+
+
+def _facts(row: fragments.Fragment) -> list[tuple[str, Any]]:
+    """Return what is said of a fragment."""
+    facts: list[tuple[str, Any]] = [("layout", row.layout), ("rule", row.formula)]
+    if row.products > 1:
+        facts.append(("products", f"{row.products} per instruction, {row.shape} each"))
+    registers = f"{row.registers} x {row.register_bits} bits, {row.pack} per register"
+    facts.append(("registers", registers))
+    if row.copies > 1:
+        facts.append(("copies", f"{row.copies} lanes hold each element alike"))
+    facts.append(("source", f"{row.source}; {written(row.min_arch)}"))
+    facts.append(("certificate", row.certificate.statement))
+    return facts
 
 
 @main.command()
@@ -325,6 +383,26 @@ def probe(
         write_whole(output, probing.to_json(certificates).encode())
     if any(certificate.verdict != "agrees" for certificate in certificates):
         sys.exit(1)
+
+
+@main.command()
+@click.argument("output", required=False, type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--instruction", "names", multiple=True, help="Only this one (repeatable).")
+def export(output: Path | None, names: tuple[str, ...]) -> None:
+    r"""Write the fragment table as data: instruction, operand, lane, slot -> row, column.
+
+    The suffix of OUTPUT says what is written; without it, or for -, JSON goes to standard output.
+
+    \b
+    layoutalg export fragments.json
+    layoutalg export d.csv --instruction mma.m16n8k16.f16 --instruction wgmma.m64n128
+    """
+    chosen = tuple(choose(names or None))
+    if output is None or str(output) == "-":
+        click.echo(export_json(chosen), nl=False)
+    else:
+        write_export(output, chosen)
+        click.echo(output)
 
 
 @main.command()

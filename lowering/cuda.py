@@ -45,10 +45,11 @@ def device_function(asm: Asm) -> Any:
     The asm has side effects and is convergent: it is neither removed nor moved under a branch.
     """
     outputs = tuple(_NUMBA[kind] for kind in asm.outputs)
+    inputs = asm.inputs + asm.outputs * asm.in_place
     result: Any = types.void
     if outputs:
         result = outputs[0] if len(outputs) == 1 else types.Tuple(outputs)
-    signature = result(*(_NUMBA[kind] for kind in asm.inputs))
+    signature = result(*(_NUMBA[kind] for kind in inputs))
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kinds = [_LLVM[kind]() for kind in asm.outputs]
@@ -66,7 +67,7 @@ def device_function(asm: Asm) -> Any:
         return context.make_tuple(builder, signature.return_type, values)
 
     # numba reads the arity off the function's own parameters.
-    names = ", ".join(f"x{i}" for i in range(len(asm.inputs)))
+    names = ", ".join(f"x{i}" for i in range(len(inputs)))
     namespace: dict[str, Any] = {"signature": signature, "generate": generate}
     text = (
         f"def {asm.name}(typingctx{', ' * bool(names)}{names}):\n    return signature, generate\n"
@@ -94,7 +95,7 @@ class Python:
     def call(self, asm: Asm, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> str:
         """Call; several outputs come back as a tuple."""
         into = f"{', '.join(outputs)} = " if outputs else ""
-        return f"{into}{asm.name}({', '.join(inputs)})"
+        return f"{into}{asm.name}({', '.join(inputs + outputs * asm.in_place)})"
 
     def mma(self, call: MmaCall, d: tuple[str, ...], inputs: tuple[str, ...]) -> str:
         """Call with C = D."""

@@ -70,7 +70,8 @@ def _function(asm: Asm) -> list[str]:
     inputs = [(_TYPES[kind], f"i{i}") for i, kind in enumerate(asm.inputs)]
     arguments = [f"{kind}& {name}" for kind, name in outputs]
     arguments += [f"{kind} {name}" for kind, name in inputs]
-    into = ", ".join(f'"={k}"({n})' for k, (_, n) in zip(asm.outputs, outputs, strict=True))
+    sign = "+" if asm.in_place else "="
+    into = ", ".join(f'"{sign}{k}"({n})' for k, (_, n) in zip(asm.outputs, outputs, strict=True))
     source = ", ".join(f'"{k}"({n})' for k, (_, n) in zip(asm.inputs, inputs, strict=True))
     return [
         f"__device__ __forceinline__ void {asm.name}({', '.join(arguments)}) {{",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from layoutalg import LayoutError
-from lowering import ptx
+from lowering import ptx, wgmma
 from lowering.address import Index, Style
 from lowering.body import Body
 from lowering.emit import Part, access_bits, pack, part, parts, space, variables, words
@@ -26,11 +26,17 @@ from lowering.ops import (
     Move,
     MoveMatrix,
     Op,
+    ProxyFence,
+    SharedMatrix,
     Store,
     StoreMatrix,
     Sync,
     Transfer,
     Wait,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
     Zero,
 )
 from lowering.ptx import Asm
@@ -47,7 +53,7 @@ class Dialect(Protocol):
     style: Style
 
     def call(self, asm: Asm, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> str:
-        """Call the function of an asm statement."""
+        """Call the function of an asm statement; one in place gets its outputs as inputs too."""
 
     def mma(self, call: MmaCall, d: tuple[str, ...], inputs: tuple[str, ...]) -> str:
         """Call an mma in place on D, with A, B and what else it takes."""
@@ -186,8 +192,10 @@ class Writer:
             self.call(ptx.wait(op.pending), (), ())
         elif isinstance(op, Sync):
             self.emit(self.dialect.sync(op.scope))
-        else:
+        elif isinstance(op, Loop):
             self.loop(op)
+        else:
+            self.warpgroup(op)
 
     def loop(self, op: Loop) -> None:
         """Write a loop that stays."""
@@ -195,6 +203,36 @@ class Writer:
         self.indent += 1
         self.run(op.body)
         self.close()
+
+    def warpgroup(self, op: Wgmma | WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence) -> None:
+        """Write an operation of the asynchronous tensor core."""
+        if isinstance(op, Wgmma):
+            source = (*self.operand(op.a), *self.operand(op.b))
+            a = op.a.descriptor if isinstance(op.a, SharedMatrix) else None
+            asm = wgmma.multiply(op.instruction, a, op.b.descriptor, op.accumulate)
+            self.call(asm, words(self.body, op.d), source)
+        elif isinstance(op, WgmmaWait):
+            names = [name for each in op.complete for name in words(self.body, each)]
+            letters = [
+                ptx.letter(self.token(each.buffer)) * len(words(self.body, each))
+                for each in op.complete
+            ]
+            self.call(wgmma.wait(op.pending, "".join(letters)), tuple(names), ())
+        elif isinstance(op, WgmmaFence):
+            self.call(wgmma.fence(), (), ())
+        elif isinstance(op, WgmmaCommit):
+            self.call(wgmma.commit(), (), ())
+        else:
+            self.call(wgmma.proxy_fence(), (), ())
+
+    def operand(self, operand: Elements | SharedMatrix) -> tuple[str, ...]:
+        """Return the words of an operand, or its descriptor, which is made first."""
+        if isinstance(operand, Elements):
+            return words(self.body, operand)
+        made = self.temporary()
+        address = self.at(operand.memory, operand.address)
+        self.call(wgmma.matrix_descriptor(operand.descriptor), (made,), (address,))
+        return (made,)
 
     def zero(self, into: Elements) -> None:
         """Set elements to zero: whole words at once, else bit by bit."""

@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Union
 
+from layoutalg import LayoutError
 from lowering.address import Index, Style
+from lowering.descriptors import Descriptor
 from lowering.instructions import MmaInst
+from lowering.wgmma import WgmmaInst
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,81 @@ class Sync:
 
 
 @dataclass(frozen=True)
+class SharedMatrix:
+    """An operand of :class:`Wgmma` in shared memory.
+
+    ``address`` is its start before the swizzle, in elements, the same for a whole warpgroup.
+    """
+
+    memory: str
+    address: Index
+    descriptor: Descriptor
+
+    def __str__(self) -> str:
+        """Return ``B[k * 16 as K-major 128B, leading 16, stride 1024]``."""
+        return f"{self.memory}[{self.address} as {self.descriptor}]"
+
+
+@dataclass(frozen=True)
+class Wgmma:
+    """``d += a·b``, or ``d = a·b``: started by a whole warpgroup, complete after a wait."""
+
+    instruction: WgmmaInst
+    d: Elements
+    a: Elements | SharedMatrix
+    b: SharedMatrix
+    accumulate: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the operands against the instruction.
+
+        Raises:
+            LayoutError: a count of registers, or a descriptor, of another instruction.
+        """
+        inst = self.instruction
+        for role, operand in (("D", self.d), ("A", self.a), ("B", self.b)):
+            if isinstance(operand, Elements):
+                slots = inst.fragment(role).slots
+                if len(operand.numbers) != slots:
+                    raise LayoutError(
+                        f"{inst}: operand {role} has {slots} elements per thread; got {operand}"
+                    )
+                continue
+            bits = (inst.a if role == "A" else inst.b).bits
+            if operand.descriptor.element_bits != bits:
+                raise LayoutError(
+                    f"{inst}: operand {role} has elements of {bits} bits; got {operand} of "
+                    f"{operand.descriptor.element_bits}"
+                )
+
+
+@dataclass(frozen=True)
+class WgmmaFence:
+    """``wgmma.fence``: registers touched before it may be operands of a :class:`Wgmma` after it."""
+
+
+@dataclass(frozen=True)
+class WgmmaCommit:
+    """Close a group of :class:`Wgmma`."""
+
+
+@dataclass(frozen=True)
+class WgmmaWait:
+    """Wait until at most ``pending`` groups are under way.
+
+    ``complete`` are the registers that may be touched after it; reading them depends on the wait.
+    """
+
+    pending: int
+    complete: tuple[Elements, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProxyFence:
+    """``fence.proxy.async``: shared memory written before it may be read by a :class:`Wgmma`."""
+
+
+@dataclass(frozen=True)
 class Loop:
     """A loop that stays: ``var`` runs over ``0 .. extent - 1``."""
 
@@ -183,6 +261,11 @@ Op = Union[  # noqa: UP007 - refers forward, in Loop
     Commit,
     Wait,
     Sync,
+    Wgmma,
+    WgmmaFence,
+    WgmmaCommit,
+    WgmmaWait,
+    ProxyFence,
     Loop,
 ]
 
@@ -228,7 +311,21 @@ def line(op: Op) -> str:
         return f"cp.async.wait({op.pending})"
     if isinstance(op, Sync):
         return f"sync({op.scope})"
-    return f"for {op.var} in range({op.extent}):"
+    if isinstance(op, Loop):
+        return f"for {op.var} in range({op.extent}):"
+    return _asynchronous(op)
+
+
+def _asynchronous(op: Wgmma | WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence) -> str:
+    """Return an operation of the warpgroup as one line of script."""
+    if isinstance(op, Wgmma):
+        into = op.d if op.accumulate else 0
+        return f"wgmma.{op.instruction.shape}({op.d}, {op.a}, {op.b}, {into})"
+    if isinstance(op, WgmmaWait):
+        return f"wgmma.wait({', '.join(map(str, (op.pending, *op.complete)))})"
+    if isinstance(op, ProxyFence):
+        return "fence.proxy.async"
+    return "wgmma.fence" if isinstance(op, WgmmaFence) else "wgmma.commit"
 
 
 def _where(guards: tuple[Guard, ...]) -> str:

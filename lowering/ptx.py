@@ -38,7 +38,8 @@ def counts(inst: MmaInst) -> tuple[int, int, int]:
 class Asm:
     """One asm statement: text with ``$n`` operands, constraint letters of outputs and inputs.
 
-    ``min_arch`` says which targets have it, as :mod:`layoutalg.targets` reads it.
+    ``min_arch`` says which targets have it, as :mod:`layoutalg.targets` reads it. ``in_place``: the
+    outputs are inputs too, after the others, and are read before being written.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Asm:
     outputs: str
     inputs: str
     min_arch: str = TARGETS[0]
+    in_place: bool = False
 
     @property
     def mnemonic(self) -> str:
@@ -54,12 +56,14 @@ class Asm:
         >>> cp_async(16).mnemonic
         'cp.async.cg.shared.global'
         """
-        return self.text.split()[0].removesuffix(";")
+        statement = self.text.strip("{ };").rsplit(";", 1)[-1]
+        return statement.split()[0]
 
     @property
     def constraints(self) -> str:
         """The LLVM constraint string."""
-        return ",".join([*(f"={letter}" for letter in self.outputs), *self.inputs])
+        tied = map(str, range(len(self.outputs) * self.in_place))
+        return ",".join([*(f"={letter}" for letter in self.outputs), *self.inputs, *tied])
 
     def c_text(self) -> str:
         """Return the text with the ``%n`` operands of CUDA C++."""

@@ -21,6 +21,7 @@ from layoutalg import LayoutError, memory_access
 from layoutalg.fragments import WARP, Fragment
 from lowering.address import Index
 from lowering.body import Body, cells
+from lowering.descriptors import Descriptor
 from lowering.instructions import MmaInst
 from lowering.ops import (
     Commit,
@@ -33,24 +34,29 @@ from lowering.ops import (
     Move,
     MoveMatrix,
     Op,
+    ProxyFence,
+    SharedMatrix,
     Store,
     StoreMatrix,
     Sync,
     Transfer,
     Wait,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
     Zero,
     line,
 )
+from lowering.registers import WARPGROUP
 from lowering.tile import Buffer
+from lowering.warpgroup import SimulationError, Warpgroups
+from lowering.wgmma import WgmmaInst
 
 PAIRS = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])  # two nonzeros of four columns
 
 Matrix = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
-
-
-class SimulationError(LayoutError):
-    """A program reads what nothing wrote, or races: the text names the operation and the place."""
 
 
 def as_matrix(value: Any, buffer: Buffer, role: str) -> Matrix:
@@ -130,6 +136,7 @@ class Machine:
         """Allocate registers and shared memory, poisoned."""
         threads = self.body.threads
         self.env["thread"] = np.arange(threads)
+        self.warpgroups = Warpgroups(threads)
         self.synced = np.zeros((threads, threads), dtype=np.int64)  # last barrier of each pair
         for buffer in self.body.registers:
             shape = (threads, cells(buffer))
@@ -191,12 +198,7 @@ class Machine:
         """Read cells, each by a thread; refuse unwritten ones and races."""
         store = self.memory[name]
         self.check_bounds(name, cell, op)
-        if not store.written[cell].all():
-            at = int(cell[~store.written[cell]].flat[0])
-            state = (
-                "still being copied: wait for it" if store.pending[at] else "which nothing wrote"
-            )
-            raise SimulationError(f"simulate: {line(op)} reads {name} at {at}, {state}")
+        self.check_written(name, cell, op)
         self.check_order(name, cell, thread, op, "w", store.writer)
         store.reader[cell] = np.where(
             store.stamps["r"][cell] == self.clock, store.reader[cell], thread
@@ -224,12 +226,24 @@ class Machine:
                 f"simulate: {line(op)} reaches {name} at {at}; it has {size} cells"
             )
 
+    def check_written(self, name: str, cell: Ints, op: Op) -> None:
+        """Refuse to read cells that nothing wrote."""
+        store = self.memory[name]
+        if not store.written[cell].all():
+            at = int(cell[~store.written[cell]].flat[0])
+            state = (
+                "still being copied: wait for it" if store.pending[at] else "which nothing wrote"
+            )
+            raise SimulationError(f"simulate: {line(op)} reads {name} at {at}, {state}")
+
     def check_order(
         self, name: str, cell: Ints, thread: Ints, op: Op, kind: str, other: Ints
     ) -> None:
         """Refuse to touch what another thread touched since the last barrier that holds both."""
         if all(buffer.name != name for buffer in self.body.shared):
             return
+        if kind == "r":
+            self.warpgroups.check_free(op, name, cell, thread, self.synced)
         stamp, who = self.memory[name].stamps[kind][cell], other[cell]
         foreign = (who >= 0) & (who != thread)
         since = self.synced[np.where(foreign, who, 0), np.broadcast_to(thread, who.shape)]
@@ -273,6 +287,10 @@ class Machine:
     def step(self, op: Op) -> None:
         """Run one operation in all threads."""
         self.clock += 1
+        if isinstance(op, (Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, ProxyFence)):
+            self.asynchronous(op)
+            return
+        self.warpgroups.touch(op)
         if isinstance(op, Zero):
             self.write(op.into, 0)
         elif isinstance(op, Move):
@@ -398,16 +416,16 @@ class Machine:
         self.groups = self.groups[len(done) :]
 
     def gather(self, elements: Elements, fragment: Fragment, op: Op) -> Matrix:
-        """Return one matrix per warp (one per product of it), in float64, from the registers.
+        """Return one matrix per warp or warpgroup (one per product of it), in float64.
 
         Of copies, the instruction reads those of the first lanes.
         """
-        values = self.read(elements, op).reshape(-1, WARP, fragment.slots).astype(np.float64)
+        values = self.read(elements, op).reshape(-1, fragment.lanes, fragment.slots)
         where = tuple(np.moveaxis(fragment.holds, -1, 0))
         matrix = np.empty((len(values), *fragment.tile))
-        for lane in reversed(range(WARP)):
-            here = slice(None), *(each[lane] for each in where)
-            matrix[here] = values[:, lane]
+        order = np.arange(fragment.lanes)[::-1]  # of copies, the last that is written stays
+        here = slice(None), *(each[order] for each in where)
+        matrix[here] = values[:, order].astype(np.float64)
         return matrix
 
     def mma(self, op: Mma) -> None:
@@ -431,6 +449,68 @@ class Machine:
         where = slice(None), *np.moveaxis(accumulator.holds, -1, 0)
         result = total[where].reshape(self.body.threads, -1)
         self.write(op.d, as_accumulated(result, inst))
+
+    # -- the asynchronous tensor core -----------------------------------------------------------
+
+    def asynchronous(self, op: Wgmma | WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence) -> None:
+        """Run one operation of whole warpgroups, or refuse what is not ordered."""
+        if isinstance(op, Wgmma):
+            self.wgmma(op)
+        elif isinstance(op, WgmmaFence):
+            self.warpgroups.fence()
+        elif isinstance(op, WgmmaCommit):
+            self.warpgroups.commit()
+        elif isinstance(op, WgmmaWait):
+            self.warpgroups.wait(op, self.clock)
+        else:
+            self.warpgroups.visible = self.clock
+
+    def wgmma(self, op: Wgmma) -> None:
+        """Do ``D += A·B`` in every warpgroup; the results may be touched after a wait."""
+        inst, fragment = op.instruction, op.instruction.fragment("D")
+        if self.body.threads % WARPGROUP:
+            raise SimulationError(
+                f"simulate: {line(op)} takes whole warpgroups of {WARPGROUP} threads; there are "
+                f"{self.body.threads}"
+            )
+        self.warpgroups.start(op)
+        if isinstance(op.a, SharedMatrix):
+            a = self.shared_matrix(op.a, (inst.m, inst.k), op)
+        else:
+            a = self.gather(op.a, inst.fragment("A"), op)
+        b = self.shared_matrix(op.b, (inst.n, inst.k), op).swapaxes(1, 2)
+        total = as_multiplied(a, inst.a.token) @ as_multiplied(b, inst.b.token)
+        if op.accumulate:
+            total = total + self.gather(op.d, fragment, op)
+        rows, cols = np.moveaxis(fragment.coords, -1, 0)
+        result = total[:, rows, cols].reshape(self.body.threads, -1)
+        self.write(op.d, as_accumulated(result, inst))
+
+    def shared_matrix(self, operand: SharedMatrix, shape: tuple[int, int], op: Wgmma) -> Matrix:
+        """Return an operand in shared memory, per warpgroup, where its descriptor's bits say."""
+        name, size = operand.memory, operand.descriptor.element_bits // 8
+        starts = self.addresses(operand.address).reshape(-1, WARPGROUP)
+        if (starts != starts[:, :1]).any():
+            raise SimulationError(
+                f"simulate: {line(op)} needs one start address per warpgroup; the threads of "
+                f"{name} differ"
+            )
+        base = self.body.shared_offsets[name]
+        cells = []
+        for start in starts[:, 0]:
+            bits = operand.descriptor.bits(base + int(start) * size)
+            found, at = Descriptor.from_bits(
+                bits, operand.descriptor.major, operand.descriptor.element_bits
+            )
+            cells.append((found.addresses(shape, at).ravel() - base) // size)
+        cell, store = np.stack(cells), self.memory[name]
+        self.check_bounds(name, cell, op)
+        self.check_written(name, cell, op)
+        self.warpgroups.check_visible(
+            op, name, cell, store.writer[cell], store.stamps["w"][cell], self.synced
+        )
+        self.warpgroups.read(name, cell, len(store.values))
+        return store.values[cell].astype(np.float64).reshape(-1, *shape)
 
 
 def check_positions(positions: Matrix, op: Op) -> None:
@@ -482,7 +562,7 @@ def as_multiplied(matrix: Matrix, token: str) -> Matrix:
     return kept
 
 
-def as_accumulated(total: Matrix, inst: MmaInst) -> Matrix:
+def as_accumulated(total: Matrix, inst: MmaInst | WgmmaInst) -> Matrix:
     """Return sums in the accumulator's type: rounded once; integers wrap, or saturate.
 
     Sums of integers are exact in float64: they stay far below 2**53.
@@ -513,6 +593,7 @@ def execute(body: Body, matrices: Mapping[str, Matrix]) -> Machine:
         raise SimulationError(
             "simulate: asynchronous copies are under way at the end: wait for them"
         )
+    machine.warpgroups.finish()
     return machine
 
 

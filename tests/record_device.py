@@ -8,9 +8,11 @@ Writes, named after the device (``h200_verify.json`` and so on):
   by bit against the CUDA C++ text.
 - ``vectors``: a sample of the conformance vectors, against the NumPy warp.
 - ``probe``: a certificate of every instruction that can be probed.
+- ``wgmma`` (where asked for): certificates of wgmma's fragments and descriptors, several processes
+  at a time, and whether the CUDA C++ text of some gives the same bits.
 
-``--only verify`` (or vectors, probe) does one part. ``--family`` adds the other dense mma: their
-certificates, and ``family``, which is ``verify`` for them.
+``--only verify`` (or vectors, probe, wgmma) does one part. ``--family`` adds the other dense mma:
+their certificates, and ``family``, which is ``verify`` for them.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import datetime
 import hashlib
 import importlib.util
 import json
+import multiprocessing
 import shutil
 import subprocess
 import tempfile
@@ -36,7 +39,8 @@ import numpy.typing as npt
 from numba import cuda
 
 import lowering as lw
-from lowering import probing
+from lowering import cuda_text, probing, wgmma_probing
+from lowering.body import Body
 from lowering.cuda import to_bits
 from lowering.verification import (
     AnyCase,
@@ -108,19 +112,23 @@ def compile_text(source: str, path: Path, arch: str) -> Path:
 
 
 def run_text(program: AnyProgram, inputs: Mapping[str, Array], cubin: Path) -> Array:
-    """Run compiled CUDA text through CuPy; return D's whole buffer."""
-    import cupy
-
-    body = program.body
+    """Run the compiled CUDA text of a program; return D's whole buffer."""
     given = (
         program._complete(inputs) if isinstance(program, lw.Program) else program.matrices(inputs)
     )
+    return run_body(program.body, program.name, given, cubin)
+
+
+def run_body(body: Body, name: str, given: Mapping[str, Array], cubin: Path) -> Array:
+    """Run compiled CUDA text through CuPy; return the buffer that it writes."""
+    import cupy
+
     arrays = []
     for buffer in body.params:
         matrix = given.get(buffer.name, poison(buffer.dtype.numpy, buffer.shape))
         arrays.append(cupy.asarray(to_bits(physical(buffer, matrix), buffer.dtype)))
     assert body.shared_bytes <= 48 * 1024, "more would have to be dynamic"
-    cupy.RawModule(path=str(cubin)).get_function(program.name)((1,), (body.threads,), tuple(arrays))
+    cupy.RawModule(path=str(cubin)).get_function(name)((1,), (body.threads,), tuple(arrays))
     (d,) = body.written
     flat = cupy.asnumpy(arrays[body.params.index(d)]).view(d.dtype.numpy)
     return logical(d, flat)
@@ -211,6 +219,44 @@ def probed(family: bool) -> tuple[probing.Certificate, ...]:
     return tuple(probing.probe(name, "device") for name in progress("probe", tuple(names)))
 
 
+WORKERS = 8  # processes that probe wgmma side by side: their time goes into compiling
+TEXTS = (
+    "wgmma.m64nNk16.f16",
+    "wgmma.m64n64 f16",
+    "descriptor.B.f16.MN.128",
+    "descriptor.A.s8.K.64",
+)
+
+
+def probe_wgmma(name: str) -> tuple[str, probing.Certificate | None, dict[str, Any] | None]:
+    """Probe one thing; return what went wrong, the certificate, and how its CUDA text did."""
+    texts: list[dict[str, Any]] = []
+
+    def run(body: Body, title: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
+        out = probing.device(body, title, given)
+        if name in TEXTS and shutil.which("nvcc") and importlib.util.find_spec("cupy"):
+            with tempfile.TemporaryDirectory() as work:
+                source = cuda_text.cuda_source(body, title, name)
+                cubin = compile_text(source, Path(work) / "text", body.arch)
+                equal = same_bits(run_body(body, title, given, cubin), out["D_image"])
+            texts.append({"case": name, "cuda_text_equal": equal})
+        return out
+
+    try:
+        return "", wgmma_probing.probe(name, "device", run=run), next(iter(texts), None)
+    except probing.ProbeError as error:
+        return f"{name}: {error}", None, None
+
+
+def probed_wgmma() -> list[tuple[str, probing.Certificate | None, dict[str, Any] | None]]:
+    """Probe everything about wgmma, the longest to compile first."""
+    names = sorted(wgmma_probing.names(), key=lambda name: (len(name), name), reverse=True)
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(WORKERS, mp_context=spawn) as pool:
+        found = dict(zip(names, pool.map(probe_wgmma, names), strict=True))
+    return [found[name] for name in wgmma_probing.names()]
+
+
 def lines(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a record as JSON, one line per row."""
     start = json.dumps(head).removesuffix("}")
@@ -255,6 +301,18 @@ def main(folder: Path, parts: Sequence[str]) -> None:
         for certificate in certificates:
             if certificate.verdict != "agrees":
                 print(f"  LOOK AT {certificate.instruction}: {certificate.verdict}")
+    if "wgmma" in parts:
+        found = probed_wgmma()
+        certificates = tuple(each for _, each, _ in found if each is not None)
+        write("wgmma", probing.to_json(certificates))
+        texts = [row for _, _, row in found if row is not None]
+        write("wgmma_texts", lines(head, texts))
+        summary("wgmma_texts", texts)
+        agreeing = sum(certificate.verdict == "agrees" for certificate in certificates)
+        print(f"wgmma: {agreeing} of {len(found)} agree")
+        for text, each, _ in found:
+            if each is None or each.verdict != "agrees":
+                print(f"  LOOK AT {text or f'{each.instruction}: {each.verdict}'}")
     for part, cases in (("verify", all_cases()), ("family", family_cases())):
         if part in parts:
             with tempfile.TemporaryDirectory() as work:
@@ -271,7 +329,7 @@ def main(folder: Path, parts: Sequence[str]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", action="append", choices=("probe", "verify", "vectors"))
+    parser.add_argument("--only", action="append", choices=("probe", "verify", "vectors", "wgmma"))
     parser.add_argument("--family", action="store_true", help="every dense mma too")
     arguments = parser.parse_args()
     chosen = arguments.only or ["probe", "verify", "vectors"]

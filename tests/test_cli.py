@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import re
 import subprocess
 import sys
@@ -14,9 +15,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from layoutalg import fragments
+from layoutalg import export, fragments
 from layoutalg.draw.output import SUFFIXES
-from lowering import verification
+from lowering import targets_table, verification
 from lowering.cli import main
 from lowering.verification import Case
 
@@ -145,6 +146,71 @@ def test_fragment_prints_what_one_lane_holds() -> None:
     ]
 
 
+def test_fragment_says_what_stands_behind_a_row() -> None:
+    row = fragments.get("mma.m16n8k16.f16", "A")
+    said = table(run("fragment", "mma.m16n8k16.f16", "A"))
+    assert said["certificate"] == row.certificate.statement
+    assert said["certificate"].startswith("measured on NVIDIA H200, driver ")
+    assert not {"copies", "products"} & set(said)
+    said = table(run("fragment", "mma.m16n8k32.mxf8f6f4.e4m3", "SFB"))
+    assert said["copies"] == "4 lanes hold each element alike"
+    assert said["certificate"] == (
+        fragments.get("mma.m16n8k32.mxf8f6f4.e4m3", "SFB").certificate.statement
+    )
+
+
+def test_fragment_prints_the_products_of_m8n8k4() -> None:
+    printed = list(lines(run("fragment", "mma.m8n8k4.f16", "B", "--lane", "22")))
+    assert table(run("fragment", "mma.m8n8k4.f16", "B"))["products"] == (
+        "4 per instruction, (4, 8) each"
+    )
+    assert printed[-4:] == [f"    slot {s}: product 1, row {s}, col 6" for s in range(4)]
+
+
+def test_fragment_as_json() -> None:
+    known = json.loads(run("fragment", "--json").stdout)
+    assert known == {name: list(fragments.operands(name)) for name in fragments.names()}
+    result = run("fragment", "mma.m16n8k8.f16", "--json")
+    assert result.stdout == export.to_json(fragments.rows("mma.m16n8k8.f16"))
+    result = run("fragment", "mma.m16n8k8.f16", "D", "--json")
+    assert export.from_json(result.stdout) == (fragments.get("mma.m16n8k8.f16", "D"),)
+
+
+def test_fragment_list_is_instruction_by_target_and_the_counts() -> None:
+    found = targets_table.table()
+    printed = list(lines(run("fragment", "--list")))
+    assert printed == [*found.text().splitlines(), str(fragments.counts())]
+    said = json.loads(run("fragment", "--list", "--json").stdout)
+    assert said["source"] == found.source
+    assert said["targets"] == list(found.targets)
+    assert said["instructions"] == {name: list(having) for name, having in found.lines()}
+    counts = fragments.counts()
+    assert said["counts"] == {
+        "instructions": counts.instructions,
+        "rows": counts.rows,
+        "certified": dict(counts.certified),
+    }
+
+
+def test_export_writes_what_the_suffix_says(tmp_path: Path) -> None:
+    one = ("--instruction", "mma.m8n8k4.f64")
+    rows = fragments.rows("mma.m8n8k4.f64")
+    assert list(lines(run("export", "f.json", *one))) == ["f.json"]
+    assert (tmp_path / "f.json").read_text(encoding="utf-8") == export.to_json(rows)
+    assert list(lines(run("export", "f.csv", *one))) == ["f.csv"]
+    assert (tmp_path / "f.csv").read_text(encoding="utf-8") == export.to_csv(rows)
+    assert run("export", *one).stdout == run("export", "-", *one).stdout == export.to_json(rows)
+    both = (*one, "--instruction", "mma.m16n8k8.f16", *one)
+    names = [row.instruction for row in export.from_json(run("export", *both).stdout)]
+    assert list(dict.fromkeys(names)) == ["mma.m8n8k4.f64", "mma.m16n8k8.f16"]
+    assert len(names) == 7
+
+
+def test_export_writes_all_of_it(tmp_path: Path) -> None:
+    assert list(lines(run("export", "all.json"))) == ["all.json"]
+    assert (tmp_path / "all.json").read_text(encoding="utf-8") == export.to_json()
+
+
 @pytest.mark.parametrize("form", ["script", "cuda", "numba"])
 def test_lower_prints_each_form(form: str) -> None:
     program = Case("mma.m16n8k8.bf16", (2, 1, 3), 1).program()
@@ -206,6 +272,28 @@ ERRORS = {
         ["fragment", "mma.m16n8k8.bf16", "E"],
         "layoutalg: fragments: mma.m16n8k8.bf16 has the operands A, B, C/D.f32; got 'E'\n",
     ),
+    "a lane of no instruction": (
+        ["fragment", "--lane", "3"],
+        "layoutalg: fragment: --lane is of one instruction; name it\n",
+    ),
+    "a lane in JSON": (
+        ["fragment", "mma.m16n8k8.bf16", "--lane", "3", "--json"],
+        "layoutalg: fragment: --json has every lane; it takes no --lane\n",
+    ),
+    "a list of one instruction": (
+        ["fragment", "mma.m16n8k8.bf16", "--list"],
+        "layoutalg: fragment: --list is of all instructions; it takes no other choice\n",
+    ),
+    "an export in no known format": (
+        ["export", "f.xml", "--instruction", "mma.m8n8k4.f64"],
+        "layoutalg: export: the suffix of the file says what is written; got '.xml' in 'f.xml'. "
+        "These fit: .json, .csv\n",
+    ),
+    "an export of an instruction that is none": (
+        ["export", "f.json", "--instruction", "mma.m8n8k4.f61"],
+        "layoutalg: fragments: no instruction is named 'mma.m8n8k4.f61'; did you mean "
+        "mma.m8n8k4.f64, mma.m8n8k4.f16, mma.m16n8k4.f64, mma.m16n8k8.f64?\n",
+    ),
     "tiles that are none": (
         ["lower", "--tiles", "1,1"],
         "layoutalg: --tiles: needs Mt,Nt,Kt; got '1,1'\n",
@@ -264,7 +352,7 @@ def test_usage_errors_are_clicks() -> None:
     assert run("lower", "--beta", "2").exit_code == 2
     assert "Usage: main [OPTIONS] COMMAND" in run("-h").stdout
     assert isinstance(main, click.Group)
-    assert {"demo", "show", "draw", "fragment", "lower", "verify"} <= set(main.commands)
+    assert {"demo", "show", "draw", "export", "fragment", "lower", "verify"} <= set(main.commands)
 
 
 def test_python_m_layoutalg_is_the_same_command() -> None:

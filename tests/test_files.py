@@ -16,6 +16,7 @@ Failure = Callable[[pytest.MonkeyPatch], None]
 PROBE = ["probe", "ldmatrix.m8n8.x1.b16", "--machine", "simulator", "-o"]
 COMMANDS = {
     "certificate.json": PROBE,
+    "fragments.csv": ["export", "--instruction", "mma.m8n8k4.f64"],
     "map.svg": ["draw", "S[(8,4):(4@laneid,1@laneid)]", "--shape", "8,4", "-o"],
 }
 

@@ -22,17 +22,17 @@ LAYOUTALG = (
     "errors", "symbolic", "size", "axis", "coordinates", "iters", "scope", "notation", "parts",
     "weaving", "refine", "recognise", "slicing", "views", "table", "inverse", "evaluation",
     "verdict", "normal", "places", "proof", "mapping", "layout", "spec", "parser", "swizzle",
-    "named_layouts", "targets", "fragment", "fragment_table", "fragments", "held", "rounds",
-    "recipe", "search", "conversion", "memory_access", "matrix_load", "swizzle_choice", "files",
-    "interop",
+    "named_layouts", "targets", "certification", "fragment", "fragment_table", "fragments", "held",
+    "rounds", "recipe", "search", "conversion", "memory_access", "matrix_load", "swizzle_choice",
+    "files", "export", "interop",
     "draw", "__init__", "__main__",
 )  # fmt: skip
 LOWERING = (
-    "dtypes", "instructions", "linting", "address", "ops", "ptx", "tile", "registers", "dispatch",
-    "addressing", "body", "emit", "variants", "warp", "kernel_text", "cuda_text", "cuda",
-    "assemble", "targets_table", "executable", "program", "kernel", "verification_cases",
-    "verification", "measurement", "claims", "certificates", "probing", "matmul_kernels",
-    "__init__", "cli",
+    "dtypes", "instructions", "linting", "address", "ptx", "descriptors", "wgmma", "ops", "tile",
+    "registers", "dispatch", "addressing", "body", "emit", "variants", "warpgroup", "warp",
+    "kernel_text", "cuda_text", "cuda", "assemble", "targets_table", "executable", "program",
+    "kernel", "verification_cases", "verification", "measurement", "claims", "certificates",
+    "probing", "wgmma_probing", "matmul_kernels", "__init__", "cli",
 )  # fmt: skip
 ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
 

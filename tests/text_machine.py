@@ -28,6 +28,8 @@ ACCESS = re.compile(r"(ld|st)\.(?:global|shared)(?:\.v([24]))?\.(u8|u16|u32|f32)
 MATRIX = re.compile(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared\.b16")
 CONVERT = re.compile(r"cvt\.rn\.(f16|bf16)x2\.f32")
 ASYNC = re.compile(r"cp\.async\.(?:cg|ca)\.shared\.global")
+WGMMA = re.compile(r"wgmma\.m64n(\d+)k16\.f32\.f16\.f16\.(ss|rs)([01]+)(\.add)?")
+DESCRIPTOR = re.compile(r"descriptor\.([0-9a-f]+)\.([0-9a-f]+)")
 
 
 def halves(word: Array, dtype: str) -> tuple[Array, Array]:
@@ -61,6 +63,61 @@ def m16n8(k: int, dtype: str, a: Sequence[Array], b: Sequence[Array], c: Sequenc
         for r, register in enumerate(d):
             register[warp] = total[g + 8 * (r // 2), 2 * t + r % 2]
     return tuple(d)
+
+
+def operand(bits: int, rows: int, transposed: bool) -> Array:
+    """Return the byte addresses of (rows, 16) 16-bit elements that a matrix descriptor names.
+
+    "Canonical Layouts" of the PTX ISA, T = 8 elements to 16 bytes, c = 1, 2, 4 or 8: K-major
+    ((8,m),(8,2)):((8c,SBO),(1,LBO)), or (1,8) for K where swizzled; MN-major
+    ((8,c,m),(8,2)):((1,8,LBO),(8c,SBO)), SBO and LBO exchanged where c is 1.
+    """
+    start, leading, stride = ((bits >> at & 0x3FFF) * 16 for at in (0, 16, 32))
+    assert bits >> 49 & 7 == 0
+    chunks = {0: 1, 1: 8, 2: 4, 3: 2}[bits >> 62]
+    row, k = np.indices((rows, 16))
+    if transposed:
+        along, across = (leading, stride) if chunks > 1 else (stride, leading)
+        address = row % 8 * 2 + row // 8 % chunks * 16 + row // 8 // chunks * along
+        address = address + k % 8 * chunks * 16 + k // 8 * across
+    else:
+        address = row % 8 * chunks * 16 + row // 8 * stride
+        address = address + k % 8 * 2 + k // 8 * (leading if chunks == 1 else 16)
+    address = address + start
+    return address ^ (address >> 7 & chunks - 1) << 4
+
+
+def m64n16k16(
+    memory: Array, n: int, trans: str, a: Sequence[Array], b: Array, d: Sequence[Array]
+) -> Any:
+    """Return D of a ``wgmma`` with k = 16; A in four words, or a descriptor.
+
+    Per warp w of the warpgroup as :func:`m16n8`, 16 rows each, columns 8 at a time (PTX ISA,
+    Register Fragments for wgmma.mma_async.m64nNk16).
+    """
+    out = [np.empty(len(b), dtype=np.float32) for _ in range(n // 2)]
+    lane = np.arange(128)
+    row, t = 16 * (lane // 32) + lane % 32 // 4, lane % 4
+
+    def shared(word: Array, rows: int, transposed: bool) -> Array:
+        assert (word == word[0]).all(), "one descriptor per warpgroup"
+        where = operand(int(word[0]), rows, transposed)
+        return np.stack([memory[where], memory[where + 1]], -1).view(np.float16)[..., 0]
+
+    for first in range(0, len(b), 128):
+        group = slice(first, first + 128)
+        if len(a) == 1:
+            left = shared(a[0][group], 64, trans[0] == "1").astype(float)
+        else:
+            left = np.empty((64, 16))
+            for r, word in enumerate(a):
+                for p, half in enumerate(halves(word[group], "f16")):
+                    left[row + 8 * (r % 2), 2 * t + 8 * (r // 2) + p] = half
+        product = left @ shared(b[group], n, trans[-1] == "1").astype(float).T
+        for r in range(n // 2):
+            at = row + 8 * (r // 2 % 2), 8 * (r // 4) + 2 * t + r % 2
+            out[r][group] = product[at] + (d[r][group] if d else 0)
+    return tuple(out)
 
 
 class _Elementwise(ast.NodeTransformer):
@@ -233,6 +290,25 @@ def instruction(machine: Machine, mnemonic: str) -> Callable[..., Any]:
         )
     if mnemonic.startswith(("cp.async.commit_group", "cp.async.wait_group")):
         return lambda *operands: None
+    if mnemonic in ("wgmma.fence", "wgmma.commit", "fence.proxy.async"):
+        return lambda: None
+    if mnemonic.startswith("wgmma.wait."):
+        return lambda *operands: operands
+    if found := DESCRIPTOR.fullmatch(mnemonic):
+        high, low = int(found[1], 16), int(found[2], 16)
+        return lambda address: np.broadcast_to(
+            np.asarray(address, dtype=np.uint64) >> np.uint64(4) | np.uint64(high << 32 | low),
+            (machine.threads,),
+        )
+    if found := WGMMA.fullmatch(mnemonic):
+        n, words = int(found[1]), 1 if found[2] == "ss" else 4
+
+        def multiply(*operands: Any) -> Any:
+            assert len(operands) == words + 1 + (n // 2 if found[4] else 0)
+            a, b, d = operands[:words], operands[words], operands[words + 1 :]
+            return m64n16k16(machine.memory[0], n, found[3], a, b, d)
+
+        return multiply
     found = ACCESS.fullmatch(mnemonic)
     assert found is not None, f"an instruction of no known form: {mnemonic}"
     access = machine.load if found[1] == "ld" else machine.store
@@ -308,6 +384,30 @@ FUNCTION = re.compile(
 )
 
 
+def warpgroup_text(name: str, numbers: list[str]) -> str:
+    """Return the statement that a function of the asynchronous tensor core must hold."""
+    if found := DESCRIPTOR.fullmatch(name.replace("_", ".")):
+        return (
+            "{ .reg .b32 low; shr.u32 low, %1, 4; and.b32 low, low, 0x3fff; "
+            f"or.b32 low, low, 0x{found[2]}; mov.b64 %0, {{low, 0x{found[1]}}}; }}"
+        )
+    if name == "fence_proxy_async":
+        return "fence.proxy.async.shared::cta;"
+    if found := re.fullmatch(r"wgmma_wait_(\d+)\w*", name):
+        return f"wgmma.wait_group.sync.aligned {found[1]};"
+    if name in ("wgmma_fence", "wgmma_commit"):
+        return name.replace("_", ".").replace("commit", "commit_group") + ".sync.aligned;"
+    found = WGMMA.fullmatch(name.replace("_", "."))
+    assert found is not None, name
+    count = int(found[1]) // 2
+    a = numbers[count] if found[2] == "ss" else "{" + ",".join(numbers[count : count + 4]) + "}"
+    return (
+        f"{{ .reg .pred add; setp.ne.b32 add, {int(bool(found[4]))}, 0; "
+        f"wgmma.mma_async.sync.aligned.m64n{found[1]}k16.f32.f16.f16 "
+        f"{{{','.join(numbers[:count])}}}, {a}, {numbers[-1]}, add, 1, 1, {', '.join(found[3])}; }}"
+    )
+
+
 def device_functions(source: str) -> dict[str, tuple[str, int]]:
     """Return the instruction of each device function, and how many references it takes first.
 
@@ -320,6 +420,12 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
         references = sum("& " in argument for argument in arguments.split(","))
         mnemonic, _, operands = text.rstrip(";").partition(" ")
         numbers = [f"%{i}" for i in range(len(names))]
+        if name.startswith(("wgmma_", "descriptor_", "fence_")):
+            assert re.findall(r'"[=+]?\w"\((\w+)\)', constraints) == names
+            assert ('"+' in constraints) == name.startswith("wgmma_wait") | name.endswith("_add")
+            assert text == warpgroup_text(name, numbers)
+            found[name] = (name.replace("_", "."), references)
+            continue
         if (mma := MMA.fullmatch(mnemonic)) is not None:
             a, b = int(mma[1]) // 4, int(mma[1]) // 8
             groups = [numbers[:4], numbers[4 : 4 + a], numbers[4 + a : 4 + a + b], numbers[:4]]
@@ -369,7 +475,7 @@ def python_of(source: str) -> tuple[str, dict[str, str]]:
     lines = [f"def kernel({', '.join(parameters)}):"]
     depth = 1
     for line in map(str.strip, body.rstrip().removesuffix("}").splitlines()):
-        line = re.sub(r"^(?:uint32_t|float) t\d+(?:, t\d+)*; (?=\w)", "", line)
+        line = re.sub(r"^(?:uint32_t|uint64_t|float) t\d+(?:, t\d+)*; (?=\w)", "", line)
         if line == "}":
             depth -= 1
             continue
@@ -377,7 +483,7 @@ def python_of(source: str) -> tuple[str, dict[str, str]]:
             mnemonic, references = functions[call[1]]
             arguments = call[2].split(", ")
             into, rest = arguments[:references], arguments[references:]
-            if mnemonic.startswith("mma"):
+            if mnemonic.startswith(("mma", "wgmma.wait")) or mnemonic.endswith(".add"):
                 rest += into
             text = f"{call[1]}({', '.join(rest)})"
             text = f"{', '.join(into)} = {text}" if into else text

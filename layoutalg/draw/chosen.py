@@ -142,6 +142,23 @@ def chosen_fragments(
     return tuple(row for row in rows if shown[role_of(row)] is row)
 
 
+def certificates_of(chosen: Sequence[Fragment]) -> tuple[str, ...]:
+    """Say in a line what stands behind some operands; in several where they differ.
+
+    >>> certificates_of(chosen_fragments("tcgen05.ld.32x32b.x1.b32"))
+    ('assembled, not executed (nvJitLink 13.5, sm_100a)',)
+    """
+    found: dict[str, list[str]] = {}
+    for fragment in chosen:
+        found.setdefault(fragment.certificate.statement, []).append(heading_of(fragment))
+    if len(found) == 1:
+        return tuple(found)
+    return tuple(
+        f"{', '.join(dict.fromkeys(operands))}: {statement}"
+        for statement, operands in found.items()
+    )
+
+
 def lane_and_product(
     chosen: Sequence[Fragment], lane: int | None, product: int | None
 ) -> tuple[int | None, int]:

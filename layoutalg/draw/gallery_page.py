@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from layoutalg import fragments, targets
-from layoutalg.draw.chosen import chosen_fragments, operand_of
+from layoutalg.draw.chosen import certificates_of, chosen_fragments, operand_of
 from layoutalg.draw.naming import heading_of, role_of
 from layoutalg.draw.palette import HUES
 from layoutalg.draw.thumbnail import thumbnail
@@ -43,13 +43,14 @@ figure { flex: 0 0 21rem; margin: 0; } article > div { flex: 1 1 30rem; min-widt
 svg { height: auto; max-width: 100%; } svg text { fill: currentColor; font: 10px system-ui, Arial;
   } .scroll { overflow-x: auto; } table { border-collapse: collapse; margin: .4rem 0; }
 th, td { padding: .1rem .9rem .1rem 0; text-align: left; vertical-align: top; }
-td + td { min-width: 3.5rem; } caption { text-align: left; } p.note { margin: .3rem 0; }
+td:nth-child(-n+3) { white-space: nowrap; } caption { text-align: left; }
+p.note { margin: .3rem 0; }
 th { color: var(--note); font-size: .8rem; font-weight: normal; }
 ul { list-style: none; margin: .4rem 0; padding: 0; } li { margin: .15rem 0; }
 li:target { outline: 2px solid currentColor; outline-offset: 2px; }
 .note, li small { color: var(--note); font-size: .8rem; } nav li { display: inline;
   margin-right: .8rem; }
-.swatches td { min-width: 0; color: #1a1a1a; padding: .1rem .5rem; text-align: right; }
+.swatches td { color: #1a1a1a; padding: .1rem .5rem; text-align: right; }
 """
 
 
@@ -74,9 +75,7 @@ def kinds() -> tuple[Kind, ...]:
     found: dict[object, list[str]] = {}
     for name in fragments.names():
         chosen = chosen_fragments(name)
-        roles = [role_of(f) for f in chosen]
-        if "A" not in roles or "B" not in roles:  # a tile is one, read or written
-            roles = [""] * len(roles)
+        roles = ["" if role_of(f) in ("src", "dst") else role_of(f) for f in chosen]
         layouts = [(f.shape, str(f.layout)) for f in chosen]
         key = family_of(name), *zip(roles, layouts, strict=True)
         found.setdefault(key, []).append(name)
@@ -171,45 +170,45 @@ def _article(kind: Kind, name: str, large: frozenset[str]) -> str:
     return (
         f'<article aria-labelledby="{link}"><figure>{picture}'
         f'<figcaption class="note">{escape(tiles)}{note}</figcaption></figure>'
-        f'<div><h3 id="{link}">{escape(first)}{more}</h3>{_operands(kind.rows)}'
+        f'<div><h3 id="{link}">{escape(first)}{more}</h3>{_operands(kind)}'
         f'<p class="note">{escape("; ".join(sources))}</p>'
         f"<ul>{''.join(_instruction(each, each in large) for each in kind.names)}</ul></div>"
         "</article>"
     )
 
 
-def _operands(rows: tuple[Fragment, ...]) -> str:
-    """Write layout and rule of each operand; operands alike share a line."""
+def _operands(kind: Kind) -> str:
+    """Write layout, rule and registers of each operand; operands alike share a line."""
     alike: dict[tuple[object, ...], list[Fragment]] = {}
-    for row in rows:
-        alike.setdefault((role_of(row), row.shape, str(row.layout)), []).append(row)
+    for row in (row for name in kind.names for row in fragments.rows(name)):
+        alike.setdefault((heading_of(row), row.shape, str(row.layout)), []).append(row)
     lines = []
     for same in alike.values():
         row = same[0]
+        units = (f"{each.registers} \u00d7 b{each.register_bits}" for each in same)
         cells = (
-            ", ".join(dict.fromkeys(heading_of(each) for each in same)),
+            heading_of(row),
             f"{row.shape[0]} \u00d7 {row.shape[1]}",
+            " or ".join(dict.fromkeys(units)),
             str(row.layout),
             str(row.formula),
         )
         lines.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     heads = "".join(
-        f'<th scope="col">{head}</th>' for head in ("operand", "shape", "layout", "PTX ISA")
+        f'<th scope="col">{head}</th>'
+        for head in ("operand", "shape", "registers", "layout", "PTX ISA")
     )
     return f'<div class="scroll"><table><tr>{heads}</tr>{"".join(lines)}</table></div>'
 
 
 def _instruction(name: str, large: bool) -> str:
-    """Write the line of an instruction: types, registers, targets."""
+    """Write the line of an instruction: types, targets, certificate."""
     rows = fragments.rows(name)
     types: dict[str, list[str]] = {}
     for row in rows:
-        unit = f"{row.registers} \u00d7 b{row.register_bits}"
-        types.setdefault(heading_of(row), []).append(f"{row.dtype} in {unit}")
-    operands = "; ".join(f"{role} {' or '.join(each)}" for role, each in types.items())
+        types.setdefault(heading_of(row), []).append(row.dtype)
+    operands = ", ".join(f"{role} {' or '.join(each)}" for role, each in types.items())
+    said = (operands, targets.written(rows[0].min_arch), *certificates_of(rows))
     shown = escape(name)
     link = f'<a href="{shown}.svg">{shown}</a>' if large else f'<a href="#{shown}">{shown}</a>'
-    return (
-        f'<li id="{shown}"><code>{link}</code> <small>{escape(operands)}; '
-        f"{escape(targets.written(rows[0].min_arch))}</small></li>"
-    )
+    return f'<li id="{shown}"><code>{link}</code> <small>{escape("; ".join(said))}</small></li>'

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg.draw.chosen import lanes_of
+from layoutalg.draw.chosen import certificates_of, lanes_of
 from layoutalg.draw.formula import digit_rules, digit_values, index_formula, index_range
 from layoutalg.draw.naming import heading_of, slots_name, slots_per_register
 from layoutalg.draw.palette import INK, NOTE
 from layoutalg.draw.scene import Panel, Stroke, Text, text_width
 from layoutalg.fragments import WARP, Fragment
+from layoutalg.targets import written
 
 _SIZE = 6.5
 _PITCH = 9.0
@@ -106,7 +107,7 @@ def sidebar_of(
         bottom += pitch
         texts.append(Text(x, bottom, line, size, "start", color=color))
 
-    origin = f"{first.min_arch} and later; {first.source}"
+    origin = f"{written(first.min_arch)}; {first.source}"
     for line in _wrapped(origin.split(), " ", width, 5.0):
         note(line, 5.0, 7.0, NOTE)
     bottom += 4
@@ -161,6 +162,11 @@ def sidebar_of(
     for line in _wrapped_all(rest, width):
         note(line, _SIZE, _PITCH, INK)
         taken = max(taken, text_width(line, _SIZE))
+    bottom += 3
+    for statement in certificates_of(fragments):
+        for line in _wrapped(statement.split(), " ", max(width, taken), 5.0):
+            note(line, 5.0, 7.0, NOTE)
+            taken = max(taken, text_width(line, 5))
     strokes = (Stroke(tuple(paths), 0.5, INK, role="word"),) if paths else ()
     texts.sort(key=lambda text: (text.size, text.bold, text.color))
     return Panel("side", (), strokes, tuple(texts)), taken, bottom - y

@@ -13,7 +13,7 @@ from html import escape
 import numpy as np
 
 from layoutalg.draw.chosen import Operand
-from layoutalg.draw.ownership import IntArray
+from layoutalg.draw.ownership import BoolArray, IntArray
 from layoutalg.draw.palette import FILLS, INK
 from layoutalg.draw.panel import BLOCK
 
@@ -22,7 +22,7 @@ _DEEP = 160.0  # of the k dimension
 _WIDEST = 320.0  # of a tile of its own
 _SCALE = 8.0  # of a scale factor
 _GAP, _HEAD = 12.0, 13.0
-_SMALLEST_BLOCK = 4.0  # pixels between dashed lines
+_SMALLEST_BLOCK = 9.0  # pixels between dashed lines
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,11 @@ def _tile(spot: Spot, name: str) -> str:
     if period < columns:
         again = "".join(f'<use href="#{name}" x="{x}"/>' for x in range(period, columns, period))
         cells = f'<g id="{name}">{cells}</g>{again}'
-    lines = "".join(f"M0 {_n(i * high)}H{_n(columns * wide)}" for i in range(BLOCK, rows, BLOCK))
+    lines = ""
+    if BLOCK * high >= _SMALLEST_BLOCK:
+        lines += "".join(
+            f"M0 {_n(i * high)}H{_n(columns * wide)}" for i in range(BLOCK, rows, BLOCK)
+        )
     if BLOCK * wide >= _SMALLEST_BLOCK:
         lines += "".join(
             f"M{_n(j * wide)} 0V{_n(rows * high)}" for j in range(BLOCK, columns, BLOCK)
@@ -146,36 +150,30 @@ def _period(colors: IntArray) -> int:
     >>> _period(np.array([[0, 1, 0, 1], [2, 3, 2, 3]]))
     2
     """
-    columns = colors.shape[1]
+    columns: int = colors.shape[1]
     if (colors[:, 1:] == colors[:, :-1]).all():
         return columns  # one run
-    return next(
-        period
-        for period in range(1, columns + 1)
-        if (columns % period == 0 and (colors[:, period:] == colors[:, : -period or None]).all())
-        or period == columns
-    )
+    for period in range(1, columns // 2 + 1):
+        if columns % period == 0 and (colors[:, period:] == colors[:, :-period]).all():
+            return period
+    return columns
 
 
-def _area(marked: np.ndarray) -> str:  # type: ignore[type-arg]
+def _area(marked: BoolArray) -> str:
     """Return rectangles that cover the marked cells: equal runs of neighbouring rows are one.
 
     >>> _area(np.array([[True, True], [True, True], [False, True]]))
     'M0 0h2v2h-2zM1 2h1v1h-1z'
     """
-    out = []
-    open_: dict[tuple[int, int], int] = {}
-    rows = marked.shape[0]
-    for i in range(rows + 1):
-        runs = set()
-        if i < rows:
-            step = np.diff(np.pad(marked[i].astype(np.int8), 1))
-            begins, ends = np.flatnonzero(step == 1), np.flatnonzero(step == -1)
-            runs = set(zip(begins.tolist(), ends.tolist(), strict=True))
-        for run in sorted(set(open_) - runs):
-            top = open_.pop(run)
-            wide, high = run[1] - run[0], i - top
-            out.append((top, run[0], f"M{run[0]} {top}h{wide}v{high}h-{wide}z"))
-        for run in runs:
-            open_.setdefault(run, i)
-    return "".join(path for _, _, path in sorted(out))
+    found = []
+    begun: dict[tuple[int, int], int] = {}  # columns of a rectangle: its first row
+    steps = np.diff(np.pad(marked.astype(np.int8), ((0, 1), (1, 1))), axis=1)
+    for i, step in enumerate(steps):  # the last row is empty and ends all
+        ends = np.flatnonzero(step == -1).tolist()
+        runs = set(zip(np.flatnonzero(step == 1).tolist(), ends, strict=True))
+        found += [(begun.pop(run), *run, i) for run in set(begun) - runs]
+        begun |= dict.fromkeys(runs - set(begun), i)
+    return "".join(
+        f"M{left} {top}h{right - left}v{low - top}h{left - right}z"
+        for top, left, right, low in sorted(found)
+    )

@@ -25,7 +25,8 @@ _RESIDUE_LIMIT = 4096  # how many residue tuples `divides` looks at before it an
 class Digit(sympy.Symbol):  # type: ignore[misc]
     """A symbol that runs over ``0 .. extent - 1``: a digit of a mixed radix.
 
-    Digits of one name and different extents are different symbols. Sums print digits by ``rank``.
+    Digits of one name that differ in extent or rank are different symbols. Sums print digits by
+    ``rank``.
 
     >>> g, r = Digit("g", 8), Digit("r", 2, rank=1)
     >>> FloorDiv(8 * r + g, 8), 8 * r + g
@@ -50,7 +51,7 @@ class Digit(sympy.Symbol):  # type: ignore[misc]
         return (self.name, self.extent, self.rank), {}
 
     def _hashable_content(self) -> Any:
-        return (*super()._hashable_content(), self.extent)
+        return (*super()._hashable_content(), self.extent, self.rank)
 
     def sort_key(self, order: Any = None) -> Any:
         """Order by rank, then by name; sympy prints sums in this order."""

@@ -73,18 +73,19 @@ def device(body: Body, name: str, matrices: Mapping[str, Array]) -> Mapping[str,
 # -- raw kernels ----------------------------------------------------------------------------------
 
 
-def _image(name: str, shape: tuple[int, ...], dtype: DType | str) -> Buffer:
+def image_buffer(name: str, shape: tuple[int, ...], dtype: DType | str) -> Buffer:
+    """Return a buffer of global memory that holds registers as they are, or cells."""
     return Buffer(name, shape, dtype, "global")
 
 
-def _registers(name: str, threads: int, slots: int, dtype: DType | str) -> Buffer:
+def register_buffer(name: str, threads: int, slots: int, dtype: DType | str) -> Buffer:
     """Return the registers of all threads as they are: element ``[thread, slot]``."""
     return Buffer(
         name, (threads, slots), dtype, layout=TileLayout(S[(threads, slots) : (1 @ tx, 1)])
     )
 
 
-def _move(registers: Buffer, image: str, start: Index, load: bool) -> list[Op]:
+def moves(registers: Buffer, image: str, start: Index, load: bool) -> list[Op]:
     """Load registers from an image, or store them to it, in the widest accesses."""
     threads, slots = registers.shape
     width = max(1, ACCESS // registers.dtype.bits)
@@ -103,11 +104,13 @@ def product_body(inst: MmaInst, steps: int) -> Body:
     roles |= {role: dtypes.get(inst.fragment(role).dtype) for role in inst.extras}
     slots = {role: inst.fragment(role).slots for role in roles}
     images = {
-        role: _image(f"{role}_image", (steps, threads, slots[role]), dtype)
+        role: image_buffer(f"{role}_image", (steps, threads, slots[role]), dtype)
         for role, dtype in roles.items()
     }
     filled = ("A", "B", *inst.extras)
-    held = {role: _registers(role, threads, slots[role], roles[role]) for role in (*filled, "D")}
+    held = {
+        role: register_buffer(role, threads, slots[role], roles[role]) for role in (*filled, "D")
+    }
     step = Index.of("step", steps)
 
     def at(role: str) -> Index:
@@ -116,11 +119,11 @@ def product_body(inst: MmaInst, steps: int) -> Body:
     def all_of(role: str) -> Elements:
         return Elements(role, tuple(range(slots[role])))
 
-    body = [op for role in filled for op in _move(held[role], f"{role}_image", at(role), True)]
-    body += _move(held["D"], "C_image", at("C"), True)
+    body = [op for role in filled for op in moves(held[role], f"{role}_image", at(role), True)]
+    body += moves(held["D"], "C_image", at("C"), True)
     extra = tuple(all_of(role) for role in inst.extras)
     body.append(Mma(inst, all_of("D"), all_of("A"), all_of("B"), extra))
-    body += _move(held["D"], "D_image", at("D"), False)
+    body += moves(held["D"], "D_image", at("D"), False)
     loop = Loop("step", steps, tuple(body))
     return Body(tuple(images.values()), (), tuple(held.values()), (loop,), threads)
 
@@ -151,16 +154,16 @@ def load_body(count: int, trans: bool) -> Body:
     """Return a kernel that loads matrices from a tile by each pattern and stores the registers."""
     slots, patterns = 2 * count, address_patterns()
     tile = Buffer("tile", (TILE,), "float16", "shared")
-    held = _registers("held", WARP, slots, "float16")
+    held = register_buffer("held", WARP, slots, "float16")
     params = (
-        _image("labels", (TILE,), "float16"),
-        _image("out", (len(patterns), WARP, slots), "f16"),
+        image_buffer("labels", (TILE,), "float16"),
+        image_buffer("out", (len(patterns), WARP, slots), "f16"),
     )
     ops = [*_fill("tile", "labels"), Sync("cta")]
     for index, pattern in enumerate(patterns):
         elements = Elements("held", tuple(range(slots)))
         ops.append(LoadMatrix(elements, "tile", pattern, count, trans))
-        ops.extend(_move(held, "out", Index((), index * WARP * slots), False))
+        ops.extend(moves(held, "out", Index((), index * WARP * slots), False))
     return Body(params, (tile,), (held,), tuple(ops), WARP)
 
 
@@ -168,13 +171,13 @@ def store_body(count: int, trans: bool) -> Body:
     """Return a kernel that stores registers to a blank tile by each pattern, and the tile out."""
     slots, patterns = 2 * count, address_patterns()
     tile = Buffer("tile", (TILE,), "float16", "shared")
-    held = _registers("held", WARP, slots, "float16")
+    held = register_buffer("held", WARP, slots, "float16")
     params = (
-        _image("labels", (WARP, slots), "float16"),
-        _image("blank", (TILE,), "float16"),
-        _image("out", (len(patterns), TILE), "float16"),
+        image_buffer("labels", (WARP, slots), "float16"),
+        image_buffer("blank", (TILE,), "float16"),
+        image_buffer("out", (len(patterns), TILE), "float16"),
     )
-    ops = _move(held, "labels", Index(), True)
+    ops = moves(held, "labels", Index(), True)
     for index, pattern in enumerate(patterns):
         elements = Elements("held", tuple(range(slots)))
         ops += [*_fill("tile", "blank"), Sync("cta")]
@@ -185,12 +188,12 @@ def store_body(count: int, trans: bool) -> Body:
 
 def move_body() -> Body:
     """Return a kernel that transposes a matrix in registers."""
-    params = _image("labels", (WARP, 2), "float16"), _image("out", (WARP, 2), "float16")
-    held = tuple(_registers(name, WARP, 2, "float16") for name in ("src", "dst"))
+    params = image_buffer("labels", (WARP, 2), "float16"), image_buffer("out", (WARP, 2), "float16")
+    held = tuple(register_buffer(name, WARP, 2, "float16") for name in ("src", "dst"))
     ops = [
-        *_move(held[0], "labels", Index(), True),
+        *moves(held[0], "labels", Index(), True),
         MoveMatrix(Elements("dst", (0, 1)), Elements("src", (0, 1))),
-        *_move(held[1], "out", Index(), False),
+        *moves(held[1], "out", Index(), False),
     ]
     return Body(params, (), held, tuple(ops), WARP)
 
@@ -259,7 +262,7 @@ def _decoded(out: Ints, role: str, slots: tuple[int, int], others: int) -> Ints:
     return found
 
 
-def _integers(shape: tuple[int, ...], dtype: DType, start: int) -> Image:
+def small_integers(shape: tuple[int, ...], dtype: DType, start: int) -> Image:
     """Return small integers, exact in the type, by a formula."""
     index = np.arange(start, start + int(np.prod(shape)), dtype=np.uint64)
     mixed = (index * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
@@ -304,9 +307,9 @@ def measure_product(inst: MmaInst, run: Run) -> Measurement:
     codes = {places: _codes(places) for places in (a, b)}
     both = in_both_orders(inst)
     dense = {
-        "A": _integers((RANDOM, a), inst.a, 0),
-        "B": _integers((RANDOM, b), inst.b, RANDOM * a),
-        "C": _integers((RANDOM, d), inst.c, RANDOM * (a + b)),
+        "A": small_integers((RANDOM, a), inst.a, 0),
+        "B": small_integers((RANDOM, b), inst.b, RANDOM * a),
+        "C": small_integers((RANDOM, d), inst.c, RANDOM * (a + b)),
     }
     by_a, by_b = (_each(a, len(codes[b])) if both else _none(0, a)), _each(b, len(codes[a]))
     blocks = {
@@ -402,10 +405,10 @@ def _check_sparse(inst: MmaInst, relation: Ints, moved: Ints, positions: Ints, r
     """Refuse tables that do not predict random positions and integers."""
     a, b = relation.shape
     d = WARP * inst.fragment("D").slots
-    chosen = _integers((RANDOM, BASE.size // 2), inst.a, 12345).astype(np.int64) % len(PAIRS)
+    chosen = small_integers((RANDOM, BASE.size // 2), inst.a, 12345).astype(np.int64) % len(PAIRS)
     images = {
-        "A": _integers((RANDOM, a), inst.a, 1),
-        "B": _integers((RANDOM, b), inst.b, RANDOM * a),
+        "A": small_integers((RANDOM, a), inst.a, 1),
+        "B": small_integers((RANDOM, b), inst.b, RANDOM * a),
         "C": _none(RANDOM, d),
         "E": PAIRS[chosen].reshape(RANDOM, -1).astype(np.int8),
     }

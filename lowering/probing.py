@@ -144,7 +144,7 @@ def is_tied(relation: Ints, memory: Mapping[str, Ints]) -> bool:
 # -- probes --------------------------------------------------------------------------------------
 
 
-def _where(machine: str) -> tuple[str, str]:
+def machine_names(machine: str) -> tuple[str, str]:
     """Return the names of the device and of its driver."""
     if machine != "device":
         return "NumPy warp", "none"
@@ -157,7 +157,7 @@ def _where(machine: str) -> tuple[str, str]:
     return name.strip(), driver.strip()
 
 
-def _rows(values: Ints, slots: int) -> tuple[str, ...]:
+def rows_text(values: Ints, slots: int) -> tuple[str, ...]:
     """Return a table of pairs as text: one row per lane."""
     pairs = [":".join(map(str, pair)) for pair in values.reshape(-1, 2).tolist()]
     return tuple(" ".join(pairs[at : at + slots]) for at in range(0, len(pairs), slots))
@@ -259,7 +259,7 @@ def probe(
         for name, wrong in wrong_claims(by_role[role]).items()
     }
     measured, convention, rows = _statements(instruction, measurement, slots, run)
-    name, driver = _where(machine)
+    name, driver = machine_names(machine)
     layouts = {role: given.get(role, fragment.layout) for role, fragment in by_role.items()}
     return Certificate(
         instruction,
@@ -291,7 +291,7 @@ def _statements(
             return (
                 ("everything: which slot of which lane comes out in each lane and slot",),
                 ("that the source is laid out as ldmatrix gives it; then its transpose comes out",),
-                {key: _rows(values, width)},
+                {key: rows_text(values, width)},
             )
         where = "the lane whose address gives the row, and the column"
         return (
@@ -300,7 +300,7 @@ def _statements(
                 f"{measurement.experiments} orders",
             ),
             ("none: addresses are memory",),
-            {key: _rows(values, width)},
+            {key: rows_text(values, width)},
         )
     relation = measurement.tables["products"]
     met = (relation != NOWHERE).any(axis=0)
@@ -334,5 +334,5 @@ def _statements(
                 "the order of the addresses; with it, the numbers of rows, columns and k are those "
                 "of memory"
             ]
-    rows = {role: _rows(values, slots[role]) for role, values in found.items()}
+    rows = {role: rows_text(values, slots[role]) for role, values in found.items()}
     return tuple(measured), tuple(convention), rows

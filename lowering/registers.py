@@ -12,6 +12,8 @@ from layoutalg import iters as algebra
 from layoutalg.fragments import WARP
 from layoutalg.held import THREADS_OF
 
+WARPGROUP = 4 * WARP  # threads
+
 
 def thread_coordinate(axis: Axis, thread: Any) -> Any:
     """Return the coordinate of a thread of the CTA on a thread axis.

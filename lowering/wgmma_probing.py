@@ -33,8 +33,22 @@ from layoutalg.fragments import Fragment
 from lowering import descriptors, dtypes, wgmma
 from lowering.address import Index
 from lowering.body import Body
+from lowering.certificates import Certificate, digest
 from lowering.descriptors import CHUNK, LINES, STEP, Descriptor, describe
 from lowering.dtypes import DType
+from lowering.measurement import (
+    ACCESS,
+    NOWHERE,
+    ProbeError,
+    Run,
+    device,
+    image_buffer,
+    moves,
+    place_name,
+    register_buffer,
+    simulator,
+    small_integers,
+)
 from lowering.ops import (
     Elements,
     Guard,
@@ -49,23 +63,7 @@ from lowering.ops import (
     WgmmaFence,
     WgmmaWait,
 )
-from lowering.probing import (
-    ACCESS,
-    NOWHERE,
-    Certificate,
-    ProbeError,
-    Run,
-    _image,
-    _integers,
-    _move,
-    _place,
-    _registers,
-    _rows,
-    _where,
-    device,
-    digest,
-    simulator,
-)
+from lowering.probing import machine_names
 from lowering.registers import WARPGROUP
 from lowering.tile import Buffer
 from lowering.verification import as_machine
@@ -131,23 +129,23 @@ def product_body(inst: WgmmaInst, groups: int, steps: int, parts: int) -> Body:
     a, d = inst.fragment("A"), inst.fragment("D")
     cells = inst.n * inst.k
     images = (
-        _image("A_image", (steps, threads, a.slots), inst.a),
-        _image("B_image", (parts, cells), inst.b),
-        _image("C_image", (steps, threads, d.slots), inst.d),
-        _image("D_image", (parts, steps, threads, d.slots), inst.d),
+        image_buffer("A_image", (steps, threads, a.slots), inst.a),
+        image_buffer("B_image", (parts, cells), inst.b),
+        image_buffer("C_image", (steps, threads, d.slots), inst.d),
+        image_buffer("D_image", (parts, steps, threads, d.slots), inst.d),
     )
     held = (
-        _registers("A", threads, a.slots, inst.a),
-        _registers("D", threads, d.slots, inst.d),
+        register_buffer("A", threads, a.slots, inst.a),
+        register_buffer("D", threads, d.slots, inst.d),
     )
     tile = Buffer("tile", (cells,), inst.b, "shared")
     step, part = Index.of("step", steps), Index.of("part", parts)
     operand = SharedMatrix("tile", Index(), dense_operand(inst.n, inst.b)[1])
     inner = (
-        *_move(held[0], "A_image", step * (threads * a.slots), True),
-        *_move(held[1], "C_image", step * (threads * d.slots), True),
+        *moves(held[0], "A_image", step * (threads * a.slots), True),
+        *moves(held[1], "C_image", step * (threads * d.slots), True),
         *_multiply(Wgmma(inst, _every(d, "D"), _every(a, "A"), operand)),
-        *_move(held[1], "D_image", (part * steps + step) * (threads * d.slots), False),
+        *moves(held[1], "D_image", (part * steps + step) * (threads * d.slots), False),
     )
     outer = (
         *_fill("tile", "B_image", part * cells, cells, threads, inst.b.bits),
@@ -285,24 +283,24 @@ def reading_body(placed: Placed, parts: int) -> Body:
     cells, part = placed.cells, Index.of("part", parts)
     out = part * (rows * cols) + i * cols + j
     images = [
-        _image("labels", (parts, cells), dtype),
-        _image("D_image", (parts, rows, cols, WARPGROUP, d.slots), inst.d),
+        image_buffer("labels", (parts, cells), dtype),
+        image_buffer("D_image", (parts, rows, cols, WARPGROUP, d.slots), inst.d),
     ]
     shared = [Buffer("tile", (cells,), dtype, "shared")]
-    held = [_registers("D", WARPGROUP, d.slots, inst.d)]
+    held = [register_buffer("D", WARPGROUP, d.slots, inst.d)]
     if placed.operand == "B":
-        images.append(_image("A_image", (WARPGROUP, a.slots), dtype))
-        held.append(_registers("A", WARPGROUP, a.slots, dtype))
-        before = _move(held[1], "A_image", Index(), True)
+        images.append(image_buffer("A_image", (WARPGROUP, a.slots), dtype))
+        held.append(register_buffer("A", WARPGROUP, a.slots, dtype))
+        before = moves(held[1], "A_image", Index(), True)
         op = Wgmma(inst, _every(d, "D"), _every(a, "A"), read, False)
     else:
         count = inst.n * inst.k
-        images.append(_image("B_image", (count,), dtype))
+        images.append(image_buffer("B_image", (count,), dtype))
         shared.append(Buffer("other", (count,), dtype, "shared"))
         before = _fill("other", "B_image", Index(), count, WARPGROUP, dtype.bits)
         other = SharedMatrix("other", Index(), dense_operand(inst.n, dtype)[1])
         op = Wgmma(inst, _every(d, "D"), read, other, False)
-    store = _move(held[0], "D_image", out * (WARPGROUP * d.slots), False)
+    store = moves(held[0], "D_image", out * (WARPGROUP * d.slots), False)
     tiles = Loop("i", rows, (Loop("j", cols, (*_multiply(op), *store)),))
     outer = (
         *_fill("tile", "labels", part * cells, cells, WARPGROUP, dtype.bits),
@@ -322,9 +320,7 @@ def reading_body(placed: Placed, parts: int) -> Body:
 class Measured:
     """What a machine showed: one integer table, and how many instructions it took."""
 
-    ptx: str
     experiments: int
-    name: str
     table: Ints
 
 
@@ -387,9 +383,11 @@ def measure_product(inst: WgmmaInst, run: Run) -> Measured:
     cells = inst.n * inst.k
     images = digits(cells, inst.b)
     total = a + RANDOM
-    left = np.concatenate([np.eye(a, dtype=np.int64), _integers((RANDOM, a), inst.a, 0)])
-    right = np.concatenate([images, _integers((1, cells), inst.b, RANDOM * a)])
-    start = np.concatenate([np.zeros((a, d)), _integers((RANDOM, d), inst.d, RANDOM * a + cells)])
+    left = np.concatenate([np.eye(a, dtype=np.int64), small_integers((RANDOM, a), inst.a, 0)])
+    right = np.concatenate([images, small_integers((1, cells), inst.b, RANDOM * a)])
+    start = np.concatenate(
+        [np.zeros((a, d)), small_integers((RANDOM, d), inst.d, RANDOM * a + cells)]
+    )
     body = product_body(inst, GROUPS, total // GROUPS, len(right))
     given = {"A_image": left, "B_image": right, "C_image": start}
     out = _launch(body, given, run).reshape(len(right), total, d)
@@ -404,7 +402,7 @@ def measure_product(inst: WgmmaInst, run: Run) -> Measured:
     for row, each in zip(want, left[a:].astype(np.int64), strict=True):
         np.add.at(row, relation[i, j], each[i] * right[-1, j].astype(np.int64))
     _check_prediction(want, out[-1, a:])
-    return Measured(inst.ptx, total * len(right), "products", relation)
+    return Measured(total * len(right), relation)
 
 
 def _check_prediction(want: Ints, out: Ints) -> None:
@@ -451,10 +449,10 @@ def measure_accumulator(inst: WgmmaInst, run: Run) -> Measured:
     fragment = inst.fragment("D")
     cells, d = inst.n * inst.k, WARPGROUP * fragment.slots
     size = inst.m * inst.k
-    dense = _integers((2, inst.m, inst.k), inst.a, 0).astype(np.int64)
+    dense = small_integers((2, inst.m, inst.k), inst.a, 0).astype(np.int64)
     left = np.concatenate([selectors(inst), dense])
-    right = np.concatenate([digits(cells, inst.b), _integers((1, cells), inst.b, 2 * size)])
-    start = np.concatenate([np.zeros((2, d)), _integers((2, d), inst.d, 2 * size + cells)])
+    right = np.concatenate([digits(cells, inst.b), small_integers((1, cells), inst.b, 2 * size)])
+    start = np.concatenate([np.zeros((2, d)), small_integers((2, d), inst.d, 2 * size + cells)])
     body = product_body(inst, 1, len(left), len(right))
     given = {
         "A_image": _scattered(inst.fragment("A"), left),
@@ -474,7 +472,7 @@ def measure_accumulator(inst: WgmmaInst, run: Run) -> Measured:
     matrix[of_cell[:, 1], of_cell[:, 0]] = right[-1]
     want = start[2:].astype(np.int64) + (dense @ matrix)[:, m, n]
     _check_prediction(want, out[-1, 2:])
-    return Measured(inst.ptx, len(left) * len(right), "elements", np.stack([m, n], -1))
+    return Measured(len(left) * len(right), np.stack([m, n], -1))
 
 
 def measure_reading(placed: Placed, run: Run) -> Measured:
@@ -495,7 +493,7 @@ def measure_reading(placed: Placed, run: Run) -> Measured:
     if placed.operand == "B":
         cell = cell[..., : inst.k, :].swapaxes(-1, -2)
     table: Ints = cell.swapaxes(1, 2).reshape(placed.shape)
-    return Measured(inst.ptx, int(np.prod(shown.shape[:3])), "cells", table)
+    return Measured(int(np.prod(shown.shape[:3])), table)
 
 
 # -- claims ---------------------------------------------------------------------------------------
@@ -606,13 +604,13 @@ def first_difference(name: str, seen: Ints, said: Ints, slots: Mapping[str, int]
     rest = f"{int(differ.sum())} of {differ.size} differ"
     if name == "products":
         machine, claim = (
-            "nothing" if place == NOWHERE else f"D {_place(int(place), slots['D'])}"
+            "nothing" if place == NOWHERE else f"D {place_name(int(place), slots['D'])}"
             for place in (seen[at], said[at])
         )
-        where = f"A {_place(at[0], slots['A'])} with cell {at[1]} of B: the machine adds to"
+        where = f"A {place_name(at[0], slots['A'])} with cell {at[1]} of B: the machine adds to"
         return f"{where} {machine}, the claim to {claim}; {rest}"
     machine, claim = (str(table[at].tolist()) for table in (seen, said))
-    where = f"D {_place(at[0], slots['D'])}" if name == "elements" else f"element {at}"
+    where = f"D {place_name(at[0], slots['D'])}" if name == "elements" else f"element {at}"
     verb = "has" if name == "elements" else "reads cell"
     return f"{where}: the machine {verb} {machine}, the claim {claim}; {rest}"
 
@@ -657,24 +655,38 @@ def names() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A measurement beside what is claimed, what must be refuted, and what was convention."""
+class Subject:
+    """What is probed: how it is measured, what is claimed of it, and what must be refuted.
 
-    measured: Measured
+    Args:
+        ptx: the instruction.
+        measure: runs it.
+        claims: layouts and descriptors as text, by operand.
+        table: what the measured table is: "products", "elements" or "cells".
+        claimed: that table as the claims say it.
+        wrong: as known wrong claims say it.
+        slots: of A and D.
+        measured: what is measured, in words.
+        convention: what is not.
+    """
+
+    ptx: str
+    measure: Callable[[Run], Measured]
     claims: Mapping[str, str]
+    table: str
     claimed: Ints
     wrong: Mapping[str, Ints]
     slots: Mapping[str, int]
-    statements: tuple[str, ...]
+    measured: tuple[str, ...]
     convention: tuple[str, ...]
 
 
 _ROWS = "which numbers the 64 rows have: a permutation common to A and D shows in no product"
 
 
-def _registers_outcome(inst: WgmmaInst, run: Run) -> Outcome:
+def _register_subject(inst: WgmmaInst) -> Subject:
     a, d = inst.fragment("A"), inst.fragment("D")
-    measured = measure_product(inst, run)
+    right = claimed_products(inst, places(a), places(d))
     wrong = {
         f"{role}: {name}": claimed_products(
             inst,
@@ -684,15 +696,17 @@ def _registers_outcome(inst: WgmmaInst, run: Run) -> Outcome:
         for role, fragment in (("A", a), ("D", d))
         for name, change in wrong_changes(fragment).items()
     }
-    return Outcome(
-        measured,
+    return Subject(
+        inst.ptx,
+        lambda run: measure_product(inst, run),
         {"A": str(a.layout), "D": str(d.layout), "B": str(dense_operand(inst.n, inst.b)[1])},
-        claimed_products(inst, places(a), places(d)),
+        "products",
+        right,
         wrong,
         {"A": a.slots, "D": d.slots},
         (
             "which place of A meets which (k, n) of B in memory, and in which place of D the "
-            f"product lands: {measured.table.size} pairs, A place by place",
+            f"product lands: {right.size} pairs, A place by place",
             f"D starts from C in the same registers; {RANDOM} products of random integers are "
             "exact",
         ),
@@ -700,18 +714,18 @@ def _registers_outcome(inst: WgmmaInst, run: Run) -> Outcome:
     )
 
 
-def _accumulator_outcome(inst: WgmmaInst, run: Run) -> Outcome:
+def _accumulator_subject(inst: WgmmaInst) -> Subject:
     d = inst.fragment("D")
-    measured = measure_accumulator(inst, run)
-    wrong = {
-        f"D: {name}": claimed_elements(d, places(d, change))
-        for name, change in wrong_changes(d).items()
-    }
-    return Outcome(
-        measured,
+    return Subject(
+        inst.ptx,
+        lambda run: measure_accumulator(inst, run),
         {"D": str(d.layout), "B": str(dense_operand(inst.n, inst.b)[1])},
+        "elements",
         claimed_elements(d, places(d)),
-        wrong,
+        {
+            f"D: {name}": claimed_elements(d, places(d, change))
+            for name, change in wrong_changes(d).items()
+        },
         {"D": d.slots},
         (
             "the row of A's fragment and the column of B in memory that each place of D holds",
@@ -721,10 +735,12 @@ def _accumulator_outcome(inst: WgmmaInst, run: Run) -> Outcome:
     )
 
 
-def _reading_outcome(placed: Placed, run: Run) -> Outcome:
-    return Outcome(
-        measure_reading(placed, run),
+def _reading_subject(placed: Placed) -> Subject:
+    return Subject(
+        placed.instruction.ptx,
+        lambda run: measure_reading(placed, run),
         {placed.operand: str(placed.layout), "descriptor": str(placed.descriptor)},
+        "cells",
         placed.claim,
         {name: placed.cells_of(wrong) for name, wrong in wrong_descriptors(placed).items()},
         {},
@@ -733,6 +749,27 @@ def _reading_outcome(placed: Placed, run: Run) -> Outcome:
             f"elements is read from, {placed.rows} x {placed.instruction.k} at a time",
         ),
         ("D and the other operand are laid out as their own certificates say",),
+    )
+
+
+def subject(name: str) -> Subject:
+    """Return what is probed under a name.
+
+    Raises:
+        LayoutError: no such name.
+
+    >>> subject("descriptor.A.f16.K.128").claims["descriptor"]
+    'K-major 128B, leading 16, stride 1024'
+    """
+    if name in _register_rows():
+        return _register_subject(_register_rows()[name])
+    if name in _accumulator_rows():
+        return _accumulator_subject(_accumulator_rows()[name])
+    if name in _placed():
+        return _reading_subject(_placed()[name])
+    raise LayoutError(
+        f"probe: nothing is named {name!r}; names are as wgmma.m64nNk16.f16, wgmma.m64n128 f32 and "
+        "descriptor.B.f16.MN.128"
     )
 
 
@@ -752,40 +789,25 @@ def probe(name: str, machine: str | None = None, run: Run | None = None) -> Cert
     >>> certificate.verdict, len(certificate.refuted)
     ('agrees', 4)
     """
-    machine = as_machine(machine, "probe")
-    run = run or (device if machine == "device" else simulator)
-    if name in _register_rows():
-        outcome = _registers_outcome(_register_rows()[name], run)
-    elif name in _accumulator_rows():
-        outcome = _accumulator_outcome(_accumulator_rows()[name], run)
-    elif name in _placed():
-        outcome = _reading_outcome(_placed()[name], run)
-    else:
-        raise LayoutError(
-            f"probe: nothing is named {name!r}; names are as wgmma.m64nNk16.f16, wgmma.m64n128 f32 "
-            "and descriptor.B.f16.MN.128"
-        )
-    measured, where = outcome.measured, _where(machine)
-    rows = (
-        {"elements": _rows(measured.table, outcome.slots["D"])}
-        if measured.name == "elements"
-        else {}
-    )
+    what, machine = subject(name), as_machine(machine, "probe")
+    found = what.measure(run or (device if machine == "device" else simulator))
+    tables = {what.table: digest(what.table, found.table)}
+
+    def difference(claimed: Ints) -> str | None:
+        return first_difference(what.table, found.table, claimed, what.slots)
+
     return Certificate(
         name,
-        measured.ptx,
+        what.ptx,
         machine,
-        *where,
+        *machine_names(machine),
         datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        measured.experiments,
-        outcome.claims,
-        {measured.name: digest(measured.name, measured.table)},
-        rows,
-        outcome.statements,
-        outcome.convention,
-        first_difference(measured.name, measured.table, outcome.claimed, outcome.slots),
-        {
-            wrong: first_difference(measured.name, measured.table, table, outcome.slots)
-            for wrong, table in outcome.wrong.items()
-        },
+        found.experiments,
+        what.claims,
+        tables,
+        {},  # the claim says the table where they agree: 82 of them would be megabytes
+        what.measured,
+        what.convention,
+        difference(what.claimed),
+        {wrong: difference(table) for wrong, table in what.wrong.items()},
     )

@@ -93,12 +93,17 @@ def test_the_64_bits_hold_the_fields(descriptor: Descriptor, units: int) -> None
     assert bits & unused == 0
 
 
-@laws
-@given(fields(), st.sampled_from([8, 24, 64, 136]), st.integers(0, 255))
-def test_addresses_are_the_canonical_layouts(descriptor: Descriptor, rows: int, at: int) -> None:
-    shape = rows, 256 // descriptor.element_bits
-    want = canonical(descriptor, shape, 16 * at)
-    assert np.array_equal(descriptor.addresses(shape, 16 * at), want)
+@pytest.mark.parametrize("swizzle", MODES)
+@pytest.mark.parametrize(("major", "bits"), [("K", 8), ("K", 16), ("K", 32), ("MN", 16)])
+def test_addresses_are_the_canonical_layouts(major: str, bits: int, swizzle: int) -> None:
+    """Any offsets and starts, every base offset, every M or N."""
+    rng = np.random.default_rng(bits + swizzle)
+    for rows, base in itertools.product((8, 24, 64, 136, 256), range(8 if swizzle else 1)):
+        leading, stride, start = (16 * int(units) for units in rng.integers(0, 1 << 13, 3))
+        descriptor = Descriptor(major, swizzle, leading, stride, bits, base)
+        shape = rows, 256 // bits
+        want = canonical(descriptor, shape, start)
+        assert np.array_equal(descriptor.addresses(shape, start), want)
 
 
 # -- derivation -----------------------------------------------------------------------------------

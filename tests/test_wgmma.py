@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from layoutalg import ComposeLayout, LayoutError, S, TileLayout
+from layoutalg import ComposeLayout, LayoutError, S, TileLayout, targets
 from lowering import assemble, cuda, wgmma, wgmma_probing
 from lowering.address import Index
 from lowering.addressing import linear_address
@@ -39,11 +39,17 @@ from lowering.ops import (
     Zero,
     line,
 )
-from lowering.probing import Certificate, ProbeError, from_json, simulator, to_json
+from lowering.probing import Certificate, ProbeError, digest, from_json, simulator, to_json
 from lowering.tile import Buffer
 from lowering.warp import SimulationError, execute, logical
 from lowering.wgmma import WgmmaInst, multiply
-from lowering.wgmma_probing import measure_accumulator, measure_reading, names, probe
+from lowering.wgmma_probing import (
+    measure_accumulator,
+    measure_product,
+    measure_reading,
+    names,
+    probe,
+)
 from tests.text_machine import python_of, run
 
 Array = npt.NDArray[Any]
@@ -185,7 +191,13 @@ def test_other_targets_are_refused(arch: str) -> None:
     body = gemm(F16, None, ("K", 128), 64)
     with pytest.raises(LayoutError) as caught:
         cuda.compile_ptx(body, "gemm", arch)
-    assert str(caught.value) == f"target: {arch} lacks {F16.ptx}; it needs sm_90a"
+    said = re.fullmatch(f"target: {arch} lacks ([^;]+); (.+)", str(caught.value))
+    assert said is not None
+    if targets.has("sm_90", arch):
+        assert said[1].startswith("wgmma.")
+        assert said[2] == "sm_90a has it"
+    else:
+        assert (said[1], said[2]) == ("fence.proxy.async.shared::cta", "sm_90 and newer have it")
 
 
 # -- a gemm of a warpgroup ------------------------------------------------------------------------
@@ -575,6 +587,17 @@ def test_a_wait_frees_the_cells_of_its_groups_alone() -> None:
 LONG = gemm(F16, ("K", 32), ("MN", 32), 32)
 
 
+def test_cells_that_two_groups_read_are_free_after_both() -> None:
+    given, _ = inputs(F16, SHARED, 16)
+
+    def change(ops: list[Op]) -> None:
+        for op in (REWRITE, Sync("cta"), WgmmaWait(1), WgmmaCommit(), product(SHARED)):
+            place(op, Loop)(ops)
+
+    with pytest.raises(SimulationError, match=r"overwrites B at 0 .* still reads: commit"):
+        execute(changed(SHARED, change), given)
+
+
 def test_the_fence_may_come_after_the_barrier() -> None:
     """Writer, barrier, then each reader's own fence: ordered as well (PTX ISA, causality)."""
     given, want = inputs(F16, SHARED, 16)
@@ -600,6 +623,21 @@ def test_registers_of_a_under_way_are_refused() -> None:
         execute(body, given)
     assert str(caught.value).startswith(f"simulate: {load} touches A[0], which wgmma.m64n16k16(")
     assert "still reads: commit" in str(caught.value)
+
+
+def test_an_accumulator_is_no_a_that_is_under_way() -> None:
+    """D of the second is A of the first, which the first may not have read yet."""
+    operand, first = product(REGISTERS).b, product(REGISTERS)
+    second = Wgmma(wgmma.get(16, "f16", d="f16"), first.a, first.a, operand, False)  # type: ignore[arg-type]
+    given, _ = inputs(F16, REGISTERS, 32)
+
+    def change(ops: list[Op]) -> None:
+        at = next(i for i, op in enumerate(ops) if isinstance(op, Loop))
+        load, fence = ops[at].body[:2]  # type: ignore[union-attr]
+        ops[at:] = [Loop("k", 1, (load, fence, first, second))]
+
+    with pytest.raises(SimulationError, match=r"touches A\[0\], which wgmma.* still reads: commit"):
+        execute(changed(REGISTERS, change), given)
 
 
 def test_another_shape_on_the_same_accumulator_must_wait() -> None:
@@ -698,7 +736,7 @@ def test_the_simulator_agrees_and_refutes_the_controls(name: str) -> None:
 
 def test_the_relation_is_the_isa_s() -> None:
     """A word r of lane 4g+t in warp w: row 16w + g + 8*(r mod 2), k = 2t + 8*(r // 2) + {0, 1}."""
-    found = wgmma_probing.measure_product(wgmma.get(8, "f16"), simulator).table
+    found = measure_product(wgmma.get(8, "f16"), simulator).table
     assert found.shape == (1024, 128)
     want = np.full(found.shape, -1)
     for place, n in np.ndindex(1024, 8):
@@ -807,6 +845,8 @@ def test_what_no_instruction_can_show_is_an_error() -> None:
         measure_accumulator(inst, doubles)
     with pytest.raises(ProbeError, match="what was found predicts 0 of 2 products"):
         measure_accumulator(inst, forgets)
+    with pytest.raises(ProbeError, match="what was found predicts 0 of 16 products"):
+        measure_product(wgmma.get(8, "tf32"), forgets)
 
 
 def test_unknown_names() -> None:
@@ -846,8 +886,10 @@ def recorded() -> tuple[Certificate, ...]:
 def test_what_hardware_showed_is_what_we_say(certificate: Certificate) -> None:
     assert certificate.is_hardware
     assert certificate.verdict == "agrees"
-    ours = probe(certificate.instruction, "simulator")
-    assert (ours.claims, ours.tables) == (certificate.claims, certificate.tables)
+    ours = wgmma_probing.subject(certificate.instruction)
+    assert certificate.claims == ours.claims
+    assert certificate.tables == {ours.table: digest(ours.table, ours.claimed)}
+    assert set(certificate.refuted) == set(ours.wrong)
 
 
 @pytest.mark.gpu

@@ -77,12 +77,13 @@ def lane_map_scene(
 
     # The narrowest page and cell that show as much as any, but no cells of less than 3 points.
     pages = (width,) if width is not None else (COLUMN, PAGE)
-    tried = [
-        placed(tile, cell_size(page * INCH - edge, rows, columns, widest))
+    cells = dict.fromkeys(
+        cell_size(page * INCH - edge, rows, columns, widest)
         for page in pages
         for widest in (22.0, 34.0)
         if page == pages[-1] or columns * 3.0 <= page * INCH - edge
-    ]
+    )
+    tried = [placed(tile, cell) for cell in cells]
     shown = min(tried, key=lambda each: LEVELS.index(each.detail.level))
     cell = shown.cell
     if min(cell) <= 0.1:

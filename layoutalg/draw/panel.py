@@ -26,6 +26,7 @@ TITLE = 10.0  # height of the title line, in points
 COLUMN_HEADER = 8.0  # height of the column numbers
 _BRACKET = 10.5  # width of a bracketed range with its turned text
 _BRACKET_ROOM = 1.4  # kept free in a cell for the bracket of a register
+_NARROWEST = 0.27  # em: no character is narrower
 _SMALLEST_GRID = 5.0  # cells narrower than this are drawn without a grid
 
 Point = tuple[float, float]
@@ -215,19 +216,22 @@ def detail_of(tile: Tile, cell: Point) -> Detail:
     bold = [False] * len(labels.title) if tile.held is None else tile.held.reshape(-1).tolist()
     lines: Lines = list(zip(labels.thread, labels.memory, strict=True))
     if not tile.owners.threads:
-        lines = [tuple(words.split(" ")) for words in labels.memory]
+        lines = [tuple(what.split(" ")) for what in labels.memory]
     runs = word_runs(tile)
     across, room = runs.across, _BRACKET_ROOM if tile.word > 1 else 0.0
     box = (cell[0], cell[1] - room) if across else (cell[0] - room, cell[1])
     shift = (0.0, -room / 2) if across else (room / 2, 0.0)
-    if (size := _size(lines, bold, box, tile.largest)) is not None:
-        return Detail("large", size, tuple(lines), shift=shift)
-    if tile.owners.threads and " " in "".join(labels.thread):  # T4 +3 in two lines
-        lines = [(*who.split(" "), what) for who, what in lines]
-        if (size := _size(lines, bold, box, tile.largest)) is not None:
-            return Detail("large", size, tuple(lines), shift=shift)
-    _, thread = np.unique(labels.thread, return_inverse=True)
-    holder = thread.reshape(tile.owners.shape)
+    ways = [lines]
+    if tile.owners.threads:
+        if " " in "".join(labels.thread):  # T4 +3 in two lines
+            ways.append([(*who.split(" "), what) for who, what in lines])
+        ways.append([(" ".join(pair),) for pair in lines])
+    for way in ways:
+        if (size := _size(way, bold, box, tile.largest)) is not None:
+            return Detail("large", size, tuple(way), shift=shift)
+    number: dict[str, int] = {}
+    names = [number.setdefault(name, len(number)) for name in labels.thread]
+    holder = np.array(names, dtype=np.int64).reshape(tile.owners.shape)
     if tile.word > 1:
         slots = tile.owners.memory[0][1][..., 0].reshape(-1).tolist()
         ranges: Lines = [
@@ -240,12 +244,12 @@ def detail_of(tile: Tile, cell: Point) -> Detail:
             if found is not None:
                 return found
     if tile.owners.threads:
-        for names in (labels.thread, labels.lane):
-            lines = [(name,) for name in names]
+        for words in (labels.thread, labels.lane):
+            lines = [(word,) for word in words]
             if (size := _size(lines, bold, cell, tile.largest)) is not None:
                 return Detail("medium", size, tuple(lines))
             runs = runs_of(holder)
-            lines = [(names[a],) for a in runs.first]
+            lines = [(words[a],) for a in runs.first]
             found = _in_runs("medium", lines, bold, runs, cell, tile)
             if found is not None:
                 return found
@@ -255,6 +259,8 @@ def detail_of(tile: Tile, cell: Point) -> Detail:
 def _size(lines: Lines, bold: Sequence[bool], box: Point, largest: float = 7.0) -> float | None:
     """Return the size at which every label fits a box: the widest decides."""
     stacked = max(map(len, lines))
+    if fitting_size(_NARROWEST, stacked, *box, largest) is None:  # no label fits so small a box
+        return None
     found = {(line, heavy) for label, heavy in set(zip(lines, bold, strict=True)) for line in label}
     if not all(line for line, _ in found):
         return None
@@ -406,9 +412,9 @@ def _boundaries(tile: Tile, detail: Detail, at: Point, cell: Point) -> list[Stro
     strokes.append(Stroke((*inner, frame), 0.8, INK, role="instruction"))
     if tile.held is not None:
         edges = boundary(tile.held.astype(np.int64), frame=True)
-        weight = 1.4 if min(cell) >= _SMALLEST_GRID else 1.0
+        weight = 1.4 if min(cell) >= _SMALLEST_GRID else 1.0 if min(cell) >= 3 else 0.6
         halo = edge_paths(edges, at, cell, weight / 2 + 0.6)
-        strokes.append(Stroke(halo, weight + 1.2, PAPER, role="halo"))
+        strokes.append(Stroke(halo, min(2 * weight, weight + 1.2), PAPER, role="halo"))
         line = edge_paths(edges, at, cell, weight / 2)
         strokes.append(Stroke(line, weight, "#000000", role="lane"))
     return strokes

@@ -5,11 +5,12 @@ from __future__ import annotations
 from layoutalg.draw.chosen import Operand
 from layoutalg.draw.maps import INCH, MARGIN, cell_size
 from layoutalg.draw.notes import GAP, notes_of
-from layoutalg.draw.panel import Placed, gutter, header, panel_of, placed, title_width
+from layoutalg.draw.panel import LEVELS, Placed, gutter, header, panel_of, placed, title_width
 from layoutalg.draw.scene import Panel, Scene
 
 _SIDE = 150.0  # width of the notes beside the tiles
 _DEEPEST = 460.0  # height of the tiles above the notes, in points: both fit a page
+_DEEPEST_BESIDE = 600.0  # of the tiles beside the notes
 
 
 def row_scene(
@@ -27,9 +28,16 @@ def row_scene(
     gutters = sum(gutter(operand.rows) for operand in shown) + 2 * GAP * (len(shown) - 1)
     page = width * INCH - 2 * MARGIN - gutters
     columns, rows = sum(o.columns for o in shown), max(o.rows for o in shown)
-    cells = [cell_size(room, rows, columns) for room in (page, page - 2 * GAP - _SIDE)]
-    cells[0] = cells[0][0], min(cells[0][1], int(4 * _DEEPEST / rows) / 4)
-    wide, narrow = (tuple(placed(o.tile, cell) for o in shown) for cell in cells)
+
+    def sized(room: float, deepest: float) -> tuple[Placed, ...]:
+        tried = []
+        for widest in (22.0, 34.0):  # the narrower cells that show as much
+            wide, high = cell_size(room, rows, columns, widest)
+            cell = wide, min(high, int(4 * deepest / rows) / 4)
+            tried.append(tuple(placed(o.tile, cell) for o in shown))
+        return min(tried, key=lambda each: [LEVELS.index(one.detail.level) for one in each])
+
+    wide, narrow = sized(page, _DEEPEST), sized(page - 2 * GAP - _SIDE, _DEEPEST_BESIDE)
     below = _row(title, shown, wide, lane, product, width, False)
     if any(
         one.detail.level != other.detail.level

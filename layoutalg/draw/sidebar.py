@@ -20,7 +20,7 @@ _SIZE = 6.5
 _PITCH = 9.0
 _GAP = 11.0  # between two lists
 _INDENT = 5.0  # of a name from its register's bracket
-_LONGEST = 16  # lines of one list; more flow into the next column
+_LONGEST = 12  # lines of one list; more flow into the next column
 _MOST = 2 * _LONGEST  # lines of a fragment; where there are more, the rule stands for the rest
 
 

@@ -67,14 +67,12 @@ def triple_scene(
     upper = header(of_b.tile) + of_b.height
     if above is not None:
         upper += header(above.tile) + tiles["SFB"].height + GAP
-    # Notes deeper than B take all the width there is; A stays beside D.
     chosen = tuple(operand.fragment for operand in shown.values())
+    about = chosen, tuple(tiles.values()), lane, product, MARGIN, MARGIN
+    side, legend, taken, depth = notes_of(*about, corner)
     page = width * INCH - 2 * MARGIN - GAP - gutters[1] - of_d.width
-    tried = [
-        notes_of(chosen, tuple(tiles.values()), lane, product, MARGIN, MARGIN, room)
-        for room in (corner, max(corner, page))
-    ]
-    side, legend, taken, depth = min(tried, key=lambda notes: max(notes[3], upper))
+    if depth > upper and page > corner:  # take all the width there is; A stays beside D
+        side, legend, taken, depth = notes_of(*about, page)
     shift = max(taken - corner, 0.0)
     x += shift
     right = MARGIN + corner + shift + GAP + gutters[1]

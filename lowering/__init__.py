@@ -13,6 +13,7 @@ from lowering.dispatch import (
 )
 from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
 from lowering.kernel import Kernel, KernelProgram
+from lowering.product import matmul
 from lowering.program import Program, lower
 from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
 from lowering.verification import verify
@@ -20,6 +21,6 @@ from lowering.verification import verify
 __all__ = [
     "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context",
     "DispatchError", "DispatchFail", "Kernel", "KernelProgram", "Lowered", "MmaInst", "Program",
-    "TilePrimitiveCall", "copy", "fail", "gemm", "list_variants", "lower", "predicate",
+    "TilePrimitiveCall", "copy", "fail", "gemm", "list_variants", "lower", "matmul", "predicate",
     "register_dispatch", "variants", "verify",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ stored to such images; a *place* is ``lane * slots + slot``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,7 +89,7 @@ def register_buffer(name: str, threads: int, slots: int, dtype: DType | str) -> 
 def moves(registers: Buffer, image: str, start: Index, load: bool) -> list[Op]:
     """Load registers from an image, or store them to it, in the widest accesses."""
     threads, slots = registers.shape
-    width = max(1, ACCESS // registers.dtype.bits)
+    width = math.gcd(slots, max(1, ACCESS // registers.dtype.bits))
     ops: list[Op] = []
     for first in range(0, slots, width):
         elements = Elements(registers.name, tuple(range(first, min(first + width, slots))))

@@ -208,7 +208,9 @@ def test_certificates_to_come_know_their_rows() -> None:
 
 # -- one line -------------------------------------------------------------------------------------
 
-WHERE = "measured on NVIDIA H200, driver 580.159.04, 2026-11-30"
+FIRST = BY_NAME["mma.m16n8k16.f16"]
+WHERE = f"measured on {FIRST.device}, driver {FIRST.driver}, {FIRST.date}"
+TAKEN = f"assembled, not executed ({DATA['assembler']}, "
 
 
 @pytest.mark.parametrize(
@@ -229,12 +231,12 @@ WHERE = "measured on NVIDIA H200, driver 580.159.04, 2026-11-30"
         (
             "tcgen05.ld.16x256b.x2.b32",
             "dst",
-            "assembled, not executed (nvJitLink 13.5, sm_100a)",
+            f"{TAKEN}sm_100a)",
         ),
         (
             "mma.m16n8k64.mxf4.e2m1.ue8m0",
             "SFA",
-            "assembled, not executed (nvJitLink 13.5, sm_120a)",
+            f"{TAKEN}sm_120a)",
         ),
     ],
 )

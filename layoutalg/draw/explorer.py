@@ -21,11 +21,11 @@ from importlib import resources
 from typing import Any
 
 from layoutalg.axis import Axis
-from layoutalg.draw.naming import slot_letter, slots_per_register
+from layoutalg.draw.chosen import chosen_fragments
+from layoutalg.draw.naming import INDEX, slot_letter, slots_per_register
 from layoutalg.draw.output import checked_page
 from layoutalg.draw.ownership import DEFAULT_LANE
 from layoutalg.draw.palette import EMPTY, FILLS, INK, PAPER, WARP_HUES
-from layoutalg.draw.triple import INDEX, chosen_fragments
 from layoutalg.errors import LayoutError
 from layoutalg.files import write_whole
 from layoutalg.fragments import Fragment

@@ -15,7 +15,7 @@ from layoutalg.parser import parse
 _BRACKET = re.compile(
     r"([SR])\\left\[\\begin\{array\}\{c+\}(.*?)\\end\{array\}\\right\]", re.DOTALL
 )
-_EMPTY = re.compile(r"([SR])\\left\[\\,\\right\]")
+_EMPTY = re.compile(r"([SR])\[\\,\]")
 _UPRIGHT = re.compile(r"\\mathrm\{([^{}]*)\}")
 _FLOOR = re.compile(r"\\left\\lfloor \\frac\{([^{}]*)\}\{([^{}]*)\} \\right\\rfloor")
 _POWER = re.compile(r"\^\{(\d+)\}")

@@ -36,7 +36,7 @@ NOTATIONS = ("text", "cute", "tv", "triton", "tvm", "json", "latex")
 _MARKS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("json", re.compile(r'\{.*"layoutalg"', re.DOTALL)),
     ("triton", re.compile(r"#|\{\s*\w+\s*=|.*->|.*is a size 1 dimension", re.DOTALL)),
-    ("latex", re.compile(r"\$|[SR]\\left\[")),
+    ("latex", re.compile(r"\$|.*\\", re.DOTALL)),
     ("tvm", re.compile(r"(\w+\.)*(TileLayout|ComposeLayout|SwizzleLayout|from_iters)\b|\w+\.S\[")),
     ("text", re.compile(r"(.*[\s+])?[SR]\[", re.DOTALL)),
     ("cute", re.compile(r"(Sw|S|Swizzle)<|[(_\d]")),

@@ -9,9 +9,10 @@ import click
 
 from layoutalg import LayoutError
 from lowering import commands
+from lowering.commands.arguments import WithExamples
 
 
-class Commands(click.Group):
+class Commands(WithExamples, click.Group):
     """A group whose commands report our errors in a line or two, without a traceback."""
 
     def make_context(
@@ -55,17 +56,20 @@ def _marked(text: str) -> str:
     return "\n".join(click.style(x, fg="red") if x.strip() == "^" else x for x in lines)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=(
+        "layoutalg show 'S[(2,8,4,2):(2,4@laneid,1@laneid,1)]' --shape 16,8",
+        "layoutalg explain mma.m16n8k16.f16 --lane 5",
+        "layoutalg draw mma.m16n8k16.f16 -o triple.svg",
+    ),
+)
 @click.version_option(package_name="layoutalg")
 def main() -> None:
-    r"""Layouts of GPU tensor cores: derive, draw, convert, lower and verify them.
+    """Layouts of GPU tensor cores: derive, draw, convert, lower and verify them.
 
     Exit codes: 0 fine; 1 a check failed, or two claims differ; 2 wrong input.
-
-    \b
-    layoutalg show 'S[(2,8,4,2):(2,4@laneid,1@laneid,1)]' --shape 16,8
-    layoutalg explain mma.m16n8k16.f16 --lane 5
-    layoutalg draw mma.m16n8k16.f16 -o triple.svg
     """
 
 

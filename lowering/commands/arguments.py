@@ -37,7 +37,7 @@ class Given:
         return self.shape
 
 
-class ExampleCommand(click.Command):
+class WithExamples(click.Command):
     """A command whose help ends with examples, each a line of a shell."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **rest: Any) -> None:
@@ -51,9 +51,9 @@ class ExampleCommand(click.Command):
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
 
-def command(*examples: str) -> Callable[[Callable[..., Any]], ExampleCommand]:
+def command(*examples: str) -> Callable[[Callable[..., Any]], WithExamples]:
     """Make a function a command with these examples."""
-    return click.command(cls=ExampleCommand, examples=examples)
+    return click.command(cls=WithExamples, examples=examples)
 
 
 def numbers(text: str, option: str, example: str = "16,8") -> tuple[int, ...]:

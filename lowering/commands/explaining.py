@@ -148,7 +148,7 @@ def _held_text(given: Given, found: Sequence[Explanation], wanted: Mapping[str, 
     lines += [f"  {digit.source}: each {digit.stride} on {digit.to}" for digit in own]
     for each in found:
         place = [pair for pair in each.place if pair[0] not in wanted]
-        head = place_text((*place, *_register(given, each).items()))
+        head = place_text((*place, *_register(given, each).items())) if place else "there"
         lines.append(f"  {head}: {', '.join(map(str, each.sums))}")
         lines += [f"    swizzled: {each.swizzling}"] if each.swizzling else []
     return "\n".join(lines)

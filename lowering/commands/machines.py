@@ -150,7 +150,7 @@ def _table(results: Sequence[Result]) -> None:
 @command(
     "layoutalg probe",
     "layoutalg probe mma.m16n8k8.f16 --machine simulator",
-    "layoutalg probe movmatrix.b16 --machine simulator --json",
+    "layoutalg probe movmatrix.m8n8.trans.b16 --machine simulator --json",
 )
 @click.argument("instruction", required=False)
 @click.option("--all", "everything", is_flag=True, help="Probe every instruction listed.")

@@ -998,4 +998,4 @@ def test_every_operand_of_the_table_has_a_page_of_the_budget() -> None:
         assert len(fragments.to_html(instruction).encode()) <= 60_000, instruction
     space = pages._fragment_space(fragments.get("mma.m8n8k4.f16", "D"), 21)
     assert space["note"] == "8 × 8, f32, product 1 of 4"
-    assert space["shape"] == [8, 8]
+    assert space["shape"] == (8, 8)

@@ -390,3 +390,15 @@ def test_names_say_something(package: str) -> None:
         assert not vague & set(module.split(".")[-1].split("_")), module
         for function in functions(ast.parse(path.read_text())):
             assert not function.name.startswith(("do_", "process_")), f"{module}.{function.name}"
+
+
+KERNELS = """
+from lowering.kernel import Kernel
+from lowering.dispatch import list_variants
+print(*list_variants("copy"), *list_variants("gemm"))
+"""
+
+
+def test_kernels_know_the_variants_without_the_package() -> None:
+    assert "ldstmatrix" in in_a_fresh_python(KERNELS)
+    assert "mma.m16n8k*" in in_a_fresh_python(KERNELS)

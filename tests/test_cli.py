@@ -898,3 +898,17 @@ def test_the_version_is_that_of_the_installed_package() -> None:
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("layoutalg is not installed: --version has nothing to say")
     assert run("--version").stdout.split()[-1] == version
+
+
+def test_a_record_of_the_bench_is_drawn_without_a_device(tmp_path: Path) -> None:
+    record = Path(__file__).parent / "data/hardware/h200_bench_f16.json"
+    plot, copy = tmp_path / "rates.svg", tmp_path / "copy.json"
+    arguments = ["bench", "--record", str(record), "--plot", str(plot), "-o", str(copy)]
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, done.stdout) == (0, f"{plot}\n")
+    assert "NVIDIA H200" in plot.read_text()
+    assert json.loads(copy.read_text()) == json.loads(record.read_text())
+    (tmp_path / "other.json").write_text('{"rows": [1]}')
+    done = CliRunner().invoke(main, ["bench", "--record", str(tmp_path / "other.json")])
+    assert done.exit_code == 2
+    assert "is no record of bench" in done.stderr

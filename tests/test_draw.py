@@ -392,6 +392,14 @@ def test_one_of_several_products_is_drawn_that_of_the_lane() -> None:
     assert not [t for t in bare.panel("side").texts if t.string.startswith("lane 5")]
 
 
+def test_a_tile_and_its_transpose_stand_side_by_side() -> None:
+    src, dst = (drawn("movmatrix.m8n8.trans.b16").panel(name).cells for name in ("src", "dst"))
+    assert {c.y for c in src} == {c.y for c in dst}
+    assert max(c.x + c.width for c in src) + 18 <= min(c.x for c in dst)
+    places = {(data(c)["lane"], data(c)["register"], data(c)["row"], data(c)["col"]) for c in src}
+    assert {(d["lane"], d["register"], d["col"], d["row"]) for d in map(data, dst)} == places
+
+
 def test_accumulators_and_other_forms_are_chosen() -> None:
     def shown(name: str, **chosen: Any) -> list[str]:
         return [panel.name for panel in tiles(draw.operands_scene(name, **chosen))]

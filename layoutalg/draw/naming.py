@@ -34,7 +34,7 @@ def slot_name(fragment: Fragment, slot: int) -> str:
 
 
 def slots_name(fragment: Fragment, first: int, last: int) -> str:
-    """Name a range of slots: ``a0..3``; ``r1`` for a whole register of a matrix load or store.
+    """Name slots of one register: ``a0..3``; ``r1`` of a matrix load or store.
 
     >>> slots_name(fragments.get("mma.m16n8k16.f16", "A"), 2, 3)
     'a2..3'
@@ -42,10 +42,7 @@ def slots_name(fragment: Fragment, first: int, last: int) -> str:
     name = slot_name(fragment, first)
     if first == last:
         return name
-    packed = slots_per_register(fragment)
-    if "." in name and first % packed == 0 and last == first + packed - 1:
-        return name.split(".")[0]
-    return f"{name}..{last % packed if '.' in name else last}"
+    return name.split(".")[0] if "." in name else f"{name}..{last}"
 
 
 def index_names(fragment: Fragment) -> tuple[str, str]:

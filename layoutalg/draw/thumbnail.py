@@ -147,8 +147,8 @@ def _tile(spot: Spot, name: str) -> str:
 def _period(colors: IntArray) -> int:
     """Return after how many columns the colours repeat to the end; all columns where never.
 
-    >>> _period(np.array([[0, 1, 0, 1], [2, 3, 2, 3]]))
-    2
+    >>> _period(np.array([[0, 1, 0, 1], [2, 3, 2, 3]])), _period(np.array([[0, 1, 0, 1, 0]]))
+    (2, 5)
     """
     columns: int = colors.shape[1]
     if (colors[:, 1:] == colors[:, :-1]).all():

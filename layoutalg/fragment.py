@@ -9,6 +9,7 @@ digits of lane and slot, and element by element. A wrong row cannot be made.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from layoutalg import certification
 from layoutalg.certification import Certification
+from layoutalg.display import drawing, framed
 from layoutalg.errors import LayoutError
 from layoutalg.layout import TileLayout
 from layoutalg.targets import targets_of
@@ -311,3 +313,25 @@ class Fragment:
         S[(2,2,8,2,4,2):(8,2,4@laneid,4,1@laneid,1)]
         """
         return self.layout.tile_to((*self.tile[:-2], rows, cols), self.tile)
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        lane: int = 5,
+        title: str | None = None,
+    ) -> str:
+        """Return a self-contained HTML page of the operand: :func:`layoutalg.draw.fragment_html`.
+
+        :func:`layoutalg.fragments.to_html` shows all operands of an instruction, linked.
+
+        >>> from layoutalg.fragments import get
+        >>> get("mma.m16n8k16.f16", "A").to_html().startswith("<!DOCTYPE html>")
+        True
+        """
+        text: str = drawing().fragment_html(self, path, lane=lane, title=title)
+        return text
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, for a notebook."""
+        return framed(self.to_html(), f"{self.instruction}: {self.operand}")

@@ -6,12 +6,14 @@ The rows of :mod:`layoutalg.fragment_table` are built, and so proved, when they 
 from __future__ import annotations
 
 import difflib
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from layoutalg.certification import KINDS
+from layoutalg.display import drawing
 from layoutalg.errors import LayoutError
 from layoutalg.fragment import WARP, Formula, Fragment
 from layoutalg.fragment_table import TABLE
@@ -19,7 +21,7 @@ from layoutalg.layout import TileLayout
 
 __all__ = [
     "WARP", "Counts", "Formula", "Fragment", "counts", "get", "names", "operands", "rows",
-    "transposed",
+    "to_html", "transposed",
 ]  # fmt: skip
 
 
@@ -127,3 +129,22 @@ def counts() -> Counts:
     behind = Counter((row.certificate.kind, row.certificate.summary) for row in every)
     ordered = sorted(behind, key=lambda pair: (KINDS.index(pair[0]), pair[1]))
     return Counts(len(names()), len(every), tuple((pair[1], behind[pair]) for pair in ordered))
+
+
+def to_html(
+    instruction: str,
+    accumulator: str | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    lane: int = 5,
+    title: str | None = None,
+) -> str:
+    """Return a self-contained HTML page of an instruction's operands, linked.
+
+    A left, B on top, D in the corner: :func:`layoutalg.draw.operands_html`.
+
+    >>> to_html("mma.m16n8k16.f16").startswith("<!DOCTYPE html>")
+    True
+    """
+    text: str = drawing().operands_html(instruction, accumulator, path, lane=lane, title=title)
+    return text

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from layoutalg import evaluation, notation, parts, places, proof
 from layoutalg.axis import Axis, as_readable
+from layoutalg.display import Explorable
 from layoutalg.errors import LayoutError
 from layoutalg.inverse import Inverse, inverse
 from layoutalg.iters import Iter, Iters
@@ -24,7 +25,7 @@ Self = TypeVar("Self", bound="LayoutMap")
 NO_OFFSET: Mapping[Axis, Size] = MappingProxyType({})
 
 
-class LayoutMap:
+class LayoutMap(Explorable):
     """The map ``x -> {sum digit*stride + offset + sum r*stride over all replica digits r}``.
 
     The digits are those of the flat index ``x``, split row-major over the shard extents.

@@ -8,6 +8,7 @@ from typing import Any
 
 from layoutalg.axis import Axis, m
 from layoutalg.coordinates import as_coordinate
+from layoutalg.display import Explorable
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter
 from layoutalg.layout import TileLayout
@@ -17,7 +18,7 @@ from layoutalg.size import Size, as_shape, as_size, product
 
 @dataclass(frozen=True)
 class SwizzleLayout:
-    """A permutation of addresses, counted in elements.
+    """A permutation of addresses, in elements.
 
     With ``x = address >> per_element`` and ``mask = 2**swizzle_len - 1``:
     ``y = x ^ ((x >> atom_len) & mask)`` (inner), or ``y = x ^ ((x & mask) << atom_len)`` (outer);
@@ -36,7 +37,7 @@ class SwizzleLayout:
     swizzle_inner: bool = True
 
     def __post_init__(self) -> None:
-        """Check the three lengths.
+        """Check the lengths.
 
         Raises:
             LayoutError: not ``per_element >= 0``, ``0 <= swizzle_len <= atom_len``.
@@ -46,8 +47,7 @@ class SwizzleLayout:
             if type(value) is not int or value < 0:
                 raise LayoutError(f"swizzle: {name} must be a number from 0 on; got {value}")
             object.__setattr__(self, name, value)
-        inner = self.swizzle_inner
-        if not isinstance(inner, bool):
+        if not isinstance(inner := self.swizzle_inner, bool):
             raise LayoutError(f"swizzle: swizzle_inner must be True or False; got {inner!r}")
         if self.atom_len < self.swizzle_len:
             raise LayoutError(
@@ -105,7 +105,7 @@ class SwizzleLayout:
 
 
 @dataclass(frozen=True)
-class ComposeLayout:
+class ComposeLayout(Explorable):
     """A tile in memory whose addresses are then swizzled: ``L(x) = swizzle(tile(x))``.
 
     >>> from layoutalg import S
@@ -465,12 +465,12 @@ class ComposeLayout:
         """
         bits = _log2(num, "pack")
         if bits > self.per_element:
+            most = 1 << self.per_element  # the unit that the swizzle moves
             raise LayoutError(
-                f"pack: num must be at most {1 << self.per_element}, the unit that the swizzle "
-                f"moves; got {num}"
+                f"pack: num must be at most {most}, the unit that the swizzle moves; got {num}"
             )
-        packed = self.tile_layout.pack(num)
-        return replace(self, per_element=self.per_element - bits, tile_layout=packed)
+        tile = self.tile_layout.pack(num)
+        return replace(self, per_element=self.per_element - bits, tile_layout=tile)
 
     def unpack(self, num: int) -> ComposeLayout:
         """Split each element into ``num``: the tile unpacks, and the unit of the swizzle grows.

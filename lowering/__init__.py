@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
     from lowering.kernel import Kernel, KernelProgram
+    from lowering.product import matmul
     from lowering.program import Program, lower
     from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
     from lowering.verification import verify
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 __all__ = [
     "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context",
     "DispatchError", "DispatchFail", "Kernel", "KernelProgram", "Lowered", "MmaInst", "Program",
-    "TilePrimitiveCall", "copy", "fail", "gemm", "list_variants", "lower", "predicate",
+    "TilePrimitiveCall", "copy", "fail", "gemm", "list_variants", "lower", "matmul", "predicate",
     "register_dispatch", "variants", "verify",
 ]  # fmt: skip
 
 # Where the names of __all__ live; variants come first, so that dispatch knows them.
-_HOMES = ("variants", "dispatch", "instructions", "kernel", "program", "tile", "verification")
+_HOMES = (
+    "variants", "dispatch", "instructions", "kernel", "product", "program", "tile", "verification",
+)  # fmt: skip
 
 if not TYPE_CHECKING:  # a checker would take any name for one that this gives
 

@@ -14,6 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from layoutalg import LayoutError
+
+FREE = 1 << 24  # how many values a number that only the launch knows is taken to have
 Style = Literal["script", "python", "c"]
 
 
@@ -49,7 +52,7 @@ class Digit:
 
 @dataclass(frozen=True)
 class Opaque:
-    """``left op right`` for an operator that has no linear form: ``^ & // %``.
+    """``left op right`` for an operator that has no linear form: ``^ & // % *``.
 
     The left side of ``//`` and ``%`` is nowhere negative: there, C rounds otherwise than Python.
     """
@@ -65,6 +68,8 @@ class Opaque:
             return self.left.high // self.right.constant
         if self.op == "%":
             return self.right.constant - 1
+        if self.op == "*":
+            return self.left.high * self.right.high
         if self.op == "^":
             return (1 << max(self.left.high, self.right.high).bit_length()) - 1
         return min(self.left.high, self.right.high)
@@ -86,6 +91,7 @@ class Opaque:
             "&": np.bitwise_and,
             "//": np.floor_divide,
             "%": np.mod,
+            "*": np.multiply,
         }
         return operations[self.op](left, right)
 
@@ -113,6 +119,15 @@ class Index:
     def of(cls, var: str, limit: int) -> Index:
         """Return a variable that runs over ``0 .. limit - 1``."""
         return cls(((1, Digit(var, 1, limit, limit)),)) if limit > 1 else cls()
+
+    @classmethod
+    def free(cls, var: str) -> Index:
+        """Return a number that only the launch knows: an extent, a pitch, the place of a block.
+
+        >>> str((Index.of("thread", 32) + 8).times(Index.free("pitch")))
+        'pitch * 8 + (thread * pitch)'
+        """
+        return cls.of(var, FREE)
 
     @property
     def high(self) -> int:
@@ -152,6 +167,17 @@ class Index:
         return Index(tuple((c * factor, a) for c, a in self.terms), self.constant * factor)
 
     __rmul__ = __mul__
+
+    def times(self, factor: Index) -> Index:
+        """Multiply by a number that only the launch knows, term by term.
+
+        So a loop's part, a thread's part and the constants stand apart: what does not change in a
+        loop is computed before it, and what several accesses share, once.
+        """
+        total = factor * self.constant
+        for c, atom in self.terms:
+            total += Index(((c, Opaque("*", Index(((1, atom),)), factor)),))
+        return total
 
     def _split(self, divisor: int) -> tuple[Index, Index] | None:
         """Write ``self = divisor * whole + rest`` with ``0 <= rest < divisor``; None if unknown."""
@@ -222,12 +248,24 @@ class Index:
         return self * (1 << bits)
 
     def __xor__(self, other: Index) -> Index:
-        """Exclusive or; nothing where one side is zero."""
+        """Exclusive or, of the low bits that the right side reaches; the others stay as they are.
+
+        So constants above those bits stay outside, where an instruction takes them as immediate.
+        """
         if not other.terms and not other.constant:
             return self
         if not self.terms and not self.constant:
             return other
-        return self._opaque("^", other)
+        reach = 1 << other.high.bit_length()
+        split = self._split(reach)
+        if split is None:
+            return self._opaque("^", other)
+        upper, lower = split
+        if not lower.terms and not lower.constant:
+            return upper * reach + other
+        if not upper.terms and not upper.constant:
+            return self._opaque("^", other)
+        return upper * reach + lower._opaque("^", other)
 
     def value(self, env: Mapping[str, Any]) -> Any:
         """Evaluate with integers or integer arrays, one per variable.
@@ -241,13 +279,44 @@ class Index:
         return total
 
     def limits(self) -> dict[str, int]:
-        """Return the variables, each with the number of its values."""
+        """Return the variables, each with the number of its values.
+
+        Raises:
+            LayoutError: a number that only the launch knows is divided, stands in an XOR, or is
+                multiplied by itself: no proof could do with two of its values.
+
+        >>> (Index.of("lane", 32) + Index.free("pitch")).limits()
+        {'lane': 32, 'pitch': 16777216}
+        """
         found: dict[str, int] = {}
         for _, atom in self.terms:
             if isinstance(atom, Digit):
+                if atom.limit >= FREE and (atom.stride, atom.extent) != (1, atom.limit):
+                    raise LayoutError(f"index: {self} divides {atom.var}, which is any number")
                 found[atom.var] = atom.limit
+                continue
+            left, right = atom.left.free_variables(), atom.right.free_variables()
+            if left & right or (atom.op != "*" and left | right):
+                names = ", ".join(sorted(left | right))
+                raise LayoutError(
+                    f"index: {self} is no polynomial of degree one in each of {names}, which are "
+                    "any numbers"
+                )
+            found |= atom.left.limits() | atom.right.limits()
+        return found
+
+    def free_variables(self) -> set[str]:
+        """Return the variables that only the launch knows.
+
+        >>> (Index.of("lane", 32) + Index.free("pitch")).free_variables()
+        {'pitch'}
+        """
+        found: set[str] = set()
+        for _, atom in self.terms:
+            if isinstance(atom, Digit):
+                found |= {atom.var} if atom.limit >= FREE else set()
             else:
-                found |= atom.left.limits() | atom.right.limits()
+                found |= atom.left.free_variables() | atom.right.free_variables()
         return found
 
     def operand(self, style: Style) -> str:

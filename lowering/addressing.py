@@ -12,10 +12,12 @@ import numpy.typing as npt
 from layoutalg import Axis, ComposeLayout, Iter, LayoutError, TileLayout, m
 from layoutalg import iters as algebra
 from layoutalg.size import Size, is_int
-from lowering.address import Index
+from lowering.address import FREE, Index
 from lowering.ops import Guard
 from lowering.registers import thread_coordinate
 from lowering.tile import Buffer, BufferRegion
+
+EDGE = 8  # elements: what divides every bound
 
 Coordinate = tuple[Index, ...]
 
@@ -30,6 +32,8 @@ def as_index(value: Any) -> Index:
     >>> str(as_index(16 * Digit("k", 4) + 8))
     'k * 16 + 8'
     """
+    if isinstance(value, Index):
+        return value
     if is_int(value):
         return Index((), value)
     from layoutalg.symbolic import Digit
@@ -169,7 +173,7 @@ def memory_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
     ...            parse("S[256:1]")))
     >>> lane = Index.of("lane", 32)
     >>> str(memory_address(A, (lane % 16, lane // 16 * 8)))
-    '((lane % 16 * 2 + lane // 16) ^ (lane // 4 % 2)) * 8'
+    'lane % 16 * 16 + ((lane // 16) ^ (lane // 4 % 2)) * 8'
     """
     address, layout = linear_address(buffer, coordinate), buffer.layout
     if isinstance(layout, ComposeLayout):
@@ -203,12 +207,54 @@ def linear_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
     for dim, value in enumerate(coordinate):
         own = grouped.shard[seps[dim] : seps[dim + 1]]
         for it, digit in zip(own, algebra.split(value, algebra.extents(own)), strict=True):
-            address += digit * int(it.stride)
+            address += _strided(digit, it.stride)
     return address
+
+
+def edge_guards(buffer: Buffer, coordinate: Sequence[Index], width: int) -> tuple[Guard, ...]:
+    """Return the conditions under which a vector lies within the bounds of its buffer.
+
+    Bounds are multiples of ``EDGE``, so that a vector lies inside or outside as a whole.
+
+    Raises:
+        LayoutError: the vector is wider than that.
+
+    >>> A = Buffer("A", (64, 64), "float16", "global", bounds=("M", None))
+    >>> [guard.render("script") for guard in edge_guards(A, (Index.of("i", 64), Index()), 8)]
+    ['i < M']
+    """
+    if any(buffer.bounds) and width > EDGE:
+        raise LayoutError(f"copy: the bounds of {buffer} are multiples of {EDGE}; got {width}")
+    return tuple(
+        Guard(index, 0, Index.free(bound))
+        for index, bound in zip(coordinate, buffer.bounds, strict=True)
+        if bound is not None
+    )
+
+
+def _strided(digit: Index, stride: Size) -> Index:
+    """Return a digit times its stride: a number, or a multiple of one that only the launch knows.
+
+    Raises:
+        LayoutError: a stride that is neither.
+    """
+    if is_int(stride):
+        return digit * int(stride)
+    expression: Any = stride
+    factor, symbol = expression.as_coeff_Mul()
+    if not symbol.is_Symbol or factor != int(factor):
+        raise LayoutError(
+            f"address: a stride must be a number, or a number times a symbol; got {stride}"
+        )
+    return digit.times(Index.free(symbol.name)) * int(factor)
 
 
 def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray[np.int64]]:
     """Return arrays over every thread and every value of the loop variables, to evaluate with.
+
+    An index is a polynomial of degree one in each number that only the launch knows. Two of them
+    are equal everywhere if they are so at two values, 0 and ``FREE - 1``; since the latter is odd,
+    one is divisible by a power of two everywhere if it is so there.
 
     >>> environment([Index.of("k", 2) * 16], 2)["k"].tolist()
     [0, 0, 1, 1]
@@ -217,5 +263,9 @@ def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray
     for index in indices:
         limits |= index.limits()
     limits.pop("thread", None)
-    grid = np.indices((*limits.values(), threads), dtype=np.int64).reshape(len(limits) + 1, -1)
-    return dict(zip((*limits, "thread"), grid, strict=True))
+    values = [np.array([0, FREE - 1]) if n >= FREE else np.arange(n) for n in limits.values()]
+    grid = np.meshgrid(*values, np.arange(threads), indexing="ij")
+    return {
+        name: each.reshape(-1).astype(np.int64)
+        for name, each in zip((*limits, "thread"), grid, strict=True)
+    }

@@ -41,7 +41,7 @@ def version() -> str:
 
 
 def assemble(ptx: str, arch: str, name: str = "kernel") -> bytes:
-    """Return the machine code (a cubin) of a PTX text.
+    """Return the machine code (a cubin) of a PTX text, which others may be linked with.
 
     Args:
         ptx: a PTX module.
@@ -51,16 +51,33 @@ def assemble(ptx: str, arch: str, name: str = "kernel") -> bytes:
     Raises:
         AssembleError: the assembler refuses; its message is passed on.
     """
+    return _linked(ptx.encode() + b"\0", "PTX", arch, name)
+
+
+def link_whole(code: bytes, arch: str, name: str = "kernel") -> bytes:
+    """Return the machine code (a cubin) of LTO-IR that is a whole program.
+
+    Args:
+        code: LTO-IR.
+        arch: a target, such as ``sm_90`` or ``sm_90a``.
+        name: what messages call the input.
+
+    Raises:
+        AssembleError: the linker refuses; its message is passed on.
+    """
+    return _linked(code, "LTOIR", arch, name, "-lto")
+
+
+def _linked(data: bytes, kind: str, arch: str, name: str, *options: str) -> bytes:
     link = _linker()
     try:
-        handle = link.create(1, [f"-arch={arch}"])
+        handle = link.create(1 + len(options), [f"-arch={arch}", *options])
     except link.nvJitLinkError as error:
         raise AssembleError(
             f"assemble: nvJitLink does not take the target {arch!r}: {error}"
         ) from None
     try:
-        data = ptx.encode() + b"\0"
-        link.add_data(handle, link.InputType.PTX, data, len(data), name)
+        link.add_data(handle, getattr(link.InputType, kind), data, len(data), name)
         link.complete(handle)
         cubin = bytearray(link.get_linked_cubin_size(handle))
         link.get_linked_cubin(handle, cubin)

@@ -7,10 +7,14 @@ from typing import Any
 
 from layoutalg import ComposeLayout
 from lowering.ops import (
+    Blend,
+    BulkLoad,
+    Fill,
     LoadMatrix,
     Mma,
     Move,
     Op,
+    Roles,
     Store,
     StoreMatrix,
     Transfer,
@@ -18,7 +22,7 @@ from lowering.ops import (
     script,
     walk,
 )
-from lowering.registers import register_count
+from lowering.registers import WARPGROUP, register_count
 from lowering.tile import Buffer
 
 
@@ -40,10 +44,32 @@ def cells(buffer: Buffer) -> int:
 
 
 @dataclass(frozen=True)
+class Scalar:
+    """A number that the launch gives: a size (``s32``) or a coefficient (``f32``)."""
+
+    name: str
+    token: str = "s32"
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """An array of mbarriers in shared memory, each complete after so many arrivals."""
+
+    name: str
+    slots: int
+    arrivals: int
+
+
+BARRIER_BYTES = 8
+
+
+@dataclass(frozen=True)
 class Body:
     """A lowered program for one CTA.
 
-    ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread.
+    ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread. A
+    body with ``scalars`` is one of a grid of CTAs, ``bx`` and ``by``; its parameters are pointers,
+    then the scalars.
     """
 
     params: tuple[Buffer, ...]
@@ -52,6 +78,8 @@ class Body:
     ops: tuple[Op, ...]
     threads: int
     arch: str = "sm_90"
+    scalars: tuple[Scalar, ...] = ()
+    barriers: tuple[Barrier, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         """Return the buffer of a name."""
@@ -82,12 +110,52 @@ class Body:
         return offsets
 
     @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory."""
+    def specialised(self) -> bool:
+        """Whether a further warpgroup fills shared memory for the ``threads``."""
+        return any(isinstance(op, Roles) for op in walk(self.ops))
+
+    @property
+    def launched(self) -> int:
+        """Threads to launch: those that compute, and a warpgroup that fills."""
+        return self.threads + WARPGROUP * self.specialised
+
+    @property
+    def boxes(self) -> dict[str, BulkLoad]:
+        """The parameters that are read by boxes, each with one of its loads.
+
+        In their place a kernel takes the address of a tensor map.
+        """
+        found: dict[str, BulkLoad] = {}
+        for op in walk(self.ops):
+            for load in op.loads if isinstance(op, Fill) else ():
+                known = found.setdefault(load.memory, load)
+                assert (known.box, known.swizzle) == (load.box, load.swizzle), load
+        return found
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of shared memory that buffers take."""
         if not self.shared:
             return 0
         last = self.shared[-1]
         return self.shared_offsets[last.name] + -(-cells(last) * last.dtype.bits // 8)
+
+    @property
+    def barrier_offsets(self) -> dict[str, int]:
+        """The byte offset of each array of mbarriers, after the buffers."""
+        offsets, at = {}, -(-self.buffer_bytes // BARRIER_BYTES) * BARRIER_BYTES
+        for barrier in self.barriers:
+            offsets[barrier.name] = at
+            at += barrier.slots * BARRIER_BYTES
+        return offsets
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory, barriers included."""
+        if not self.barriers:
+            return self.buffer_bytes
+        last = self.barriers[-1]
+        return self.barrier_offsets[last.name] + last.slots * BARRIER_BYTES
 
     def script(self) -> str:
         """Return the program as text, to read."""
@@ -106,7 +174,7 @@ class Body:
         found: set[str] = set()
         for op in walk(self.ops):
             into: Any = getattr(op, "into", None)
-            if into is None or isinstance(op, (Zero, LoadMatrix, Transfer)):
+            if into is None or isinstance(op, (Zero, LoadMatrix, Transfer, Blend)):
                 continue
             bits = self.buffer(into.buffer).dtype.bits
             if bits < 32 and (len(into.numbers) * bits < 32 or isinstance(op, Move)):

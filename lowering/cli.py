@@ -76,6 +76,6 @@ def main() -> None:
 for _command in (
     commands.demo, commands.show, commands.explain, commands.convert, commands.swizzle,
     commands.draw, commands.fragment, commands.export, commands.lower, commands.verify,
-    commands.probe, commands.lint,
+    commands.probe, commands.lint, commands.bench,
 ):  # fmt: skip
     main.add_command(_command)

@@ -110,6 +110,10 @@ class Python:
         kind = {"f32": "float32", "f64": "float64"}.get(token, "uint32")
         return f"{kind}({value})"
 
+    def word(self, value: str) -> str:
+        """Write an integer expression as a 32-bit word."""
+        return f"uint32({value})"
+
     def address(self, space: str, base: str, offset: str) -> str:
         """Add a byte offset in the width of the space's addresses."""
         kind = "uint64" if space == "global" else "uint32"
@@ -123,9 +127,18 @@ class Python:
         """Turn to the other branch."""
         return "else:"
 
-    def begin_loop(self, variable: str, extent: int) -> str:
+    def begin_loop(self, variable: str, extent: str) -> str:
         """Open a loop."""
         return f"for {variable} in range({extent}):"
+
+    def let(self, variable: str, value: str) -> str:
+        """Name an integer."""
+        return f"{variable} = {value}"
+
+    def choice(self, conditions: list[str], one: str, other: str) -> str:
+        """Write a conditional expression; ``&`` makes no branches of its own."""
+        condition = " & ".join(f"({each})" for each in conditions)
+        return f"({one} if {condition} else {other})"
 
     def end(self) -> None:
         """Nothing: the indentation closes."""
@@ -142,18 +155,24 @@ class Python:
 def _write(body: Body, name: str) -> tuple[str, dict[str, Asm]]:
     """Return the kernel's text and the functions that it calls."""
     writer = Writer(body, Python())
-    writer.run(body.ops)
+    writer.run_all()
     functions = dict(writer.functions)
     functions |= {name: ptx.mma(*call) for name, call in writer.instructions.items()}
-    lines = [f"def {name}({', '.join(f'{b.name}_' for b in body.params)}):"]
-    lines.append("  thread = cuda.threadIdx.x")
-    lines.extend(f"  {b.name}_base = cells_address({b.name}_)" for b in body.params)
+    if body.scalars:
+        names = (*(f"{b.name}_base" for b in body.params), *(each.name for each in body.scalars))
+        lines = [f"def {name}({', '.join(names)}):"]
+        lines.append("  thread, bx, by = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.y")
+    else:
+        lines = [f"def {name}({', '.join(f'{b.name}_' for b in body.params)}):"]
+        lines.append("  thread = cuda.threadIdx.x")
+        lines.extend(f"  {b.name}_base = cells_address({b.name}_)" for b in body.params)
     if body.shared:
         functions["shared_address"] = ptx.shared_address()
         size = 0 if body.shared_bytes > STATIC_SHARED else body.shared_bytes
         lines.append(f"  shared = cuda.shared.array({size}, uint8, alignment=1024)")
         lines.append("  base = shared_address(cells_address(shared))")
-        lines.extend(f"  {n}_base = base + uint32({at})" for n, at in body.shared_offsets.items())
+        places = body.shared_offsets | body.barrier_offsets
+        lines.extend(f"  {n}_base = base + uint32({at})" for n, at in places.items())
     partial = body.partial_words()
     for buffer in body.registers:
         if buffer.name in partial:
@@ -178,7 +197,8 @@ def _function(source: str, name: str, functions: tuple[Asm, ...]) -> Any:
     namespace: dict[str, Any] = {asm.name: device_function(asm) for asm in functions}
     namespace |= {"cuda": cuda, "cells_address": cells_address}
     namespace |= {
-        kind: getattr(np, kind) for kind in ("float32", "float64", "uint8", "uint32", "uint64")
+        kind: getattr(np, kind)
+        for kind in ("float32", "float64", "uint8", "int32", "uint32", "uint64")
     }
     exec(compile(source, file, "exec"), namespace)
     return namespace[name]
@@ -212,6 +232,50 @@ def check_target(asm: Asm, arch: str) -> None:
         raise LayoutError(f"target: {lacking(asm.mnemonic, asm.min_arch, arch)}")
 
 
+def check_body(body: Body, name: str, arch: str) -> None:
+    """Refuse a target that lacks a statement of a kernel.
+
+    Raises:
+        LayoutError: as :func:`check_target`.
+    """
+    for asm in _write(body, name)[1].values():
+        check_target(asm, arch)
+
+
+def _signature(body: Body) -> tuple[Any, ...]:
+    """Return the types of a kernel's parameters."""
+    if body.scalars:
+        kinds = {"s32": types.int32, "f32": types.float32}
+        scalars = (kinds[scalar.token] for scalar in body.scalars)
+        return (*(types.uint64 for _ in body.params), *scalars)
+    native: dict[str, Any] = {"f32": types.float32, "f64": types.float64}
+    return tuple(
+        (native.get(buffer.dtype.token) or getattr(types, buffer.dtype.word))[::1]
+        for buffer in body.params
+    )
+
+
+def compile_ltoir(body: Body, name: str, arch: str) -> bytes:
+    """Return the kernel as LTO-IR, which the linker compiles knowing that it is the whole program.
+
+    Of PTX it must believe that other code may be linked to it, and then ignores ``setmaxnreg``.
+
+    Raises:
+        LayoutError: the target lacks an instruction.
+    """
+    check_body(body, name, arch)
+    code, _ = cuda.compile(
+        _python(body, name),
+        types.void(*_signature(body)),
+        cc=compute_capability(arch),
+        launch_bounds=(body.launched, 1),
+        output="ltoir",
+        abi="numba",
+        device=False,
+    )
+    return bytes(code)
+
+
 def compile_ptx(body: Body, name: str, arch: str) -> str:
     """Return the kernel as PTX for a target; no GPU is needed.
 
@@ -219,14 +283,11 @@ def compile_ptx(body: Body, name: str, arch: str) -> str:
         LayoutError: the target lacks an instruction, or is none that the compiler knows.
     """
     capability = compute_capability(arch)
-    for asm in _write(body, name)[1].values():
-        check_target(asm, arch)
-    native: dict[str, Any] = {"f32": types.float32, "f64": types.float64}
-    signature = tuple(
-        (native.get(buffer.dtype.token) or getattr(types, buffer.dtype.word))[::1]
-        for buffer in body.params
+    check_body(body, name, arch)
+    bounds = (body.launched, 1) if body.scalars else None
+    text, _ = cuda.compile_ptx(
+        _python(body, name), _signature(body), cc=capability, launch_bounds=bounds
     )
-    text, _ = cuda.compile_ptx(_python(body, name), signature, cc=capability)
     made = re.search(r"^\.target (\w+)", str(text), re.MULTILINE)
     if made is None or made[1] != arch:
         nearest = "no target" if made is None else made[1]

@@ -35,6 +35,10 @@ class Cpp:
         """Write a constant."""
         return {"f32": f"{value}.0f", "f64": f"{value}.0"}.get(token, f"{value}u")
 
+    def word(self, value: str) -> str:
+        """Write an integer expression as a 32-bit word."""
+        return f"static_cast<uint32_t>({value})"
+
     def address(self, space: str, base: str, offset: str) -> str:
         """Add a byte offset."""
         return base if offset == "0" else f"{base} + {offset}"
@@ -47,9 +51,18 @@ class Cpp:
         """Turn to the other branch."""
         return "} else {"
 
-    def begin_loop(self, variable: str, extent: int) -> str:
+    def begin_loop(self, variable: str, extent: str) -> str:
         """Open a loop."""
-        return f"for (int {variable} = 0; {variable} < {extent}; ++{variable}) {{"
+        kind = "int" if extent.isdecimal() else "int64_t"
+        return f"for ({kind} {variable} = 0; {variable} < {extent}; ++{variable}) {{"
+
+    def let(self, variable: str, value: str) -> str:
+        """Name an integer."""
+        return f"const int64_t {variable} = {value};"
+
+    def choice(self, conditions: list[str], one: str, other: str) -> str:
+        """Write a conditional expression."""
+        return f"({self.all_of(conditions)} ? {one} : {other})"
 
     def end(self) -> str:
         """Close."""
@@ -113,7 +126,7 @@ def cuda_source(body: Body, name: str, title: str) -> str:
         title: a comment for the first line.
     """
     writer = Writer(body, Cpp())
-    writer.run(body.ops)
+    writer.run_all()
     lines = [f"// {title}", "#include <cstdint>", ""]
     for inst, selectors in writer.instructions.values():
         lines += [*_mma_function(inst, selectors), ""]
@@ -125,9 +138,16 @@ def cuda_source(body: Body, name: str, title: str) -> str:
         kind = {"f32": "float", "f64": "double"}.get(buffer.dtype.token, f"{buffer.dtype.word}_t")
         const = "" if buffer.name in written else "const "
         arguments.append(f"{const}{kind}* {buffer.name}_")
-    lines.append(f'extern "C" __global__ void __launch_bounds__({body.threads})')
+    sizes = [scalar.name for scalar in body.scalars if scalar.token == "s32"]
+    for scalar in body.scalars:
+        kind, mark = ("int32_t", "_") if scalar.token == "s32" else ("float", "")
+        arguments.append(f"const {kind} {scalar.name}{mark}")
+    lines.append(f'extern "C" __global__ void __launch_bounds__({body.launched})')
     lines.append(f"{name}({', '.join(arguments)}) {{")
     lines.append("  const int thread = threadIdx.x;")
+    if body.scalars:
+        lines.append("  const int64_t bx = blockIdx.x, by = blockIdx.y;")
+        lines.extend(f"  const int64_t {size} = {size}_;" for size in sizes)
     for buffer in body.params:
         lines.append(
             f"  const uint64_t {buffer.name}_base = reinterpret_cast<uint64_t>({buffer.name}_);"
@@ -139,8 +159,10 @@ def cuda_source(body: Body, name: str, title: str) -> str:
         lines.append(
             "  const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(shared));"
         )
-        for shared_name, offset in body.shared_offsets.items():
+        for shared_name, offset in (body.shared_offsets | body.barrier_offsets).items():
             lines.append(f"  const uint32_t {shared_name}_base = base + {offset};")
+    if body.barriers:
+        lines.append("  uint32_t peeked;")
     partial = body.partial_words()
     for buffer in body.registers:
         names = [

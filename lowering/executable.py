@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from types import ModuleType
 from typing import Any
 
 from layoutalg import LayoutError
-from lowering import assemble, cuda_text
+from lowering import assemble, cuda_text, flow
 from lowering.body import Body
 
 
@@ -67,6 +68,17 @@ class Executable(ABC):
         text: str = numba_machine().compile_ptx(self.body, self.name, arch or self.body.arch)
         return text
 
+    def whole(self, arch: str | None = None) -> bytes:
+        """Return the kernel as machine code that no other is linked to: what is launched.
+
+        Raises:
+            LayoutError: the target lacks an instruction.
+            AssembleError: the linker refuses.
+        """
+        target = arch or self.body.arch
+        code = numba_machine().compile_ltoir(self.body, self.name, target)
+        return assemble.link_whole(code, target)
+
     def cubin(self, arch: str | None = None) -> bytes:
         """Return the kernel as machine code for a target, assembled by nvJitLink.
 
@@ -74,3 +86,24 @@ class Executable(ABC):
             AssembleError: the assembler refuses; its message is passed on.
         """
         return assemble.assemble(self.ptx(arch), arch or self.body.arch)
+
+    def to_html(
+        self, path: str | os.PathLike[str] | None = None, *, title: str | None = None
+    ) -> str:
+        """Return one self-contained HTML file on which an element is followed: ``flow.flow_html``.
+
+        Args:
+            path: file to write, ``.html``.
+            title: the heading; that of the program unless given.
+
+        Raises:
+            LayoutError: the page would be larger than 60 kB, or another suffix.
+        """
+        return flow.flow_html(self.body, self.title if title is None else title, path)
+
+    def _repr_html_(self) -> str | None:
+        """Return the page in a frame, for a notebook; None where it would be too large."""
+        try:
+            return flow.flow_frame(self.body, self.title)
+        except LayoutError:
+            return None

@@ -16,16 +16,37 @@ from typing import Any, Union
 
 from layoutalg import ComposeLayout, LayoutError, TileLayout
 from layoutalg.size import substitute
-from lowering.body import Body, cells
+from lowering.address import FREE, Index
+from lowering.addressing import as_index
+from lowering.body import Barrier, Body, Scalar, cells
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.dtypes import DType
 from lowering.executable import Executable, numba_machine
-from lowering.ops import Commit, Elements, Loop, Op, Sync, Wait, Zero, line
-from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
+from lowering.ops import (
+    Arrive,
+    Await,
+    BulkLoad,
+    Commit,
+    Elements,
+    Fill,
+    Guard,
+    Let,
+    Loop,
+    Op,
+    Peek,
+    Phase,
+    Roles,
+    Sync,
+    Wait,
+    When,
+    Zero,
+    line,
+)
+from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, as_region, copy, gemm
 from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts, execute, logical
 
 SHARED_LIMIT = 227 * 1024  # bytes that one CTA of sm_90 can have
-_RESERVED = ("thread", "shared", "base", "cuda", "range")
+_RESERVED = ("thread", "shared", "base", "cuda", "range", "bx", "by")
 # Words that a name in a kernel text cannot be, in Python or in C++.
 _KEYWORDS = frozenset(
     (
@@ -45,12 +66,50 @@ class Repeat:
     """A loop at tile level: its variable, and whether it is unrolled."""
 
     var: Any
-    extent: int
+    extent: int | Index
     unroll: bool
     body: tuple[Statement, ...]
 
 
-Statement = Union[TilePrimitiveCall, Sync, Commit, Wait, Repeat]  # noqa: UP007 - refers forward
+@dataclass(frozen=True)
+class Branch:
+    """Statements that run where a condition holds, the same for all threads."""
+
+    guard: Guard
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Refill:
+    """Bulk copies that complete an mbarrier, once the phase of another one says they may."""
+
+    barrier: str
+    slot: int
+    copies: tuple[TilePrimitiveCall, ...]
+    free: Phase | None
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """What one thread of a further warpgroup does while the others do what follows."""
+
+    produce: tuple[Statement, ...]
+
+
+Statement = Union[  # noqa: UP007 - refers forward
+    TilePrimitiveCall,
+    Sync,
+    Commit,
+    Wait,
+    Let,
+    Arrive,
+    Peek,
+    Await,
+    Refill,
+    Repeat,
+    Branch,
+    Specialised,
+]
 
 
 class Kernel:
@@ -89,6 +148,8 @@ class Kernel:
             raise LayoutError(f"Kernel: threads must be whole warps, 32..1024; got {threads!r}")
         self.name, self.threads, self.arch = name, threads, arch
         self.buffers: dict[str, Buffer] = {}
+        self.scalars: dict[str, Scalar] = {}
+        self.barriers: dict[str, Barrier] = {}
         self._blocks: list[list[Statement]] = [[]]
 
     @property
@@ -108,9 +169,78 @@ class Kernel:
         shape: Sequence[int],
         dtype: str | DType,
         layout: TileLayout | ComposeLayout | None = None,
+        bounds: Sequence[str | None] | None = None,
     ) -> Buffer:
-        """Declare a parameter: a buffer in global memory, dense and row-major by default."""
-        return self._add_buffer(Buffer(name, shape, dtype, "global", layout))
+        """Declare a parameter: a buffer in global memory, dense and row-major by default.
+
+        A stride may be a number times the symbol of a scalar; ``bounds``: see :class:`Buffer`.
+        """
+        return self._add_buffer(Buffer(name, shape, dtype, "global", layout, bounds))
+
+    def scalar(self, name: str, token: str = "s32") -> Any:
+        """Declare a number that the launch gives, and return its symbol.
+
+        Args:
+            name: letters alone, as of a loop variable.
+            token: ``s32`` for a size, ``f32`` for a coefficient.
+
+        Raises:
+            LayoutError: the name is taken or has other signs, or the token is neither.
+        """
+        if token not in ("s32", "f32"):
+            raise LayoutError(f"scalar: {name} must be s32 or f32; got {token!r}")
+        symbol = self._symbol(name, FREE, "scalar")
+        self.scalars[name] = Scalar(name, token)
+        return symbol
+
+    def let(self, name: str, value: Index) -> Any:
+        """Name the value of an index, and return its symbol: any number from 0 on.
+
+        Raises:
+            LayoutError: the name is taken or has other signs than letters.
+        """
+        symbol = self._symbol(name, FREE, "let")
+        self._add(Let(name, value))
+        return symbol
+
+    def _symbol(self, name: str, extent: int, operation: str) -> Any:
+        from layoutalg.symbolic import Digit
+
+        taken = name in self.buffers or name in self.scalars
+        taken = taken or name in _RESERVED or name in _KEYWORDS
+        if taken or not (name.isascii() and name.isalpha()):
+            raise LayoutError(
+                f"{operation}: the variable needs a free name of letters; got {name!r}"
+            )
+        return Digit(name, extent)
+
+    @contextmanager
+    def producing(self) -> Iterator[None]:
+        """Let one thread of a further warpgroup do the fills of the ``with`` block.
+
+        What follows, to the end of the enclosing block, the threads of the kernel do meanwhile.
+        """
+        self._blocks.append([])
+        try:
+            yield
+        finally:
+            body = tuple(self._blocks.pop())
+        self._add(Specialised(body))
+
+    @contextmanager
+    def when(self, value: Any, below: Any) -> Iterator[None]:
+        """Run the statements of the ``with`` block where ``value < below``, alike in all threads.
+
+        Args:
+            value: a number, or a sum of multiples of variables.
+            below: likewise.
+        """
+        self._blocks.append([])
+        try:
+            yield
+        finally:
+            body = tuple(self._blocks.pop())
+        self._add(Branch(Guard(as_index(value), 0, as_index(below)), body))
 
     def alloc(
         self,
@@ -148,6 +278,15 @@ class Kernel:
         """Add ``dst = src``: see :func:`lowering.copy`."""
         self._add_call(copy(dst, src, scope or self.scope, **config))
 
+    def cast(self, dst: Any, src: Any) -> None:
+        """Add ``dst = src`` for register tiles of one layout and two types.
+
+        Raises:
+            LayoutError: an operand is no buffer.
+        """
+        operands = {"dst": as_region(dst, "dst", "cast"), "src": as_region(src, "src", "cast")}
+        self._add_call(TilePrimitiveCall("cast", operands, self.scope))
+
     def gemm(
         self, D: Any, A: Any, B: Any, C: Any = None, scope: str | None = None, **config: Any
     ) -> None:
@@ -160,6 +299,83 @@ class Kernel:
             raise LayoutError(f"zero: sets registers; {buffer} is in {buffer.scope}")
         region = buffer.region()
         self._add_call(TilePrimitiveCall("zero", {"dst": region}, self.scope))
+
+    def blend(self, dst: Any, alpha: Any, src: Any = None, beta: Any = None) -> None:
+        """Add ``dst = alpha·dst + beta·src`` for f32 tiles in registers.
+
+        Args:
+            dst: what is scaled.
+            alpha: the symbol of an f32 scalar.
+            src: what is added, scaled by ``beta``; None: nothing is.
+            beta: the symbol of an f32 scalar.
+
+        Raises:
+            LayoutError: an operand is no buffer, or a coefficient no f32 scalar of this kernel.
+        """
+        operands = {"dst": as_region(dst, "dst", "blend")}
+        config = {"alpha": str(alpha)}
+        if src is not None:
+            operands["src"] = as_region(src, "src", "blend")
+            config["beta"] = str(beta)
+        for name in config.values():
+            if self.scalars.get(name) != Scalar(name, "f32"):
+                raise LayoutError(f"blend: needs an f32 scalar of the kernel; got {name}")
+        self._add_call(TilePrimitiveCall("blend", operands, self.scope, config=config))
+
+    def barrier(self, name: str, slots: int, arrivals: int) -> Barrier:
+        """Declare an array of mbarriers, each complete after so many arrivals.
+
+        Raises:
+            LayoutError: the name is taken.
+        """
+        if name in self.buffers or name in self.barriers or name in _RESERVED:
+            raise LayoutError(f"Kernel {self.name}: the name {name!r} is taken")
+        self.barriers[name] = Barrier(name, slots, arrivals)
+        return self.barriers[name]
+
+    def fill(
+        self,
+        barrier: Barrier,
+        slot: int,
+        copies: Sequence[tuple[BufferRegion, BufferRegion]],
+        free: tuple[Barrier, int, Any] | None = None,
+    ) -> None:
+        """Let thread 0 copy tiles to shared memory in bulk; their bytes complete a barrier.
+
+        Args:
+            barrier: of one arrival.
+            slot: which of its mbarriers.
+            copies: (destination, source) of each tile.
+            free: the barrier, slot and parity of the phase that must be complete before.
+        """
+        calls = []
+        for dst, src in copies:
+            operands = {"dst": dst, "src": src}
+            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope))
+        phase = None if free is None else self._phase(*free)
+        self._add(Refill(barrier.name, slot, tuple(calls), phase))
+
+    def arrive(self, barrier: Barrier, slot: int) -> None:
+        """Let each warp arrive once at an mbarrier."""
+        self._add(Arrive(barrier.name, slot))
+
+    def peek(self, barrier: Barrier, slot: int, parity: Any) -> None:
+        """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
+        self._add(Peek(self._phase(barrier, slot, parity)))
+
+    def wait_for(self, barrier: Barrier, slot: int, parity: Any, peeked: bool = False) -> None:
+        """Wait for the phase of an mbarrier that has a parity.
+
+        Args:
+            barrier: of the mbarrier.
+            slot: which one.
+            parity: a number, or a sum of multiples of variables; its lowest bit counts.
+            peeked: whether a :meth:`peek` at the same phase came before.
+        """
+        self._add(Await(self._phase(barrier, slot, parity), peeked))
+
+    def _phase(self, barrier: Barrier, slot: int, parity: Any) -> Phase:
+        return Phase(barrier.name, slot, as_index(parity) % 2)
 
     def sync(self, scope: str = "cta") -> None:
         """Add a barrier of the CTA, or of each warp.
@@ -180,33 +396,31 @@ class Kernel:
         self._add(Wait(pending))
 
     @contextmanager
-    def loop(self, var: str, extent: int, unroll: bool = False) -> Iterator[Any]:
+    def loop(self, var: str, extent: Any, unroll: bool = False) -> Iterator[Any]:
         """Repeat the statements of the ``with`` block; yields the variable, a size symbol.
 
         Args:
             var: name of the variable, which runs over ``0 .. extent - 1``: letters alone, so that
                 it is none of the names that kernel texts make.
-            extent: how often.
+            extent: how often: a number, or the symbol of a scalar or of a :meth:`let`.
             unroll: expand the loop at lowering. Register regions that move with the variable need
                 that: register numbers are static.
 
         Raises:
             LayoutError: the name is taken or no identifier, or the extent is below 1.
         """
-        from layoutalg.symbolic import Digit
-
-        taken = var in self.buffers or var in _RESERVED or var in _KEYWORDS
-        if taken or not (var.isascii() and var.isalpha()):
-            raise LayoutError(f"loop: the variable needs a free name of letters; got {var!r}")
-        if type(extent) is not int or extent < 1:
+        known = type(extent) is int
+        if (known and extent < 1) or not (known or hasattr(extent, "free_symbols")):
             raise LayoutError(f"loop: the extent must be a number from 1 on; got {extent!r}")
-        symbol = Digit(var, extent)
+        if unroll and not known:
+            raise LayoutError(f"loop: {var} has {extent} steps, known at launch; it must stay")
+        symbol = self._symbol(var, extent if known else FREE, "loop")
         self._blocks.append([])
         try:
             yield symbol
         finally:
             body = tuple(self._blocks.pop())
-        self._add(Repeat(symbol, extent, unroll, body))
+        self._add(Repeat(symbol, extent if known else as_index(extent), unroll, body))
 
     def lower(self) -> KernelProgram:
         """Lower all statements.
@@ -224,7 +438,14 @@ class Kernel:
             for scope in ("global", "shared", "local")
         }
         body = Body(
-            by_scope["global"], by_scope["shared"], by_scope["local"], ops, self.threads, self.arch
+            by_scope["global"],
+            by_scope["shared"],
+            by_scope["local"],
+            ops,
+            self.threads,
+            self.arch,
+            tuple(self.scalars.values()),
+            tuple(self.barriers.values()),
         )
         if body.shared_bytes > SHARED_LIMIT:
             raise LayoutError(
@@ -243,11 +464,25 @@ class Kernel:
         self, statements: Sequence[Statement], taken: list[str], indent: str
     ) -> tuple[Op, ...]:
         ops: list[Op] = []
-        for each in statements:
+        for at, each in enumerate(statements):
+            if isinstance(each, Specialised):
+                taken.append(f"{indent}produce:")
+                produce = self._lower(each.produce, taken, indent + "    ")
+                taken.append(f"{indent}consume:")
+                consume = self._lower(statements[at + 1 :], taken, indent + "    ")
+                return (*ops, Roles(produce, consume))
             if isinstance(each, Repeat):
                 taken.append(f"{indent}for {each.var} in range({each.extent}):")
                 body = self._lower(each.body, taken, indent + "    ")
                 ops.append(Loop(str(each.var), each.extent, body))
+            elif isinstance(each, Refill):
+                fill = self._refill(each)
+                taken.append(f"{indent}{line(fill)}")
+                ops.append(fill)
+            elif isinstance(each, Branch):
+                taken.append(f"{indent}{line(When((each.guard,), ()))}")
+                body = self._lower(each.body, taken, indent + "    ")
+                ops.append(When((each.guard,), body))
             elif isinstance(each, TilePrimitiveCall):
                 lowered = self._dispatch(each)
                 taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
@@ -256,6 +491,13 @@ class Kernel:
                 taken.append(f"{indent}{line(each)}")
                 ops.append(each)
         return tuple(ops)
+
+    def _refill(self, each: Refill) -> Fill:
+        loads: list[BulkLoad] = []
+        for call in each.copies:
+            loads.extend(op for op in self._dispatch(call).ops if isinstance(op, BulkLoad))
+        bits = sum(load.box[0] * load.box[1] * self.buffers[load.into].dtype.bits for load in loads)
+        return Fill(each.barrier, each.slot, bits // 8, tuple(loads), each.free)
 
     def _dispatch(self, call: TilePrimitiveCall) -> Lowered:
         if call.op == "zero":
@@ -269,9 +511,14 @@ def _unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:
     """Expand the loops that do not stay."""
     out: list[Statement] = []
     for each in statements:
-        if not isinstance(each, Repeat):
+        if isinstance(each, Branch):
+            out.append(replace(each, body=_unroll(each.body)))
+        elif isinstance(each, Specialised):
+            out.append(replace(each, produce=_unroll(each.produce)))
+        elif not isinstance(each, Repeat):
             out.append(each)
         elif each.unroll:
+            assert isinstance(each.extent, int)
             for step in range(each.extent):
                 out.extend(_unroll([_at(inner, each.var, step) for inner in each.body]))
         else:
@@ -281,7 +528,7 @@ def _unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:
 
 def _at(statement: Statement, var: Any, value: int) -> Statement:
     """Return a statement with a loop variable set."""
-    if isinstance(statement, Repeat):
+    if isinstance(statement, (Repeat, Branch)):
         return replace(statement, body=tuple(_at(s, var, value) for s in statement.body))
     if isinstance(statement, TilePrimitiveCall):
         values = {var: value}
@@ -304,6 +551,15 @@ def _text(statements: Sequence[Statement], indent: str = "") -> str:
             mark = "  # unrolled" if each.unroll else ""
             lines.append(f"{indent}for {each.var} in range({each.extent}):{mark}")
             lines.append(_text(each.body, indent + "    "))
+        elif isinstance(each, Branch):
+            lines.append(f"{indent}{line(When((each.guard,), ()))}")
+            lines.append(_text(each.body, indent + "    "))
+        elif isinstance(each, Specialised):
+            lines.append(f"{indent}produce, while the rest is done:")
+            lines.append(_text(each.produce, indent + "    "))
+        elif isinstance(each, Refill):
+            copies = ", ".join(map(str, each.copies))
+            lines.append(f"{indent}fill({each.barrier}[{each.slot}]: {copies})")
         elif isinstance(each, TilePrimitiveCall):
             lines.append(f"{indent}{each}")
         else:

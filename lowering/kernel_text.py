@@ -6,19 +6,26 @@ computed is decided here alone, so the two texts cannot disagree.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from layoutalg import LayoutError
 from lowering import ptx, wgmma
 from lowering.address import Index, Style
-from lowering.body import Body
+from lowering.body import BARRIER_BYTES, Body
 from lowering.emit import Part, access_bits, pack, part, parts, space, variables, words
 from lowering.instructions import MmaInst
 from lowering.ops import (
+    Arrive,
+    Await,
+    Blend,
+    BulkLoad,
     Commit,
     Elements,
+    Fill,
     Guard,
+    Let,
     Load,
     LoadMatrix,
     Loop,
@@ -26,7 +33,10 @@ from lowering.ops import (
     Move,
     MoveMatrix,
     Op,
+    Peek,
+    Phase,
     ProxyFence,
+    Roles,
     SharedMatrix,
     Store,
     StoreMatrix,
@@ -37,6 +47,7 @@ from lowering.ops import (
     WgmmaCommit,
     WgmmaFence,
     WgmmaWait,
+    When,
     Zero,
 )
 from lowering.ptx import Asm
@@ -45,6 +56,8 @@ MmaCall = tuple[MmaInst, tuple[int, ...]]  # with the selectors of its scales
 
 BYTE = 8
 WORD = 0xFFFFFFFF
+# Of each thread: two warpgroups of the one kind and one of the other fill a register file.
+CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
 
 
 class Dialect(Protocol):
@@ -64,6 +77,9 @@ class Dialect(Protocol):
     def number(self, value: int, token: str) -> str:
         """Write a constant of a register's type."""
 
+    def word(self, value: str) -> str:
+        """Write an integer expression as a 32-bit word."""
+
     def address(self, space: str, base: str, offset: str) -> str:
         """Add a byte offset to a base address."""
 
@@ -73,8 +89,14 @@ class Dialect(Protocol):
     def begin_else(self) -> str:
         """Turn to the other branch."""
 
-    def begin_loop(self, variable: str, extent: int) -> str:
+    def begin_loop(self, variable: str, extent: str) -> str:
         """Open a loop."""
+
+    def let(self, variable: str, value: str) -> str:
+        """Name an integer."""
+
+    def choice(self, conditions: list[str], one: str, other: str) -> str:
+        """Write one value where all conditions hold, else the other."""
 
     def end(self) -> str | None:
         """Close a branch or a loop; None where the indentation does."""
@@ -97,6 +119,7 @@ class Writer:
     instructions: dict[str, MmaCall] = field(default_factory=dict)
     indent: int = 1
     temporaries: int = 0
+    role: bool = False
 
     def emit(self, text: str) -> None:
         """Add a line."""
@@ -123,6 +146,12 @@ class Writer:
         """Return a new variable."""
         self.temporaries += 1
         return f"t{self.temporaries - 1}"
+
+    def run_all(self) -> None:
+        """Write the whole body."""
+        if self.body.barriers:
+            self.initialise()
+        self.run(self.body.ops)
 
     def run(self, ops: tuple[Op, ...]) -> None:
         """Write operations in order."""
@@ -151,6 +180,8 @@ class Writer:
             self.zero(op.into)
         elif isinstance(op, Move):
             self.move(op)
+        elif isinstance(op, Blend):
+            self.blend(op)
         elif isinstance(op, Mma):
             inputs = [name for e in (op.a, op.b) for name in words(self.body, e)]
             extra = [part(self.body, each) for each in op.extra]
@@ -191,15 +222,115 @@ class Writer:
         elif isinstance(op, Wait):
             self.call(ptx.wait(op.pending), (), ())
         elif isinstance(op, Sync):
-            self.emit(self.dialect.sync(op.scope))
+            self.sync(op)
+        elif isinstance(op, Roles):
+            self.roles(op)
+        elif isinstance(op, Fill):
+            self.fill(op)
+        elif isinstance(op, Arrive):
+            self.alone("thread & 31", lambda: self.arrive(op))
+        elif isinstance(op, Peek):
+            self.call(ptx.barrier_peek(), ("peeked",), self.asked(op.phase))
+        elif isinstance(op, Await):
+            if op.peeked:
+                self.alone("peeked", lambda: self.wait_for(op.phase))
+            else:
+                self.wait_for(op.phase)
+        elif isinstance(op, Let):
+            self.emit(self.dialect.let(op.var, op.value.render(self.dialect.style)))
+        elif isinstance(op, When):
+            self.guarded(op.guards)
+            self.run(op.body)
+            self.close()
         elif isinstance(op, Loop):
             self.loop(op)
         else:
+            assert not isinstance(op, BulkLoad), op  # of a Fill alone
             self.warpgroup(op)
+
+    def alone(self, number: str, write: Callable[[], None]) -> None:
+        """Write what one thread does: where a number is zero."""
+        self.emit(self.dialect.begin_if(f"({number}) == 0"))
+        self.indent += 1
+        write()
+        self.close()
+
+    def barrier(self, name: str, slot: int) -> str:
+        """Return the address of an mbarrier."""
+        return self.dialect.address("shared", f"{name}_base", str(slot * BARRIER_BYTES))
+
+    def initialise(self) -> None:
+        """Write what makes the barriers ready for all threads."""
+        self.alone("thread", self.initialise_alone)
+        self.emit(self.dialect.sync("cta"))
+
+    def initialise_alone(self) -> None:
+        """Write the initialisation of every barrier."""
+        for each in self.body.barriers:
+            arrivals = self.dialect.number(each.arrivals, "u32")
+            for slot in range(each.slots):
+                self.call(ptx.barrier_init(), (), (self.barrier(each.name, slot), arrivals))
+        self.call(ptx.barriers_ready(), (), ())
+
+    def arrive(self, op: Arrive) -> None:
+        """Write one arrival."""
+        self.call(ptx.barrier_arrive(), (), (self.barrier(op.barrier, op.slot),))
+
+    def asked(self, phase: Phase) -> tuple[str, str]:
+        """Return the address of a phase's barrier and its parity."""
+        parity = self.dialect.word(phase.parity.render(self.dialect.style))
+        return self.barrier(phase.barrier, phase.slot), parity
+
+    def wait_for(self, phase: Phase) -> None:
+        """Write the wait for a phase."""
+        self.call(ptx.barrier_wait(), (), self.asked(phase))
+
+    def fill(self, op: Fill) -> None:
+        """Write the loads of boxes by thread 0."""
+
+        def write() -> None:
+            if op.free is not None:
+                self.wait_for(op.free)
+            barrier = self.barrier(op.barrier, op.slot)
+            size = self.dialect.number(op.size, "u32")
+            self.call(ptx.barrier_expect(), (), (barrier, size))
+            for load in op.loads:
+                row, col = (self.dialect.word(i.render(self.dialect.style)) for i in load.place)
+                into = self.at(load.into, load.into_address)
+                self.call(ptx.bulk_load(), (), (into, f"{load.memory}_base", col, row, barrier))
+
+        if self.role:
+            write()
+        else:
+            self.alone("thread", write)
+
+    def sync(self, op: Sync) -> None:
+        """Write a barrier: of those threads that share a role."""
+        if op.scope == "cta" and self.role:
+            self.call(ptx.sync_some(self.body.threads), (), ())
+        else:
+            self.emit(self.dialect.sync(op.scope))
+
+    def roles(self, op: Roles) -> None:
+        """Write two programs in the branches of one condition."""
+        threads = self.body.threads
+        self.role = True
+        self.emit(self.dialect.begin_if(f"thread < {threads}"))
+        self.indent += 1
+        self.call(ptx.registers(CONSUMER_REGISTERS, True), (), ())
+        self.run(op.consume)
+        self.indent -= 1
+        self.emit(self.dialect.begin_else())
+        self.indent += 1
+        self.call(ptx.registers(PRODUCER_REGISTERS, False), (), ())
+        self.alone(f"thread - {threads}", lambda: self.run(op.produce))
+        self.close()
+        self.role = False
 
     def loop(self, op: Loop) -> None:
         """Write a loop that stays."""
-        self.emit(self.dialect.begin_loop(op.var, op.extent))
+        extent = op.extent.render(self.dialect.style) if isinstance(op.extent, Index) else op.extent
+        self.emit(self.dialect.begin_loop(op.var, str(extent)))
         self.indent += 1
         self.run(op.body)
         self.close()
@@ -260,7 +391,7 @@ class Writer:
         return f"({place.variable} >> {self.dialect.number(place.shift, 'u32')})"
 
     def move(self, op: Move) -> None:
-        """Copy registers; f32 to f16 or bf16 by pairs."""
+        """Copy registers; between f32 and f16 or bf16 by pairs."""
         if op.into == op.source:
             return
         into, source = self.token(op.into.buffer), self.token(op.source.buffer)
@@ -275,10 +406,24 @@ class Writer:
                 mask = self.dialect.number(from_place.mask >> from_place.shift, "u32")
                 self.insert(place, f"({self.extract(from_place)} & {mask})")
             return
+        if into == "f32":
+            asm = ptx.split_pair(source)
+            wide = words(self.body, op.into)
+            for at, name in enumerate(words(self.body, op.source)):
+                self.call(asm, wide[2 * at : 2 * at + 2], (name,))
+            return
         asm = ptx.convert_pair(into, source)
         values = list(words(self.body, op.source))
         for at, name in enumerate(words(self.body, op.into)):
             self.call(asm, (name,), (values[2 * at + 1], values[2 * at]))
+
+    def blend(self, op: Blend) -> None:
+        """Write ``alpha * into + beta * source`` for each f32."""
+        into = words(self.body, op.into)
+        source = into if op.source is None else words(self.body, op.source)
+        for name, other in zip(into, source, strict=True):
+            more = "" if op.source is None else f" + {op.beta} * {other}"
+            self.emit(self.dialect.assign(name, f"{op.alpha} * {name}{more}"))
 
     def load(self, op: Load) -> None:
         """Load one vector."""
@@ -304,9 +449,15 @@ class Writer:
 
     def transfer(self, op: Transfer) -> None:
         """Copy from memory to memory: ``cp.async``, or a load and a store."""
-        opened = self.guarded(op.guards)
         bits = op.count * self.body.buffer(op.into).dtype.bits
         target, source = self.at(op.into, op.into_address), self.at(op.memory, op.address)
+        if op.fill:
+            conditions = [guard.render(self.dialect.style) for guard in op.guards]
+            whole, nothing = (self.dialect.number(size, "u32") for size in (bits // BYTE, 0))
+            size = self.dialect.choice(conditions, whole, nothing)
+            self.call(ptx.cp_async_or_zero(), (), (target, source, size))
+            return
+        opened = self.guarded(op.guards)
         if op.asynchronous:
             self.call(ptx.cp_async(bits // 8), (), (target, source))
         else:

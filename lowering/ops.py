@@ -38,11 +38,19 @@ class Guard:
 
     index: Index
     low: int
-    high: int
+    high: int | Index
 
     def render(self, style: Style) -> str:
         """Return the condition as text."""
         text = self.index.operand(style)
+        if isinstance(self.high, Index):  # sizes of a launch: 32 bits hold them
+            cast = {"python": "int32", "c": "int", "script": ""}[style]
+            high = self.high.operand(style)
+            return (
+                f"{cast}({self.index.render(style)}) < {cast}({high})"
+                if cast
+                else f"{text} < {high}"
+            )
         upper = f"{text} < {self.high}"
         if self.low <= self.index.low:
             return upper
@@ -62,6 +70,19 @@ class Move:
 
     into: Elements
     source: Elements
+
+
+@dataclass(frozen=True)
+class Blend:
+    """``into = alpha * into + beta * source``, in the type of ``into``; without source, the first.
+
+    ``alpha`` and ``beta`` are names of scalars that the launch gives.
+    """
+
+    into: Elements
+    alpha: str
+    source: Elements | None = None
+    beta: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,6 +155,7 @@ class Transfer:
     """Memory to memory, ``count`` consecutive elements per thread.
 
     ``asynchronous``: by ``cp.async``, complete after :class:`Wait`; else through registers.
+    ``fill``: where the guards do not hold, zeros are written and nothing is read.
     """
 
     into: str
@@ -143,6 +165,7 @@ class Transfer:
     count: int
     guards: tuple[Guard, ...] = ()
     asynchronous: bool = False
+    fill: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,6 +178,65 @@ class Wait:
     """Wait until at most ``pending`` groups of this thread's transfers are under way."""
 
     pending: int
+
+
+@dataclass(frozen=True)
+class BulkLoad:
+    """A box of a matrix in global memory to consecutive cells of shared memory, by one thread.
+
+    ``cp.async.bulk.tensor``: ``box`` rows and columns from ``place`` on; beyond the matrix there
+    are zeros. ``swizzle``: bytes of a row, whose 16-byte units are permuted by the row.
+    """
+
+    into: str
+    into_address: Index
+    memory: str
+    place: tuple[Index, Index]
+    box: tuple[int, int]
+    swizzle: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of one mbarrier out of an array of them: the one whose parity is given."""
+
+    barrier: str
+    slot: int
+    parity: Index
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier."""
+
+    barrier: str
+    slot: int
+    size: int  # bytes of all boxes
+    loads: tuple[BulkLoad, ...]
+    free: Phase | None = None
+
+
+@dataclass(frozen=True)
+class Arrive:
+    """One arrival per warp at an mbarrier: what its threads read before, they have read."""
+
+    barrier: str
+    slot: int
+
+
+@dataclass(frozen=True)
+class Peek:
+    """Ask whether a phase is complete, for the next :class:`Await` of it; nothing waits."""
+
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class Await:
+    """All threads wait until a phase is complete; ``peeked``: unless a peek has seen that it is."""
+
+    phase: Phase
+    peeked: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,13 +326,41 @@ class Loop:
     """A loop that stays: ``var`` runs over ``0 .. extent - 1``."""
 
     var: str
-    extent: int
+    extent: int | Index
     body: tuple[Op, ...]
 
 
-Op = Union[  # noqa: UP007 - refers forward, in Loop
+@dataclass(frozen=True)
+class Let:
+    """Name the value of an index: ``var = value``."""
+
+    var: str
+    value: Index
+
+
+@dataclass(frozen=True)
+class When:
+    """Operations that run where the guards hold; all threads of the CTA decide alike."""
+
+    guards: tuple[Guard, ...]
+    body: tuple[Op, ...]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Two programs at once: one thread of a further warpgroup fills, the others do the rest.
+
+    The further warpgroup gives most of its registers to the others (``setmaxnreg``).
+    """
+
+    produce: tuple[Op, ...]
+    consume: tuple[Op, ...]
+
+
+Op = Union[  # noqa: UP007 - refers forward, in Loop and When
     Zero,
     Move,
+    Blend,
     Mma,
     Load,
     Store,
@@ -266,7 +376,15 @@ Op = Union[  # noqa: UP007 - refers forward, in Loop
     WgmmaCommit,
     WgmmaWait,
     ProxyFence,
+    BulkLoad,
+    Fill,
+    Arrive,
+    Peek,
+    Await,
     Loop,
+    Let,
+    When,
+    Roles,
 ]
 
 
@@ -274,12 +392,14 @@ def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
     """Yield every operation, loop bodies included, once."""
     for op in ops:
         yield op
-        if isinstance(op, Loop):
+        if isinstance(op, (Loop, When)):
             yield from walk(op.body)
+        elif isinstance(op, Roles):
+            yield from walk((*op.produce, *op.consume))
 
 
 def line(op: Op) -> str:
-    """Return an operation as one line of script; a loop's body is not shown.
+    """Return an operation as one line of script; the body of a loop or branch is not shown.
 
     >>> line(Zero(Elements("D", (0, 1, 2, 3))))
     'D[0..3] = 0'
@@ -288,6 +408,9 @@ def line(op: Op) -> str:
         return f"{op.into} = 0"
     if isinstance(op, Move):
         return f"{op.into} = {op.source}"
+    if isinstance(op, Blend):
+        more = "" if op.source is None else f" + {op.beta} * {op.source}"
+        return f"{op.into} = {op.alpha} * {op.into}{more}"
     if isinstance(op, Mma):
         operands = ", ".join(map(str, (op.d, op.a, op.b, op.d, *op.extra)))
         return f"{op.instruction.shape}({operands})"
@@ -304,13 +427,33 @@ def line(op: Op) -> str:
     if isinstance(op, Transfer):
         verb = "cp.async" if op.asynchronous else "copy"
         target, source = f"{op.into}[{op.into_address}]", f"{op.memory}[{op.address}]"
-        return f"{verb}.{op.count}({target}, {source}){_where(op.guards)}"
+        rest = " else 0" if op.fill else ""
+        return f"{verb}.{op.count}({target}, {source}){_where(op.guards)}{rest}"
     if isinstance(op, Commit):
         return "cp.async.commit"
     if isinstance(op, Wait):
         return f"cp.async.wait({op.pending})"
     if isinstance(op, Sync):
         return f"sync({op.scope})"
+    if isinstance(op, Fill):
+        free = "" if op.free is None else f" after {_phase(op.free)}"
+        boxes = ", ".join(line(load) for load in op.loads)
+        return f"fill({op.barrier}[{op.slot}]: {boxes}){free}"
+    if isinstance(op, BulkLoad):
+        (row, col), (rows, cols) = op.place, op.box
+        return f"{op.into}[{op.into_address}] = {op.memory}[{row} +{rows}, {col} +{cols}]"
+    if isinstance(op, Arrive):
+        return f"arrive({op.barrier}[{op.slot}])"
+    if isinstance(op, Await):
+        return f"await({_phase(op.phase)})"
+    if isinstance(op, Peek):
+        return f"peek({_phase(op.phase)})"
+    if isinstance(op, Let):
+        return f"{op.var} = {op.value}"
+    if isinstance(op, Roles):
+        return "produce:"
+    if isinstance(op, When):
+        return f"{_where(op.guards).strip()}:"
     if isinstance(op, Loop):
         return f"for {op.var} in range({op.extent}):"
     return _asynchronous(op)
@@ -328,6 +471,10 @@ def _asynchronous(op: Wgmma | WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence)
     return "wgmma.fence" if isinstance(op, WgmmaFence) else "wgmma.commit"
 
 
+def _phase(phase: Phase) -> str:
+    return f"{phase.barrier}[{phase.slot}], {phase.parity}"
+
+
 def _where(guards: tuple[Guard, ...]) -> str:
     if not guards:
         return ""
@@ -339,6 +486,9 @@ def script(ops: tuple[Op, ...], indent: str = "") -> str:
     lines = []
     for op in ops:
         lines.append(indent + line(op))
-        if isinstance(op, Loop):
+        if isinstance(op, Roles):
+            lines.append(script(op.produce, indent + "    "))
+            lines.extend([f"{indent}consume:", script(op.consume, indent + "    ")])
+        elif isinstance(op, (Loop, When)):
             lines.append(script(op.body, indent + "    "))
     return "\n".join(lines)

@@ -233,6 +233,17 @@ def cp_async(size: int) -> Asm:
     return Asm(f"cp_async_{size}", text, "", "rl", _ASYNC_ARCH)
 
 
+def cp_async_or_zero() -> Asm:
+    """Return ``cp.async`` of 16 bytes, of which the third operand says how many are read.
+
+    >>> cp_async_or_zero().text
+    'cp.async.cg.shared.global [$0], [$1], 16, $2;'
+
+    Source: PTX ISA, cp.async: the rest of the destination is filled with zeros.
+    """
+    return Asm("cp_async_16_or_zero", "cp.async.cg.shared.global [$0], [$1], 16, $2;", "", "rlr")
+
+
 def commit() -> Asm:
     """Return ``cp.async.commit_group``."""
     return Asm("cp_async_commit", "cp.async.commit_group;", "", "", _ASYNC_ARCH)
@@ -241,6 +252,80 @@ def commit() -> Asm:
 def wait(pending: int) -> Asm:
     """Return ``cp.async.wait_group``."""
     return Asm(f"cp_async_wait_{pending}", f"cp.async.wait_group {pending};", "", "", _ASYNC_ARCH)
+
+
+def barrier_init() -> Asm:
+    """Return ``mbarrier.init``: the address, then how many arrivals complete a phase."""
+    return Asm("barrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", "", "rr")
+
+
+def barriers_ready() -> Asm:
+    """Return the fence after which bulk copies see initialised barriers."""
+    return Asm("barriers_ready", "fence.proxy.async.shared::cta;", "", "")
+
+
+def barrier_arrive() -> Asm:
+    """Return ``mbarrier.arrive``: one arrival.
+
+    >>> barrier_arrive().text
+    'mbarrier.arrive.shared::cta.b64 _, [$0];'
+    """
+    return Asm("barrier_arrive", "mbarrier.arrive.shared::cta.b64 _, [$0];", "", "r")
+
+
+def barrier_expect() -> Asm:
+    """Return ``mbarrier.arrive.expect_tx``: one arrival, and so many bytes that must come."""
+    text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
+    return Asm("barrier_expect", text, "", "rr")
+
+
+def barrier_wait() -> Asm:
+    """Return a loop over ``mbarrier.try_wait``: until the phase of a parity is complete."""
+    text = (
+        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
+        "@!done bra again; }"
+    )
+    return Asm("barrier_wait", text, "", "rr")
+
+
+def barrier_peek() -> Asm:
+    """Return ``mbarrier.test_wait`` as a word: 1 where the phase of a parity is complete."""
+    text = (
+        "{ .reg .pred done; mbarrier.test_wait.parity.shared::cta.b64 done, [$1], $2; "
+        "selp.u32 $0, 1, 0, done; }"
+    )
+    return Asm("barrier_peek", text, "r", "rr")
+
+
+def registers(count: int, more: bool) -> Asm:
+    """Return ``setmaxnreg`` (sm_90a): a warp takes registers, or gives them back.
+
+    >>> registers(240, True).text
+    'setmaxnreg.inc.sync.aligned.u32 240;'
+    """
+    verb = "inc" if more else "dec"
+    return Asm(f"registers_{verb}_{count}", f"setmaxnreg.{verb}.sync.aligned.u32 {count};", "", "")
+
+
+def sync_some(threads: int) -> Asm:
+    """Return the barrier of so many threads, those that come to it.
+
+    >>> sync_some(256).text
+    'bar.sync 1, 256;'
+    """
+    return Asm(f"sync_{threads}", f"bar.sync 1, {threads};", "", "")
+
+
+def bulk_load() -> Asm:
+    """Return ``cp.async.bulk.tensor`` of a box (sm_90): to, tensor map, column, row, barrier.
+
+    Source: PTX ISA, cp.async.bulk.tensor; coordinates start with the innermost dimension.
+    """
+    text = (
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[$0], [$1, {$2, $3}], [$4];"
+    )
+    return Asm("bulk_load", text, "", "rlrrr")
 
 
 def convert_pair(into: str, source: str) -> Asm:
@@ -255,6 +340,24 @@ def convert_pair(into: str, source: str) -> Asm:
     if source != "f32" or into not in ("f16", "bf16"):
         raise LayoutError(f"move: converts f32 to f16 or bf16; got {source} to {into}")
     return Asm(f"cvt_{into}x2_f32", f"cvt.rn.{into}x2.f32 $0, $1, $2;", "r", "ff", _PAIR_ARCH)
+
+
+def split_pair(source: str) -> Asm:
+    """Return the conversion of one word of two 16-bit floats to two f32, the low one first.
+
+    Raises:
+        LayoutError: another type.
+
+    >>> split_pair("bf16").text
+    'shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;'
+    """
+    if source == "bf16":
+        text = "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;"
+        return Asm("cvt_f32x2_bf16", text, "ff", "r")
+    if source != "f16":
+        raise LayoutError(f"move: converts f16 or bf16 to f32; got {source}")
+    text = "{ .reg .b16 l, h; mov.b32 {l, h}, $2; cvt.f32.f16 $0, l; cvt.f32.f16 $1, h; }"
+    return Asm("cvt_f32x2_f16", text, "ff", "r")
 
 
 def shared_address() -> Asm:

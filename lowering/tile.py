@@ -18,7 +18,9 @@ from lowering.dtypes import DType
 SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
 _SCOPE_NAMES = {"wg": "warpgroup"} | {scope: scope for scope in SCOPES}
 _DEFAULTS = {"transpose_A": False, "transpose_B": False, "alpha": 1, "beta": 0}
-_ROLES = {"gemm": ("D", "A", "B", "C"), "copy": ("dst", "src")}
+_ROLES = {"gemm": ("D", "A", "B", "C")} | dict.fromkeys(
+    ("copy", "cast", "bulk_copy"), ("dst", "src")
+)
 EXTRAS = ("E", "SFA", "SFB")  # what some gemm take beside
 MEMORY_SCOPES = ("local", "shared", "global", "tmem")
 
@@ -27,8 +29,9 @@ MEMORY_SCOPES = ("local", "shared", "global", "tmem")
 class Buffer:
     """A named tile of elements: in registers (``local``), shared, global or tensor memory.
 
-    ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says which
-    lane and which register holds each element. Elsewhere the default is dense and row-major.
+    ``bounds`` names for each dimension the scalar that ends it at run time, or None: copies stay
+    below. ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says
+    which lane and which register holds each element. Elsewhere the default is dense and row-major.
 
     Raises:
         LayoutError: unknown dtype or scope, a shape that is none, or a register buffer without a
@@ -43,6 +46,7 @@ class Buffer:
     dtype: DType
     scope: str = "local"
     layout: Any = None
+    bounds: tuple[str | None, ...] = field(default=(), repr=False)
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Buffer:
         dtype: str | DType,
         scope: str = "local",
         layout: TileLayout | ComposeLayout | None = None,
+        bounds: Sequence[str | None] | None = None,
     ) -> None:
         """Convert, then check."""
         if not isinstance(name, str) or not name.isidentifier():
@@ -73,12 +78,18 @@ class Buffer:
             raise LayoutError(
                 f"Buffer {name}: the layout must be a TileLayout or a ComposeLayout; got {layout!r}"
             )
+        if bounds is not None and len(bounds) != len(extents):
+            raise LayoutError(
+                f"Buffer {name}: bounds need a name or None for each of {len(extents)} dimensions; "
+                f"got {bounds!r}"
+            )
         for key, value in (
             ("name", name),
             ("shape", extents),
             ("dtype", dtypes.get(dtype)),
             ("scope", scope),
             ("layout", layout),
+            ("bounds", (None,) * len(extents) if bounds is None else tuple(bounds)),
         ):
             object.__setattr__(self, key, value)
 

@@ -10,7 +10,7 @@ reading or overwriting what another thread wrote or read without a barrier in be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,9 +24,15 @@ from lowering.body import Body, cells
 from lowering.descriptors import Descriptor
 from lowering.instructions import MmaInst
 from lowering.ops import (
+    Arrive,
+    Await,
+    Blend,
+    BulkLoad,
     Commit,
     Elements,
+    Fill,
     Guard,
+    Let,
     Load,
     LoadMatrix,
     Loop,
@@ -34,7 +40,9 @@ from lowering.ops import (
     Move,
     MoveMatrix,
     Op,
+    Phase,
     ProxyFence,
+    Roles,
     SharedMatrix,
     Store,
     StoreMatrix,
@@ -45,6 +53,7 @@ from lowering.ops import (
     WgmmaCommit,
     WgmmaFence,
     WgmmaWait,
+    When,
     Zero,
     line,
 )
@@ -110,6 +119,17 @@ class Memory:
     stamps: dict[str, Ints] = field(default_factory=dict)
 
 
+@dataclass
+class BarrierState:
+    """An mbarrier: arrivals of this phase, phases completed, boxes under way, the last arrival."""
+
+    expected: int
+    arrived: int = 0
+    completed: int = 0
+    loads: list[tuple[BulkLoad, Ints, Matrix]] = field(default_factory=list)
+    clock: int = -1
+
+
 @dataclass(frozen=True)
 class BankCount:
     """Shared-memory wavefronts of one operation: how many there were, and the fewest possible."""
@@ -131,17 +151,27 @@ class Machine:
     banks: dict[str, list[int]] = field(default_factory=dict)
     env: dict[str, Any] = field(default_factory=dict)
     clock: int = 0
+    extents: dict[str, tuple[int, int]] = field(default_factory=dict)  # of matrices read by boxes
+    pitches: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Allocate registers and shared memory, poisoned."""
         threads = self.body.threads
         self.env["thread"] = np.arange(threads)
         self.warpgroups = Warpgroups(threads)
-        self.synced = np.zeros((threads, threads), dtype=np.int64)  # last barrier of each pair
+        # The last barrier of each pair of threads; the last index is the one that fills, where it
+        # is none of the threads.
+        self.synced = np.zeros((threads + 1, threads + 1), dtype=np.int64)
+        self.filler = threads if self.body.specialised else 0
         for buffer in self.body.registers:
             shape = (threads, cells(buffer))
             self.registers[buffer.name] = poison(buffer.dtype.numpy, shape)
             self.known[buffer.name] = np.zeros(shape, dtype=bool)
+        self.barriers = {
+            (barrier.name, slot): BarrierState(barrier.arrivals)
+            for barrier in self.body.barriers
+            for slot in range(barrier.slots)
+        }
         for buffer in self.body.shared:
             self.allocate(buffer, poison(buffer.dtype.numpy, (cells(buffer),)), False)
 
@@ -185,8 +215,12 @@ class Machine:
         taking = np.ones(self.body.threads, dtype=bool)
         for guard in guards:
             value = np.broadcast_to(guard.index.value(self.env), taking.shape)
-            taking &= (value >= guard.low) & (value < guard.high)
+            taking &= (value >= guard.low) & (value < self.number(guard.high))
         return taking
+
+    def number(self, value: int | Index) -> Any:
+        """Return a number that may be an index."""
+        return value.value(self.env) if isinstance(value, Index) else value
 
     def addresses(self, index: Index) -> Ints:
         """Return the address of every thread."""
@@ -282,16 +316,69 @@ class Machine:
 
     # -- operations ---------------------------------------------------------------------------
 
-    def run(self, ops: Sequence[Op]) -> None:
-        """Run operations in order."""
+    def run_to_end(self) -> None:
+        """Run the whole body.
+
+        Raises:
+            SimulationError: it reads what nothing wrote, races, or leaves copies under way.
+        """
+        for waiting in self.run(self.body.ops):
+            raise self.stuck(waiting)
+        if any(self.groups) or any(state.loads for state in self.barriers.values()):
+            raise SimulationError(
+                "simulate: asynchronous copies are under way at the end: wait for them"
+            )
+
+    def run(self, ops: Sequence[Op]) -> Iterator[Op]:
+        """Run operations in order; yield one that waits, before each further try."""
         for op in ops:
             if isinstance(op, Loop):
-                for step in range(op.extent):
+                for step in range(int(self.number(op.extent))):
                     self.env[op.var] = step
-                    self.run(op.body)
-                del self.env[op.var]
+                    yield from self.run(op.body)
+                self.env.pop(op.var, None)
+            elif isinstance(op, Roles):
+                yield from self.both(op)
+            elif isinstance(op, Let):
+                self.env[op.var] = op.value.value(self.env)
+            elif isinstance(op, When):
+                taking = self.active(op.guards)
+                if taking.any() != taking.all():
+                    raise SimulationError(f"simulate: {line(op)} must hold in all threads or none")
+                if taking.all():
+                    yield from self.run(op.body)
             else:
+                phase = op.phase if isinstance(op, Await) else None
+                phase = op.free if isinstance(op, Fill) else phase
+                while phase is not None and not self.passes(phase, op):
+                    yield op
                 self.step(op)
+
+    def both(self, op: Roles) -> Iterator[Op]:
+        """Run two programs in turns, each until it waits."""
+        left = [self.run(op.produce), self.run(op.consume)]
+        while left:
+            waiting = []
+            before = self.clock
+            for role in list(left):
+                found = next(role, None)
+                if found is None:
+                    left.remove(role)
+                else:
+                    waiting.append(found)
+            if waiting and self.clock == before:
+                yield waiting[-1]
+
+    def stuck(self, op: Op) -> SimulationError:
+        """Return the error of an operation that waits forever."""
+        return SimulationError(
+            f"simulate: {line(op)} waits forever: "
+            + ", ".join(
+                f"{name}[{slot}] has completed {state.completed} phases, {state.arrived} of "
+                f"{state.expected} arrived"
+                for (name, slot), state in self.barriers.items()
+            )
+        )
 
     def step(self, op: Op) -> None:
         """Run one operation in all threads."""
@@ -305,6 +392,8 @@ class Machine:
         elif isinstance(op, Move):
             values = self.read(op.source, op)
             self.write(op.into, values.astype(self.registers[op.into.buffer].dtype))
+        elif isinstance(op, Blend):
+            self.blend(op)
         elif isinstance(op, Mma):
             self.mma(op)
         elif isinstance(op, Load):
@@ -323,14 +412,94 @@ class Machine:
             self.wait(op)
         elif isinstance(op, Sync):
             self.sync(op)
+        elif isinstance(op, Fill):
+            self.fill(op)
+        elif isinstance(op, Arrive):
+            state = self.barriers[op.barrier, op.slot]
+            state.arrived += self.body.threads // WARP
+            state.clock = self.clock
+            self.complete(state)
+        elif isinstance(op, Await):
+            self.clock += 1
+            self.synced[self.filler, :] = self.clock
+
+    def complete(self, state: BarrierState) -> None:
+        """Complete the phase of a barrier once all have arrived and nothing is under way."""
+        if state.arrived >= state.expected and not state.loads:
+            state.arrived -= state.expected
+            state.completed += 1
+
+    def passes(self, phase: Phase, op: Op) -> bool:
+        """Let boxes under way arrive, and say whether a phase is complete."""
+        state = self.barriers[phase.barrier, phase.slot]
+        if state.arrived >= state.expected:
+            for load, into, values in state.loads:
+                store = self.memory[load.into]
+                store.pending[into] = False
+                self.put(load.into, into, np.full_like(into, self.filler), values, op)
+            state.loads = []
+            self.complete(state)
+        return state.completed % 2 != int(phase.parity.value(self.env)) % 2
+
+    def fill(self, op: Fill) -> None:
+        """Start the loads of boxes; they arrive when their barrier is waited for."""
+        if op.free is not None:
+            clock = self.barriers[op.free.barrier, op.free.slot].clock
+            known = self.synced[:, self.filler]
+            self.synced[:, self.filler] = np.maximum(known, clock + 1)
+        state = self.barriers[op.barrier, op.slot]
+        if state.arrived >= state.expected:
+            raise SimulationError(
+                f"simulate: {line(op)} races: what filled {op.barrier}[{op.slot}] last is still "
+                "under way, or nobody has waited for it"
+            )
+        for load in op.loads:
+            into, values = self.box(load, op)
+            store = self.memory[load.into]
+            self.check_bounds(load.into, into, op)
+            filler = np.full_like(into, self.filler)
+            self.check_order(load.into, into, filler, op, "r", store.reader)
+            store.written[into] = False
+            store.pending[into] = True
+            state.loads.append((load, into, values))
+        state.arrived += 1
+
+    def box(self, load: BulkLoad, op: Op) -> tuple[Ints, Matrix]:
+        """Return the cells that a box goes to, and its values: zeros beyond the matrix."""
+        cols, buffer = load.box[1], self.body.buffer(load.memory)
+        row, col = np.indices(load.box)
+        unit = 128 // buffer.dtype.bits
+        line_of = row * cols * buffer.dtype.bits // 1024
+        moved = (col // unit) ^ (line_of % (load.swizzle // 16))
+        into = int(load.into_address.value(self.env)) + row * cols + moved * unit + col % unit
+        at = [
+            place.value(self.env) + index
+            for place, index in zip(load.place, (row, col), strict=True)
+        ]
+        inside = np.ones(load.box, dtype=bool)
+        for index, extent in zip(at, self.extents[load.memory], strict=True):
+            inside &= index < extent
+        cell = at[0] * self.pitches[load.memory] + at[1]
+        values = np.zeros(load.box, dtype=self.memory[load.memory].values.dtype)
+        filler = np.full(int(inside.sum()), self.filler, dtype=np.int64)
+        values[inside] = self.fetch(load.memory, cell[inside], filler, op)
+        return into.reshape(-1), values.reshape(-1)
+
+    def blend(self, op: Blend) -> None:
+        """Scale registers, and add others scaled; each product and sum is rounded."""
+        kind = self.registers[op.into.buffer].dtype.type
+        total = self.read(op.into, op) * kind(self.env[op.alpha])
+        if op.source is not None:
+            total = total + self.read(op.source, op).astype(kind) * kind(self.env[op.beta])
+        self.write(op.into, total)
 
     def sync(self, op: Sync) -> None:
         """Order the memory of all threads, or of the threads of each warp."""
         if op.scope == "cta":
-            self.synced[:] = self.clock
+            self.synced[: self.body.threads, : self.body.threads] = self.clock
         else:
             warp = np.arange(self.body.threads) // WARP
-            self.synced[warp[:, None] == warp[None, :]] = self.clock
+            self.synced[:-1, :-1][warp[:, None] == warp[None, :]] = self.clock
 
     def load(self, op: Load) -> None:
         """Load a vector per thread; threads that are guarded away get zeros."""
@@ -398,12 +567,17 @@ class Machine:
     def transfer(self, op: Transfer) -> None:
         """Copy cells from memory to memory, at once or when its group is waited for."""
         taking = self.active(op.guards)
-        thread = np.broadcast_to(np.flatnonzero(taking)[:, None], (int(taking.sum()), op.count))
+        lanes = np.flatnonzero(taking)[:, None]
         for name, address in ((op.memory, op.address), (op.into, op.into_address)):
             self.check_aligned(name, self.addresses(address)[taking], op.count, op)
         source = self.addresses(op.address)[taking, None] + np.arange(op.count)
+        values = self.fetch(op.memory, source, lanes, op)
+        if op.fill:
+            whole = np.zeros((self.body.threads, op.count), dtype=values.dtype)
+            whole[taking] = values
+            taking, values = np.ones_like(taking), whole
+        thread = np.broadcast_to(np.flatnonzero(taking)[:, None], values.shape)
         into = self.addresses(op.into_address)[taking, None] + np.arange(op.count)
-        values = self.fetch(op.memory, source, thread, op)
         size = op.count * self.body.buffer(op.into).dtype.bits // 8
         self.count_banks(op.into, self.addresses(op.into_address), size, op)
         self.count_banks(op.memory, self.addresses(op.address), size, op)
@@ -589,6 +763,40 @@ def as_accumulated(total: Matrix, inst: MmaInst | WgmmaInst) -> Matrix:
     return total.astype(np.int64).astype(dtype)
 
 
+@dataclass
+class Grid:
+    """A grid of CTAs over one global memory, run one CTA after the other.
+
+    ``sizes`` gives the scalars of the body; ``extents`` and ``pitches``, what a tensor map would.
+    """
+
+    body: Body
+    sizes: Mapping[str, Any]
+    extents: Mapping[str, tuple[int, int]]
+    pitches: Mapping[str, int]
+    memory: dict[str, Memory] = field(default_factory=dict)
+
+    def run(self, extents: tuple[int, int], cells: Mapping[str, Matrix]) -> dict[str, Matrix]:
+        """Run every CTA and return the cells of all parameters.
+
+        Raises:
+            SimulationError: a CTA reads what nothing wrote, or races.
+        """
+        for by in range(extents[1]):
+            for bx in range(extents[0]):
+                machine = Machine(self.body)
+                machine.env |= {"bx": bx, "by": by, **self.sizes}
+                machine.extents |= self.extents
+                machine.pitches |= self.pitches
+                for name, values in cells.items():
+                    if name not in self.memory:
+                        machine.allocate(self.body.buffer(name), values.copy(), True)
+                        self.memory[name] = machine.memory[name]
+                machine.memory |= self.memory
+                machine.run_to_end()
+        return {name: memory.values for name, memory in self.memory.items()}
+
+
 def execute(body: Body, matrices: Mapping[str, Matrix]) -> Machine:
     """Run a body; ``matrices`` gives parameters by name, as logical matrices in their dtype.
 
@@ -601,11 +809,7 @@ def execute(body: Body, matrices: Mapping[str, Matrix]) -> Machine:
         else:
             empty = poison(buffer.dtype.numpy, (cells(buffer),))
             machine.allocate(buffer, empty, False)
-    machine.run(body.ops)
-    if any(machine.groups[:-1]) or (machine.groups and machine.groups[-1]):
-        raise SimulationError(
-            "simulate: asynchronous copies are under way at the end: wait for them"
-        )
+    machine.run_to_end()
     machine.warpgroups.finish()
     return machine
 

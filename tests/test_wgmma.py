@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from layoutalg import ComposeLayout, LayoutError, S, TileLayout, targets
-from lowering import assemble, cuda, wgmma, wgmma_probing
+from layoutalg import ComposeLayout, LayoutError, S, TileLayout, targets, tx
+from lowering import assemble, cuda, warp, wgmma, wgmma_probing
 from lowering.address import Index
 from lowering.addressing import linear_address
 from lowering.body import Body
@@ -43,13 +43,8 @@ from lowering.probing import Certificate, ProbeError, digest, from_json, simulat
 from lowering.tile import Buffer
 from lowering.warp import SimulationError, execute, logical
 from lowering.wgmma import WgmmaInst, multiply
-from lowering.wgmma_probing import (
-    measure_accumulator,
-    measure_product,
-    measure_reading,
-    names,
-    probe,
-)
+from lowering.wgmma_measurement import measure_accumulator, measure_product, measure_reading
+from lowering.wgmma_probing import names, probe
 from tests.text_machine import python_of, run
 
 Array = npt.NDArray[Any]
@@ -283,8 +278,6 @@ def gemm(
 
 
 def per_thread(threads: int, fragment: Any) -> TileLayout:
-    from layoutalg import tx
-
     return TileLayout(S[(threads, fragment.slots) : (1 @ tx, 1)])
 
 
@@ -731,6 +724,7 @@ def test_the_simulator_agrees_and_refutes_the_controls(name: str) -> None:
     assert certificate.verdict == "agrees"
     assert len(certificate.refuted) >= 2
     assert all(certificate.refuted.values())
+    assert not certificate.rows
     assert from_json(to_json([certificate])) == (certificate,)
 
 
@@ -802,7 +796,9 @@ def test_a_machine_that_confuses_two_places_is_seen(
 ) -> None:
     """The measurement shows it as another table, or as what no instruction can be."""
     try:
-        found = probe(name, "simulator", run=exchanged(image, axis, 0, 1)).verdict
+        certificate = probe(name, "simulator", run=exchanged(image, axis, 0, 1))
+        found = certificate.verdict
+        assert len(certificate.rows) == 1  # the table, to look into
     except ProbeError as error:
         found = f"REFUTED by its own products: {error}"
     assert found.startswith(verdict)
@@ -813,7 +809,6 @@ def test_a_machine_that_exchanges_the_offsets_is_seen(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the hardware might do with MN-major operands, if we read the manual wrongly."""
-    from lowering import warp
 
     class Exchanged(Descriptor):
         def addresses(self, shape: Any, start: int) -> Array:

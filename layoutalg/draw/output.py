@@ -48,3 +48,15 @@ def picture_bytes(scene: Scene, suffix: str) -> bytes:
 def write(scene: Scene, path: Path) -> None:
     """Write a scene; a failure leaves an older file as it was and no new one."""
     write_whole(path, picture_bytes(scene, path.suffix.lower()))
+
+
+def checked_page(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a page.
+
+    Raises:
+        LayoutError: the suffix is not ``.html``.
+    """
+    checked = Path(path)
+    if checked.suffix.lower() != ".html":
+        raise LayoutError(f"to_html: the suffix of path must be .html; got {str(path)!r}")
+    return checked

@@ -1,5 +1,16 @@
 """The variants: one file each. Importing this package registers them."""
 
-from lowering.variants import copy_cooperative, copy_vector, ldstmatrix, mma_extended, mma_sync
+from lowering.variants import (
+    bulk_tensor,
+    copy_cooperative,
+    copy_vector,
+    elementwise,
+    ldstmatrix,
+    mma_extended,
+    mma_sync,
+)
 
-__all__ = ["copy_cooperative", "copy_vector", "ldstmatrix", "mma_extended", "mma_sync"]
+__all__ = [
+    "bulk_tensor", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
+    "mma_sync",
+]  # fmt: skip

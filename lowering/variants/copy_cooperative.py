@@ -13,7 +13,7 @@ from layoutalg import iters as algebra
 from layoutalg.targets import has, lacking
 from lowering import ptx
 from lowering.address import Index
-from lowering.addressing import as_index, environment, memory_address
+from lowering.addressing import as_index, edge_guards, environment, memory_address
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ops import Guard, Op, Transfer
 from lowering.tile import BufferRegion
@@ -30,13 +30,18 @@ def both_in_memory(context: Context) -> bool | tuple[bool, str]:
     return False, f"both sides must be in memory; dst is {scopes['dst']}, src {scopes['src']}"
 
 
-def _address(region: BufferRegion, coordinate: list[Index]) -> Index:
-    """Return the address of a coordinate of a region, dimensions of extent 1 left out."""
+def _placed(region: BufferRegion, coordinate: list[Index]) -> list[Index]:
+    """Return the buffer's coordinate of one of a region, dimensions of extent 1 left out."""
     wide = list(coordinate)
     where = []
     for (begin, _), extent in zip(region.ranges, region.shape, strict=True):
         where.append(as_index(begin) + wide.pop(0) if extent != 1 else as_index(begin))
-    return memory_address(region.buffer, where)
+    return where
+
+
+def _address(region: BufferRegion, coordinate: list[Index]) -> Index:
+    """Return the address of a coordinate of a region, dimensions of extent 1 left out."""
+    return memory_address(region.buffer, _placed(region, coordinate))
 
 
 def _contiguous(
@@ -93,6 +98,17 @@ def lower_cooperative(context: Context) -> Lowered:
         guards = () if taking == context.threads else (Guard(thread, 0, taking),)
         flat = (Index.of("thread", taking) + start) * width
         digits = algebra.split(flat, shape)
+        edges = tuple(
+            guard
+            for region in (dst, src)
+            for guard in edge_guards(region.buffer, _placed(region, digits), width)
+        )
+        fill = bool(edges) and asynchronous
+        if fill and (guards or width * bits != WIDEST):
+            fail(
+                f"zeros beyond the edges of {src.buffer.name} need 16-byte copies, the same number "
+                f"by every thread; got {total} elements by {width} over {context.threads} threads"
+            )
         ops.append(
             Transfer(
                 dst.buffer.name,
@@ -100,8 +116,9 @@ def lower_cooperative(context: Context) -> Lowered:
                 src.buffer.name,
                 _address(src, digits),
                 width,
-                guards,
+                guards + edges,
                 asynchronous,
+                fill,
             )
         )
     return Lowered(tuple(ops))

@@ -15,7 +15,9 @@ import numpy.typing as npt
 from layoutalg import LayoutError
 from lowering.address import Index
 from lowering.addressing import (
+    EDGE,
     as_index,
+    edge_guards,
     environment,
     memory_address,
     region_tile,
@@ -38,6 +40,7 @@ class Ownership:
     bits: int
     addresses: Mapping[int, Index]
     guards: tuple[Guard, ...]
+    edges: Mapping[int, tuple[Guard, ...]]  # of each register: that it lies within the bounds
     values: npt.NDArray[np.int64]  # (registers, threads x loop values), in the order of addresses
     taking: npt.NDArray[np.bool_]
 
@@ -58,10 +61,12 @@ def ownership(
     copied_shape(registers, memory)
     tile = register_tile(region_tile(registers), registers.shape, threads, copies=load)
     begins = [as_index(begin) for begin, _ in memory.ranges]
-    addresses = {
-        register: memory_address(memory.buffer, placed(coordinate, registers, memory, begins))
+    places = {
+        register: placed(coordinate, registers, memory, begins)
         for register, coordinate in tile.places.items()
     }
+    addresses = {register: memory_address(memory.buffer, at) for register, at in places.items()}
+    edges = {register: edge_guards(memory.buffer, at, EDGE) for register, at in places.items()}
     guards = tile.guards
     indices = [*addresses.values(), *(guard.index for guard in guards)]
     env = environment(indices, threads)
@@ -77,6 +82,7 @@ def ownership(
         registers.buffer.dtype.bits,
         addresses,
         guards,
+        edges,
         values[:, taking],
         taking,
     )
@@ -104,7 +110,7 @@ def runs(own: Ownership, width: int) -> list[tuple[int, ...]] | None:
     registers = list(own.addresses)
     if own.values.shape[1] == 0:
         return None
-    order = np.argsort(own.values[:, 0], kind="stable")
+    order = np.argsort(own.values[:, -1], kind="stable")
     if len(order) % width:
         return None
     found = []
@@ -160,10 +166,11 @@ def register_copy(
     ops: list[Op] = []
     for group in accesses(own):
         elements, address = Elements(own.registers, group), own.addresses[group[0]]
+        guards = own.guards + own.edges[group[0]]
         if load:
-            ops.append(Load(elements, own.memory, address, own.guards))
+            ops.append(Load(elements, own.memory, address, guards))
         else:
-            ops.append(Store(own.memory, address, elements, own.guards))
+            ops.append(Store(own.memory, address, elements, guards))
     return tuple(ops)
 
 

@@ -1,0 +1,369 @@
+"""Compiled kernels of a grid: kept on disk, loaded and launched through the CUDA driver.
+
+Compiling takes seconds, so machine code is kept, one file per kernel and target, for this process
+and those to come. Loading it needs neither numba nor the layouts: a launch costs a driver call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import layoutalg
+from layoutalg import LayoutError
+from lowering.kernel import KernelProgram
+
+_MAGIC = b"layoutalg kernel 1\n"
+_C_TYPES: dict[str, Any] = {"s32": ctypes.c_int32, "f32": ctypes.c_float}
+
+
+def cache_folder() -> Path:
+    """Return where kernels and choices are kept: ``$LAYOUTALG_CACHE``, or below ``~/.cache``."""
+    chosen = os.environ.get("LAYOUTALG_CACHE")
+    if chosen:
+        return Path(chosen)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "layoutalg"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that others may read meanwhile: all of it or nothing, by renaming.
+
+    A folder that cannot be written is no error: what would be kept is made again.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).replace(path)
+    except OSError as error:
+        warnings.warn(f"layoutalg: {path} cannot be written ({error})", stacklevel=2)
+
+
+@cache
+def sources_digest() -> str:
+    """Return a digest of the sources of both packages: what was made by others is made again."""
+    found = hashlib.sha256()
+    for package in (Path(layoutalg.__file__).parent, Path(__file__).parent):
+        for path in sorted(package.rglob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Machine code of one kernel, and what a launch must know of it."""
+
+    params: tuple[str, ...]
+    scalars: tuple[tuple[str, str], ...]
+    threads: int
+    shared_bytes: int
+    boxes: tuple[tuple[str, int, int, int, str], ...]  # (parameter, rows, columns, swizzle, type)
+    code: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Make tuples of what JSON gives as lists."""
+        object.__setattr__(self, "params", tuple(self.params))
+        object.__setattr__(self, "scalars", tuple((name, token) for name, token in self.scalars))
+        object.__setattr__(self, "boxes", tuple(tuple(box) for box in self.boxes))
+
+    def to_bytes(self) -> bytes:
+        """Return the kernel as the content of a file, with a digest of it."""
+        head = {name: value for name, value in asdict(self).items() if name != "code"}
+        rest = json.dumps(head).encode() + b"\n" + self.code
+        return _MAGIC + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Compiled:
+        """Return the kernel that :meth:`to_bytes` wrote.
+
+        Raises:
+            ValueError: the content is not whole.
+
+        >>> made = Compiled(("A",), (("M", "s32"),), 32, 0, (), b"code")
+        >>> Compiled.from_bytes(made.to_bytes()) == made
+        True
+        """
+        start = len(_MAGIC)
+        digest, rest = data[start : start + 64], data[start + 65 :]
+        if data[:start] != _MAGIC or hashlib.sha256(rest).hexdigest().encode() != digest:
+            raise ValueError("not a whole kernel file")
+        head, _, code = rest.partition(b"\n")
+        return cls(**json.loads(head), code=code)
+
+
+def compile_program(program: KernelProgram, arch: str) -> Compiled:
+    """Return a program's machine code for a target; no GPU is needed.
+
+    Raises:
+        LayoutError: numba-cuda is not installed, or does not know the target.
+        AssembleError: the assembler refuses.
+    """
+    body = program.body
+    return Compiled(
+        tuple(buffer.name for buffer in body.params),
+        tuple((scalar.name, scalar.token) for scalar in body.scalars),
+        body.launched,
+        body.shared_bytes,
+        tuple(
+            (name, *load.box, load.swizzle, body.buffer(name).dtype.token)
+            for name, load in body.boxes.items()
+        ),
+        program.whole(arch),
+    )
+
+
+def compiled(name: str, arch: str, program: Callable[[], KernelProgram]) -> Compiled:
+    """Return a kernel from the disk, or compile it and keep it.
+
+    Args:
+        name: of the kernel: what its program depends on, beside the sources.
+        arch: the target.
+        program: makes the program where it must be compiled.
+    """
+    path = cache_folder() / "kernels" / f"{name}.{arch}.{sources_digest()}.bin"
+    try:
+        return Compiled.from_bytes(path.read_bytes())
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, TypeError) as error:
+        warnings.warn(f"layoutalg: {path} is not usable ({error}); made again", stacklevel=2)
+    made = compile_program(program(), arch)
+    write_whole(path, made.to_bytes())
+    return made
+
+
+@cache
+def _driver() -> Any:
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise LayoutError(
+            f"matmul: needs cuda-bindings, which comes with numba-cuda ({error})"
+        ) from None
+    return driver
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call a function of the CUDA driver; return its result, several as a tuple.
+
+    Raises:
+        LayoutError: the driver reports an error.
+    """
+    driver = _driver()
+    status, *results = getattr(driver, name)(*arguments)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise LayoutError(f"{name}: the CUDA driver says {status.name}")
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+@cache
+def device_count() -> int:
+    """Return how many CUDA devices there are; 0 without a driver."""
+    try:
+        call("cuInit", 0)
+        return int(call("cuDeviceGetCount"))
+    except (LayoutError, RuntimeError):
+        return 0
+
+
+@dataclass(frozen=True)
+class Device:
+    """A CUDA device: target, multiprocessors, name, shared bytes of a CTA, primary context."""
+
+    index: int
+    arch: str
+    processors: int
+    name: str
+    shared_limit: int
+    context: Any = field(repr=False)
+
+    def enter(self) -> None:
+        """Make the device's primary context current in this thread."""
+        if call("cuCtxGetCurrent") != self.context:
+            call("cuCtxSetCurrent", self.context)
+
+
+@cache
+def device(index: int) -> Device:
+    """Return a device.
+
+    Raises:
+        LayoutError: there is none of this number.
+    """
+    if not 0 <= index < device_count():
+        raise LayoutError(f"matmul: there is no CUDA device {index}; there are {device_count()}")
+    attribute = _driver().CUdevice_attribute
+    handle = call("cuDeviceGet", index)
+    major, minor, processors, shared = (
+        call("cuDeviceGetAttribute", each, handle)
+        for each in (
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+        )
+    )
+    name = call("cuDeviceGetName", 128, handle).split(b"\0")[0].decode()
+    context = call("cuDevicePrimaryCtxRetain", handle)
+    return Device(index, f"sm_{major}{minor}", processors, name, shared, context)
+
+
+MAP_BYTES = 128
+MOST_MAPS = 1024
+
+
+class TensorMaps:
+    """Tensor maps of matrices in a device's memory: what bulk copies are told of a matrix."""
+
+    def __init__(self, on: Device) -> None:
+        """Allocate room on a device."""
+        on.enter()
+        self._places: dict[tuple[Any, ...], int] = {}
+        self._start = int(call("cuMemAlloc", MAP_BYTES * MOST_MAPS))
+        self._lock = threading.Lock()
+
+    def address(
+        self, pointer: int, shape: tuple[int, int], pitch: int, box: tuple[int, int, int, str]
+    ) -> int:
+        """Return the device address of the tensor map of a matrix.
+
+        Args:
+            pointer: of the matrix, which has rows in consecutive cells.
+            shape: its extents.
+            pitch: elements from one row to the next.
+            box: rows, columns, bytes of the swizzle, PTX type.
+
+        Raises:
+            LayoutError: the driver refuses.
+        """
+        key = (pointer, shape, pitch, box)
+        found = self._places.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            if len(self._places) == MOST_MAPS:  # kernels that read old maps may still run
+                call("cuCtxSynchronize")
+                self._places.clear()
+            place = self._start + MAP_BYTES * len(self._places)
+            encoded = encode_map(pointer, shape, pitch, box)
+            call("cuMemcpyHtoD", place, encoded.getPtr(), MAP_BYTES)
+            self._places[key] = place
+        return place
+
+
+def encode_map(
+    pointer: int, shape: tuple[int, int], pitch: int, box: tuple[int, int, int, str]
+) -> Any:
+    """Return the tensor map of a matrix, on the host; arguments as :meth:`TensorMaps.address`."""
+    driver = _driver()
+    rows, cols, swizzle, token = box
+    wide, narrow = driver.cuuint64_t, driver.cuuint32_t
+    names = {"f16": "FLOAT16", "bf16": "BFLOAT16"}
+    return call(
+        "cuTensorMapEncodeTiled",
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{names[token]}"),
+        2,
+        pointer,
+        [wide(shape[1]), wide(shape[0])],
+        [wide(2 * pitch)],
+        [narrow(cols), narrow(rows)],
+        [narrow(1), narrow(1)],
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}B"),
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+
+
+@cache
+def tensor_maps(index: int) -> TensorMaps:
+    """Return the tensor maps of a device."""
+    return TensorMaps(device(index))
+
+
+class Loaded:
+    """A kernel on a device, ready to be launched.
+
+    Arguments are written into one block that the driver copies at each launch.
+    """
+
+    def __init__(self, made: Compiled, on: Device) -> None:
+        """Load the code and allow as much shared memory as the kernel takes."""
+        on.enter()
+        self.made = made
+        empty: list[Any] = []
+        self._library = call("cuLibraryLoadData", made.code, empty, empty, 0, empty, empty, 0)
+        (kernel,) = call("cuLibraryEnumerateKernels", 1, self._library)
+        driver = _driver()
+        self.attributes = {
+            name: call(
+                "cuKernelGetAttribute",
+                getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{key}"),
+                kernel,
+                call("cuDeviceGet", on.index),
+            )
+            for name, key in (
+                ("registers", "NUM_REGS"), ("local_bytes", "LOCAL_SIZE_BYTES"),
+                ("static_shared", "SHARED_SIZE_BYTES"),
+            )
+        }  # fmt: skip
+        call(
+            "cuKernelSetAttribute",
+            driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            made.shared_bytes,
+            kernel,
+            call("cuDeviceGet", on.index),
+        )
+        self._function = driver.CUfunction(int(kernel))
+        kinds: list[Any] = [ctypes.c_uint64] * len(made.params)
+        kinds += [_C_TYPES[token] for _, token in made.scalars]
+        self._values = [kind() for kind in kinds]
+        self._block = (ctypes.c_void_p * len(kinds))(*(ctypes.addressof(v) for v in self._values))
+        self._address = ctypes.addressof(self._block)
+        self._lock = threading.Lock()
+        self._launch = driver.cuLaunchKernel
+
+    def launch(
+        self,
+        grid: tuple[int, int],
+        pointers: Sequence[int],
+        scalars: Sequence[float],
+        stream: int,
+    ) -> None:
+        """Launch on a stream; returns at once.
+
+        Args:
+            grid: extents (bx, by).
+            pointers: of the parameters, in order.
+            scalars: in order.
+            stream: the handle of a CUDA stream.
+
+        Raises:
+            LayoutError: the driver refuses.
+        """
+        made = self.made
+        with self._lock:
+            for slot, value in zip(self._values, (*pointers, *scalars), strict=True):
+                slot.value = value
+            (status,) = self._launch(
+                self._function, grid[0], grid[1], 1, made.threads, 1, 1, made.shared_bytes,
+                stream, self._address, 0,
+            )  # fmt: skip
+        if status:
+            raise LayoutError(f"cuLaunchKernel: the CUDA driver says {status.name}")
+
+    def ordered(self, scalars: Mapping[str, float]) -> tuple[float, ...]:
+        """Return scalars in the order of the kernel."""
+        return tuple(scalars[name] for name, _ in self.made.scalars)

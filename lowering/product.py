@@ -1,0 +1,276 @@
+"""``matmul``: a product of matrices on the GPU, by kernels that are built from layouts alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from layoutalg import LayoutError
+from lowering import dtypes, operands, tuning
+from lowering.launching import Device, Loaded, call, compiled, device, tensor_maps
+from lowering.matmul_kernels import Config, Form, Problem, matmul_program
+from lowering.operands import DeviceMatrix
+
+
+@cache
+def loaded(form: Form, config: Config, index: int) -> Loaded:
+    """Return the kernel of a form on a device, compiled at the first call for all processes."""
+    on = device(index)
+    arch = config.target(on.arch)
+    name = f"matmul_{form}_{config}"
+    return Loaded(compiled(name, arch, lambda: matmul_program(form, config, arch)), on)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A product of given shapes, strides and types, ready to be launched again and again.
+
+    ``boxes``: for each parameter that is read by boxes, its place among the parameters, the stored
+    extents, the pitch and the box.
+    """
+
+    kernel: Loaded
+    on: Device
+    config: Config
+    grid: tuple[int, int]
+    scalars: tuple[float, ...]
+    boxes: tuple[tuple[int, tuple[int, int], int, tuple[int, int, int, str]], ...]
+
+
+MOST_PLANS = 4096
+_PLANS: dict[tuple[Any, ...], Plan] = {}
+
+
+def plan(
+    left: DeviceMatrix,
+    right: DeviceMatrix,
+    result: DeviceMatrix,
+    added: DeviceMatrix | None,
+    alpha: float,
+    beta: float,
+    config: Config | None,
+) -> Plan:
+    """Return the plan of a product; the config is the caller's, or tuned, or the default.
+
+    Raises:
+        LayoutError: as :func:`matmul`.
+    """
+    roles = {"a": left, "b": right, "out": result} | ({} if added is None else {"c": added})
+    for role, matrix in roles.items():
+        operands.check(matrix, role)
+    (m, k), n = left.shape, right.shape[1]
+    if right.shape[0] != k or right.dtype != left.dtype or right.device != left.device:
+        raise LayoutError(
+            f"matmul: b must be (K, N) with a's K = {k}, type and device; a is {left.dtype} "
+            f"{left.shape} on {left.device}, b {right.dtype} {right.shape} on {right.device}"
+        )
+    if (added is None) != (beta == 0):
+        raise LayoutError(f"matmul: beta is {beta}, so c must be given")
+    for role in ("out", "c"):
+        found = roles.get(role)
+        if found is not None and (
+            found.shape != (m, n) or found.transposed or found.device != left.device
+        ):
+            raise LayoutError(
+                f"matmul: {role} must be {(m, n)}, row-major, on device {left.device}; got "
+                f"{found.shape}, strides {found.strides}, on {found.device}"
+            )
+    if added is not None and added.dtype != result.dtype:
+        raise LayoutError(f"matmul: c must be {result.dtype} as out is; got {added.dtype}")
+    names = {"A": left, "B": right} | ({} if added is None else {"C": added}) | {"D": result}
+    problem = Problem((m, n, k), {name: matrix.pitch for name, matrix in names.items()})
+    epilogue = "beta" if added is not None else "" if alpha == 1 else "alpha"
+    form = Form(left.dtype, result.dtype, left.transposed, right.transposed, epilogue=epilogue)
+    on = device(left.device)
+    chosen = tuning.choice(form, problem.sizes, on) if config is None else config
+    fitted = form.fitted(problem.sizes, chosen)
+    kernel = loaded(fitted, chosen, on.index)
+    boxes = []
+    for name, height, width, swizzle, token in kernel.made.boxes:
+        matrix = names[name]
+        rows, cols = matrix.shape[::-1] if matrix.transposed else matrix.shape
+        place = kernel.made.params.index(name)
+        boxes.append((place, (rows, cols), matrix.pitch, (height, width, swizzle, token)))
+    return Plan(
+        kernel,
+        on,
+        chosen,
+        chosen.grid(m, n),
+        kernel.ordered(problem.scalars(fitted, alpha, beta)),
+        tuple(boxes),
+    )
+
+
+def forget_plans() -> None:
+    """Forget all plans, after a search has changed what is chosen."""
+    _PLANS.clear()
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    c: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    dtype: Any = None,
+    config: Config | None = None,
+    stream: int | None = None,
+) -> Any:
+    """Return ``alpha·a@b + beta·c`` of f16 or bf16 matrices, summed in f32, on the GPU.
+
+    Args:
+        a: (M, K), an array of torch, CuPy, NumPy, or any other with ``__cuda_array_interface__`` or
+            DLPack. Rows or columns lie in consecutive cells; the others may be any multiple of 8
+            elements apart, so that views and transposes are taken as they are. NumPy arrays are
+            copied to the device and back.
+        b: (K, N), likewise and of the same type.
+        out: (M, N), of the inputs' type or float32, rows in consecutive cells; made where left out.
+        c: (M, N), of the type of ``out``, where ``beta`` is not 0; it may be ``out`` itself.
+        alpha: a factor.
+        beta: a factor.
+        dtype: of ``out`` where it is made; that of the inputs by default.
+        config: how the kernel is cut; chosen by tuning or by default where left out.
+        stream: handle of a CUDA stream; by default the current one of the arrays' library.
+
+    Raises:
+        LayoutError: shapes or types that do not fit, M, N, K or a pitch that is no multiple of 8,
+            an address that is no multiple of 16 bytes, or no CUDA device.
+
+    The error is that of sums in f32: see :func:`lowering.verification.error_bound`.
+    """
+    if all(isinstance(value, np.ndarray) for value in (a, b)):
+        return _on_host(a, b, out, c, alpha, beta, dtype, config)
+    left, right = _given(a, "a"), _given(b, "b")
+    if out is None:
+        kind = left.dtype if dtype is None else dtypes.get(dtype)
+        out = operands.empty_like(a, (left.shape[0], right.shape[1]), kind)
+    result = _given(out, "out")
+    added = None if beta == 0 or c is None else _given(c, "c")
+    if stream is None:
+        stream = operands.current_stream(a, left.device)
+    multiply(left, right, result, added, alpha, beta, config, stream)
+    return out
+
+
+def multiply(
+    left: DeviceMatrix,
+    right: DeviceMatrix,
+    result: DeviceMatrix,
+    added: DeviceMatrix | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    config: Config | None = None,
+    stream: int = 0,
+) -> None:
+    """Launch ``result = alpha·left@right + beta·added``; the arguments are those of :func:`matmul`.
+
+    Raises:
+        LayoutError: as :func:`matmul`.
+    """
+    third = None if added is None else (added.shape, added.strides, added.dtype.name, added.device)
+    key = (
+        left.shape, left.strides, left.dtype.name, left.device,
+        right.shape, right.strides, right.dtype.name, right.device,
+        result.shape, result.strides, result.dtype.name, result.device,
+        third, alpha, beta, config,
+    )  # fmt: skip
+    ready = _PLANS.get(key)
+    if ready is None:
+        if len(_PLANS) >= MOST_PLANS:
+            _PLANS.clear()
+        ready = _PLANS[key] = plan(left, right, result, added, alpha, beta, config)
+    pointers = [left.pointer, right.pointer, result.pointer]
+    if added is not None:
+        pointers.insert(2, added.pointer)
+    for pointer in pointers:
+        if pointer % operands.ALIGNMENT:
+            raise LayoutError(
+                f"matmul: a matrix must start at a multiple of {operands.ALIGNMENT} bytes, as "
+                f"vectors do; got the address {pointer:#x}: copy the view"
+            )
+    ready.on.enter()
+    for place, shape, pitch, box in ready.boxes:
+        maps = tensor_maps(left.device)
+        pointers[place] = maps.address(pointers[place], shape, pitch, box)
+    ready.kernel.launch(ready.grid, pointers, ready.scalars, stream)
+
+
+def _given(value: Any, role: str) -> DeviceMatrix:
+    """Return a caller's matrix on a device.
+
+    Raises:
+        LayoutError: it is on the host.
+    """
+    matrix = operands.on_device(value, role)
+    if matrix is None:
+        raise LayoutError(
+            f"matmul: {role} must lie on a CUDA device, or a and b both be NumPy arrays; got "
+            f"{type(value).__name__} on the host"
+        )
+    return matrix
+
+
+def _on_host(
+    a: Any, b: Any, out: Any, c: Any, alpha: float, beta: float, dtype: Any, config: Config | None
+) -> Any:
+    """Multiply NumPy arrays: to device 0 and back."""
+    kind = dtypes.get(a.dtype if dtype is None else dtype) if out is None else dtypes.get(out.dtype)
+    shape = (a.shape[0], b.shape[-1])
+    host = np.empty(shape, kind.numpy) if out is None else out
+    with Uploaded() as memory:
+        left, right = memory.put(a, "a"), memory.put(b, "b")
+        added = None if beta == 0 or c is None else memory.put(c, "c")
+        result = memory.put(np.empty(host.shape, kind.numpy), "out")
+        multiply(left, right, result, added, alpha, beta, config)
+        memory.get(host, result)
+    return host
+
+
+class Uploaded:
+    """Matrices of the host, copied to device 0 for as long as the ``with`` block runs."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self._pointers: list[Any] = []
+
+    def __enter__(self) -> Uploaded:
+        """Enter the device's context."""
+        device(0).enter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free what was allocated."""
+        for pointer in self._pointers:
+            call("cuMemFree", pointer)
+
+    def put(self, matrix: Any, role: str) -> DeviceMatrix:
+        """Copy a matrix to the device, dense; a transposed one stays transposed.
+
+        Raises:
+            LayoutError: no matrix.
+        """
+        if matrix.ndim != 2:
+            raise LayoutError(f"matmul: {role} must have two dimensions; got {matrix.shape}")
+        flip = matrix.strides[0] < matrix.strides[1]
+        stored = np.ascontiguousarray(matrix.T if flip else matrix)
+        pointer = call("cuMemAlloc", max(1, stored.nbytes))
+        self._pointers.append(pointer)
+        call("cuMemcpyHtoD", pointer, stored.ctypes.data, stored.nbytes)
+        strides = (1, stored.shape[1]) if flip else (stored.shape[1], 1)
+        return DeviceMatrix(int(pointer), matrix.shape, strides, dtypes.get(matrix.dtype), 0)
+
+    def get(self, into: Any, matrix: DeviceMatrix) -> None:
+        """Copy a dense row-major matrix back."""
+        found = np.empty(matrix.shape, matrix.dtype.numpy)
+        call("cuMemcpyDtoH", found.ctypes.data, matrix.pointer, found.nbytes)
+        into[...] = found
+
+
+def synchronize(index: int = 0) -> None:
+    """Wait until all work on a device is done."""
+    device(index).enter()
+    call("cuCtxSynchronize")

@@ -1,0 +1,130 @@
+"""Which config a product takes: a default by a model of waves, or what was measured on the device.
+
+Measured choices are kept in one JSON file per device, written whole; a file that cannot be read is
+ignored, with a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from lowering.launching import Device, cache_folder, sources_digest, write_whole
+from lowering.matmul_kernels import Config, Form
+
+# The configs that a search looks at, each with its worth at full load: the share of the rate of the
+# first that a multiprocessor reaches with it, as measured on an H200.
+CANDIDATES: tuple[tuple[Config, float], ...] = (
+    (Config((256, 128, 64), (4, 2), 4, 8, bulk=True, producer=True), 1.0),
+    (Config((128, 256, 64), (2, 4), 4, 8, bulk=True, producer=True), 0.99),
+    (Config((256, 128, 64), (4, 2), 4, 8, bulk=True), 0.98),
+    (Config((128, 128, 64), (2, 2), 3, 8, bulk=True), 0.92),
+    (Config((128, 64, 64), (2, 2), 4, 8, bulk=True), 0.8),
+    (Config((64, 64, 64), (2, 2), 4, 8, bulk=True), 0.6),
+    (Config((128, 256, 64), (2, 4), 4, 8), 0.88),
+    (Config((128, 128, 64), (2, 2), 3, 8), 0.82),
+    (Config((128, 128, 32), (2, 2), 4, 8), 0.8),
+    (Config((64, 64, 64), (2, 2), 4, 8), 0.5),
+)
+
+
+def candidates(form: Form, on: Device) -> tuple[tuple[Config, float], ...]:
+    """Return the candidates that run on a device, with their worth."""
+    return tuple(
+        (config, worth)
+        for config, worth in CANDIDATES
+        if config.runs_on(on.arch) and config.shared_bytes(form) <= on.shared_limit
+    )
+
+
+def default(form: Form, sizes: Sequence[int], on: Device) -> Config:
+    """Return the config whose tiles cover M x N in the least time, by waves of CTAs.
+
+    A multiprocessor works on one tile after the other, at a rate that is worth its config: the time
+    is waves times tile area over worth.
+
+    >>> h200 = Device(0, "sm_90", 132, "NVIDIA H200", 227 * 1024, None)
+    >>> form = Form("float16")
+    >>> [default(form, (n, n, n), h200).tile for n in (8192, 1024, 256)]
+    [(256, 128, 64), (128, 64, 64), (64, 64, 64)]
+    """
+
+    def time(row: tuple[Config, float]) -> float:
+        config, worth = row
+        down, across = (-(-n // tile) for n, tile in zip(sizes[:2], config.tile[:2], strict=True))
+        return -(-down * across // on.processors) * config.tile[0] * config.tile[1] / worth
+
+    return min(candidates(form, on), key=time)[0]
+
+
+def shape_class(form: Form, sizes: Sequence[int]) -> str:
+    """Return the key under which a choice is kept: the form, and each size by powers of two.
+
+    >>> shape_class(Form("float16"), (4096, 4000, 1000))
+    'f16_f16_NN 4096x4096x1024'
+    """
+    return f"{form} {'x'.join(str(1 << max(0, n - 1).bit_length()) for n in sizes)}"
+
+
+def _file(on: Device) -> Path:
+    return cache_folder() / f"{on.name.replace(' ', '_')}.{on.arch}.json"
+
+
+def kept(on: Device) -> dict[str, Config]:
+    """Return the choices that were measured on a device, by shape class."""
+    path = _file(on)
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        if held["sources"] != sources_digest():
+            return {}
+        return {name: _config(row) for name, row in held["choices"].items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        warnings.warn(f"layoutalg: {path} is not usable ({error!r}); ignored", stacklevel=2)
+        return {}
+
+
+def _config(row: dict[str, object]) -> Config:
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+    return Config(**values)  # type: ignore[arg-type]
+
+
+def keep(on: Device, name: str, config: Config) -> None:
+    """Keep a choice for a shape class."""
+    held = {**kept(on), name: config}
+    choices = {key: asdict(value) for key, value in held.items()}
+    data = json.dumps({"sources": sources_digest(), "choices": choices}, indent=1)
+    write_whole(_file(on), data.encode())
+
+
+def choice(form: Form, sizes: Sequence[int], on: Device) -> Config:
+    """Return what was measured for the shape class on a device, else the default."""
+    found = kept(on).get(shape_class(form, sizes))
+    return default(form, sizes, on) if found is None else found
+
+
+def search(
+    form: Form,
+    sizes: Sequence[int],
+    on: Device,
+    measure: Callable[[Config], float],
+    progress: Callable[[Sequence[Config]], Iterable[Config]] = iter,
+) -> Config:
+    """Measure every candidate on a problem, keep the fastest for its shape class, and return it.
+
+    Args:
+        form: of the problem.
+        sizes: M, N and K.
+        on: the device.
+        measure: returns the time of a config; infinity where it does not run.
+        progress: wraps the sequence of configs, to show a bar.
+    """
+    configs = [config for config, _ in candidates(form, on)]
+    times = {config: measure(config) for config in progress(configs)}
+    best = min(times, key=lambda config: times[config])
+    keep(on, shape_class(form, sizes), best)
+    return best

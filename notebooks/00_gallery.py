@@ -39,7 +39,7 @@ draw.operands(MMA, lane=5)
 # What the outlined cells say is a table, too: row and column of each slot of lane 5, in PTX operand order.
 
 # %%
-assert D.coords[5].tolist() == [[1, 2], [1, 3], [9, 2], [9, 3]]
+assert A.coords[5, :4].tolist() == [[1, 2], [1, 3], [9, 2], [9, 3]]
 draw.registers(MMA, "A", lanes=(0, 8))
 
 # %% [markdown]
@@ -54,13 +54,13 @@ draw.derivation(D.layout, (16, 8), at=(9, 3))
 # %% [markdown]
 # ## Any layout: `lane_map`
 #
-# Four warps, each with an accumulator of its own: hue is the warp.
+# Two warps side by side, each with an accumulator of its own: hue is the warp.
 
 # %%
-warps = TileLayout(S[(2, 2) : (2 @ warpid, 1 @ warpid)])
-cta = D.layout.tile(warps, (2, 2), (16, 8))
-assert cta.apply(25, 11, shape=(32, 16)) == {"warpid": 3, "m": 3, "laneid": 5}
-draw.lane_map(cta, (32, 16), lane=32 * 3 + 5)
+warps = TileLayout(S[(1, 2) : (1 @ warpid, 1 @ warpid)])
+cta = D.layout.tile(warps, (1, 2), (16, 8))
+assert cta.apply(9, 11, shape=(16, 16)) == {"warpid": 1, "m": 3, "laneid": 5}
+draw.lane_map(cta, (16, 16), lane=32 + 5)
 
 # %% [markdown]
 # ## How does it get there from shared memory? `ldmatrix`

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 import lowering as lw
-from layoutalg import fragments
+from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, parse
 from lowering.assemble import assemble
 from lowering.instructions import MmaInst
 
@@ -123,3 +123,113 @@ def test_accumulators_that_no_row_has_are_named() -> None:
     half = lw.Buffer("D", (16, 8), "float16", layout=lowered.buffer("D").layout)
     with pytest.raises(lw.DispatchError, match="with these A and B, C and D may be float32"):
         lw.lower(lw.gemm(half, lowered.buffer("A"), lowered.buffer("B"), dispatch="mma.sync*"))
+
+
+# -- sparse, block-scaled and m8n8k4: what does not fit is refused --------------------------------
+
+
+def operands_of(name: str, **other: Any) -> dict[str, lw.Buffer]:
+    """Return the buffers of one tile of an mma, some of them replaced."""
+    row = next(row for row in lw.MMA_EXTENDED if str(row) == name)
+    tokens = {"A": row.a, "B": row.b, "D": row.d}
+    roles = ("D", "A", "B", *row.extras)
+    made = {
+        role: lw.Buffer(role, f.tile, tokens.get(role, f.dtype), layout=f.layout)
+        for role, f in ((role, row.fragment(role)) for role in roles)
+    }
+    return made | other
+
+
+SPARSE, SCALED = "mma.sp.m16n8k32.f16", "mma.m16n8k64.mxf4nvf4.e2m1.ue4m3"
+SWIZZLED = ComposeLayout(3, 1, 3, TileLayout(S[(16, 16) : (16, 1)]))
+FLAT = ComposeLayout(3, 1, 3, TileLayout(S[128:1]))
+E_LAYOUT = "S[(2,8,2,8):(8,4@laneid,1@laneid,1)]"
+NOT_FOR_THEM: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "a modifier": (SPARSE, {}, {"modifier": "satfinite"}, "modifier 'satfinite' is for integers"),
+    "swizzled E": (
+        SPARSE,
+        {"E": lw.Buffer("E", (16, 16), "u2", layout=SWIZZLED)},
+        {},
+        "E is swizz",
+    ),
+    "E without copies": (
+        SPARSE,
+        {"E": lw.Buffer("E", (16, 16), "u2", layout=parse(E_LAYOUT))},
+        {},
+        "E must be held with the copies of",
+    ),
+    "E of another type": (
+        SPARSE,
+        {"E": lw.Buffer("E", (16, 16), "u8", layout=parse(E_LAYOUT + "+R[2:2@laneid]"))},
+        {},
+        "no instruction takes .*E uint8; there is .*E u2",
+    ),
+    "another scope": (SPARSE, {}, {"scope": "cta"}, "sparse A: one warp, scope warp"),
+    "beta a half": (SPARSE, {}, {"beta": 0.5}, "beta must be 0"),
+    "one scale alone": (SCALED, {"SFB": None}, {}, "takes E or SFA, SFB; got SFA"),
+    "a swizzled product": (
+        "mma.m8n8k4.f16",
+        {
+            "A": lw.Buffer(
+                "A", (4, 8, 4), "f16", layout=ComposeLayout(3, 1, 3, TileLayout(S[128:1]))
+            )
+        },
+        {},
+        "A is swizzled",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_FOR_THEM)
+def test_what_they_do_not_take_is_refused(name: str) -> None:
+    instruction, other, config, message = NOT_FOR_THEM[name]
+    made = {role: b for role, b in operands_of(instruction, **other).items() if b is not None}
+    call = lw.gemm(**made, **config)
+    with pytest.raises(lw.DispatchError, match=message):
+        lw.lower(call, arch="sm_120a", threads=64 if config.get("scope") == "cta" else None)
+
+
+def test_a_target_without_them_is_told_who_has_them() -> None:
+    with pytest.raises(lw.DispatchError, match=r"sm_75 lacks mma.sp.*sm_80 and newer have it"):
+        lw.lower(lw.gemm(**operands_of(SPARSE)), arch="sm_75")
+    with pytest.raises(lw.DispatchError, match=r"sm_90 lacks mma.sync.*sm_120a, sm_120f"):
+        lw.lower(lw.gemm(**operands_of(SCALED)), arch="sm_90")
+
+
+def test_registers_of_sparse_a_are_free_in_their_order() -> None:
+    """As for a dense mma: the operand list follows the layout."""
+    swapped = parse("S[(2,8,2,4,2):(4,4@laneid,2,1@laneid,1)]")
+    made = operands_of(SPARSE, A=lw.Buffer("A", (16, 16), "f16", layout=swapped))
+    assert lw.lower(lw.gemm(**made)).mma[0][2] == (0, 2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "value", "message"),
+    [
+        (SPARSE, "E", 4, "operand E: uint2 holds integers from 0 to 3; got 4"),
+        (SPARSE, "E", 0.5, "operand E: uint2 holds integers from 0 to 3; got 0.5"),
+        (SCALED, "SFA", -1.0, "operand SFA: float8_ue4m3fn has no sign; got -1.0"),
+    ],
+)
+def test_values_that_a_type_would_change_are_refused(
+    name: str, role: str, value: float, message: str
+) -> None:
+    lowered = lw.lower(lw.gemm(**operands_of(name)), arch="sm_120a")
+    given = {each: np.ones(lowered.buffer(each).shape) for each in lowered.inputs}
+    if "E" in given:
+        given["E"][:, 0::2] = 0
+    given[role] = np.full(given[role].shape, value)
+    with pytest.raises(LayoutError, match=f"^{message}$"):
+        lowered.simulate(**given)
+
+
+def test_integers_beyond_their_type_are_refused_and_truths_are_bits() -> None:
+    row = next(r for r in ROWS if r.name == "mma.m8n8k128.b1")
+    lowered = program(row, (1, 1, 1), 0)
+    ones = np.ones((8, 128), dtype=bool)
+    assert (lowered.simulate(A=ones, B=ones.T) == 128).all()
+    with pytest.raises(LayoutError, match="operand A: uint1 holds integers from 0 to 1; got 2"):
+        lowered.simulate(A=2 * np.ones((8, 128)), B=ones.T)
+    row = next(r for r in ROWS if r.name == "mma.m16n8k32.s8")
+    with pytest.raises(LayoutError, match="operand A: int8 holds integers from -128 to 127; got 1"):
+        program(row, (1, 1, 1), 0).simulate(A=np.full((16, 32), 128), B=np.ones((32, 8)))

@@ -76,6 +76,9 @@ def _lower(context: Context) -> Lowered:
     if context.call.scope != "warp" or context.threads != WARP:
         what = next((_NOUNS[role] for role in _extras(call) if role in _NOUNS), "four products")
         fail(f"{what}: one warp, scope warp and 32 threads; got {call.scope}, {context.threads}")
+    modifier = call.config.get("modifier")
+    if modifier is not None:
+        fail(f"modifier {modifier!r} is for integers and bits; these products have none")
     for role in call.operands:
         check_held_in_registers(call, role)
     refusals = []

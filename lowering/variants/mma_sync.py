@@ -59,16 +59,19 @@ def full_active_lanes(context: Context) -> bool | tuple[bool, str]:
     return True
 
 
+def _swizzled(role: str, layout: object) -> str:
+    return (
+        f"{role} is swizzled ({layout}); registers have no addresses to permute: use a TileLayout"
+    )
+
+
 def no_replica(context: Context) -> bool | tuple[bool, str]:
     """Hold where no operand is replicated or swizzled."""
     for role in ("D", "A", "B", "C"):
         region = context.call.operands[role]
         layout = region.buffer.layout
         if not isinstance(layout, TileLayout):
-            return False, (
-                f"{role} is swizzled ({layout}); registers have no addresses to permute: use a "
-                "TileLayout"
-            )
+            return False, _swizzled(role, layout)
         if layout.replica:
             return False, (
                 f"{role} is replicated: {layout}; drop R[...]: warps that a layout does not name "
@@ -258,6 +261,8 @@ def sliced(context: Context, role: str) -> TileLayout:
     """Return the canonical layout of an operand's region; decline what registers cannot hold."""
     region = context.call.operands[role]
     buffer = region.buffer
+    if not isinstance(buffer.layout, TileLayout):
+        fail(_swizzled(role, buffer.layout))
     sizes = [size for it in buffer.layout.shard for size in (it.extent, it.stride)]
     if not is_int(*sizes, *buffer.layout.offset.values()):
         fail(

@@ -176,9 +176,10 @@ def probe(
     convention, and refutes known wrong claims. Exit code 1 if a claim given is refuted, or a wrong
     one gets through.
     """
-    from lowering import probing
+    from lowering import probing, wgmma_probing
 
-    listed = dict.fromkeys((*probing.names(), *probing.family() * family))
+    ours = (*probing.family(), *wgmma_probing.names()) if family else ()
+    listed = dict.fromkeys((*probing.names(), *ours))
     if instruction is None and not everything:
         if as_json:
             echo_json(list(listed))
@@ -188,7 +189,12 @@ def probe(
     claims = {role: parse(text) for role, text in pairs(layouts, "--layout").items()}
     names = tuple(listed) if instruction is None else (instruction,)
     with progress(names, "probe") as bar:
-        certificates = [probing.probe(name, machine, claims) for name in bar]
+        certificates = [
+            wgmma_probing.probe(name, machine)
+            if name in wgmma_probing.names() and not claims
+            else probing.probe(name, machine, claims)
+            for name in bar
+        ]
     if as_json:
         click.echo(probing.to_json(certificates), nl=False)
     else:

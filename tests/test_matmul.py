@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout
@@ -20,6 +21,7 @@ from lowering import product as product_module
 from lowering.address import FREE, Index
 from lowering.assemble import assemble
 from lowering.body import Body
+from lowering.cli import main
 from lowering.kernel import Kernel
 from lowering.launching import Compiled, Device, compiled
 from lowering.matmul_kernels import (
@@ -489,6 +491,18 @@ def test_a_dlpack_capsule_is_read_in_place() -> None:
     assert operands.on_device(matrix, "a") is None
 
 
+def test_a_dlpack_tensor_may_start_later_than_its_memory() -> None:
+    """A dense bf16 tensor that gives no strides, 64 bytes into its memory."""
+    shape = (ctypes.c_int64 * 2)(3, 5)
+    tensor = operands._Tensor(4096, 2, 1, 2, 4, 16, 1, shape, None, 64)
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype = ctypes.py_object
+    make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    found = operands.from_dlpack(make(ctypes.addressof(tensor), b"dltensor", None), "a")
+    assert found[:3] == (4160, (3, 5), (5, 1))
+    assert (found.dtype.name, found.device) == ("bfloat16", 1)
+
+
 @pytest.mark.skipif(launching.device_count() > 0, reason="there is a CUDA device")
 def test_without_a_device_matmul_says_so() -> None:
     with pytest.raises(LayoutError, match="there is no CUDA device 0; there are 0"):
@@ -593,3 +607,10 @@ def test_rates_are_drawn_with_their_ceilings(tmp_path: Path) -> None:
     assert figure.axes[0].get_title() == "title"
     with pytest.raises(LayoutError, match="at least one kernel"):
         rates({"ours": []}, {})
+
+
+@pytest.mark.skipif(launching.device_count() > 0, reason="there is a CUDA device")
+def test_the_command_says_that_there_is_no_device() -> None:
+    done = CliRunner().invoke(main, ["bench", "--size", "256"])
+    assert done.exit_code == 2
+    assert "there is no CUDA device 0" in done.output

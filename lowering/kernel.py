@@ -26,7 +26,10 @@ from lowering.ops import (
     Arrive,
     Await,
     BulkLoad,
+    BulkStore,
     Commit,
+    Drain,
+    Drained,
     Elements,
     Fill,
     Guard,
@@ -35,14 +38,27 @@ from lowering.ops import (
     Op,
     Peek,
     Phase,
+    ProxyFence,
     Roles,
     Sync,
     Wait,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaWait,
     When,
     Zero,
     line,
 )
-from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, as_region, copy, gemm
+from lowering.registers import WARPGROUP
+from lowering.tile import (
+    Buffer,
+    BufferRegion,
+    TilePrimitiveCall,
+    as_region,
+    copy,
+    gemm,
+    gemm_async,
+)
 from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts, execute, logical
 
 SHARED_LIMIT = 227 * 1024  # bytes that one CTA of sm_90 can have
@@ -90,6 +106,13 @@ class Refill:
 
 
 @dataclass(frozen=True)
+class Emptying:
+    """Bulk copies from shared to global memory, by the first thread of each warpgroup."""
+
+    copies: tuple[TilePrimitiveCall, ...]
+
+
+@dataclass(frozen=True)
 class Specialised:
     """What one thread of a further warpgroup does while the others do what follows."""
 
@@ -101,11 +124,15 @@ Statement = Union[  # noqa: UP007 - refers forward
     Sync,
     Commit,
     Wait,
+    WgmmaCommit,
+    WgmmaWait,
     Let,
     Arrive,
     Peek,
     Await,
     Refill,
+    Emptying,
+    Drained,
     Repeat,
     Branch,
     Specialised,
@@ -151,6 +178,9 @@ class Kernel:
         self.scalars: dict[str, Scalar] = {}
         self.barriers: dict[str, Barrier] = {}
         self._blocks: list[list[Statement]] = [[]]
+        self._read_apart: set[str] = set()  # shared buffers that are read asynchronously
+        self._unfenced = False
+        self._accumulators: dict[Elements, None] = {}
 
     @property
     def scope(self) -> str:
@@ -293,6 +323,19 @@ class Kernel:
         """Add ``D = alpha·A·B + beta·C``: see :func:`lowering.gemm`."""
         self._add_call(gemm(D, A, B, C, scope=scope or self.scope, **config))
 
+    def gemm_async(
+        self, C: Any, A: Any, B: Any, *scales: Any, scope: str | None = None, **config: Any
+    ) -> None:
+        """Start ``C = A·B`` or ``C += A·B``: see :func:`lowering.gemm_async`.
+
+        The fences that it needs are placed by the lowering: of registers here, of what threads
+        wrote to A and B before the next :meth:`sync`. ``commit("gemm")`` closes a group of
+        products, ``wait(0, "gemm")`` completes them.
+        """
+        call = gemm_async(C, A, B, *scales, scope=scope or self.scope, **config)
+        self._read_apart.update(r.buffer.name for r in call.operands.values())
+        self._add_call(call)
+
     def zero(self, buffer: Buffer) -> None:
         """Add ``buffer = 0`` for a buffer in registers."""
         if buffer.scope != "local":
@@ -355,9 +398,34 @@ class Kernel:
         phase = None if free is None else self._phase(*free)
         self._add(Refill(barrier.name, slot, tuple(calls), phase))
 
-    def arrive(self, barrier: Barrier, slot: int) -> None:
-        """Let each warp arrive once at an mbarrier."""
-        self._add(Arrive(barrier.name, slot))
+    def drain(self, *copies: tuple[BufferRegion, BufferRegion]) -> None:
+        """Let the first thread of each warpgroup copy its rows of tiles to global memory in bulk.
+
+        Args:
+            copies: (destination, source) of each tile; its rows are dealt out in equal parts.
+        """
+        calls = []
+        for dst, src in copies:
+            self._read_apart.add(src.buffer.name)
+            calls.append(TilePrimitiveCall("bulk_copy", {"dst": dst, "src": src}, self.scope))
+        self._add(Emptying(tuple(calls)))
+
+    def drained(self, pending: int = 0) -> None:
+        """Let those threads wait until at most ``pending`` of their drains still read."""
+        self._add(Drained(pending))
+
+    def arrive(
+        self, barrier: Barrier, slot: int | Index, where: tuple[Any, Any] | None = None
+    ) -> None:
+        """Let each warp arrive once at an mbarrier.
+
+        Args:
+            barrier: of the mbarrier.
+            slot: which one.
+            where: (value, below): arrive only where ``value < below``, alike in all threads.
+        """
+        guards = () if where is None else (Guard(as_index(where[0]), 0, as_index(where[1])),)
+        self._add(Arrive(barrier.name, slot, guards))
 
     def peek(self, barrier: Barrier, slot: int, parity: Any) -> None:
         """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
@@ -378,22 +446,34 @@ class Kernel:
         return Phase(barrier.name, slot, as_index(parity) % 2)
 
     def sync(self, scope: str = "cta") -> None:
-        """Add a barrier of the CTA, or of each warp.
+        """Add a barrier of the CTA, or of each warpgroup or warp.
 
         Raises:
-            LayoutError: another scope.
+            LayoutError: another scope, or threads that are no whole warpgroups.
         """
-        if scope not in ("cta", "warp"):
-            raise LayoutError(f"sync: the scope must be cta or warp; got {scope!r}")
+        if scope not in ("cta", "warpgroup", "warp"):
+            raise LayoutError(f"sync: the scope must be cta, warpgroup or warp; got {scope!r}")
+        if scope == "warpgroup" and self.threads % WARPGROUP:
+            raise LayoutError(f"sync: {self.threads} threads are no whole warpgroups")
         self._add(Sync(scope))
 
-    def commit(self) -> None:
-        """Close a group of asynchronous copies."""
-        self._add(Commit())
+    def commit(self, of: str = "copy") -> None:
+        """Close a group of asynchronous copies ("copy") or products ("gemm").
 
-    def wait(self, pending: int = 0) -> None:
-        """Wait until at most ``pending`` groups are under way."""
-        self._add(Wait(pending))
+        Raises:
+            LayoutError: another kind.
+        """
+        self._add(WgmmaCommit() if _asynchronous(of) == "gemm" else Commit())
+
+    def wait(self, pending: int = 0, of: str = "copy") -> None:
+        """Wait until at most ``pending`` groups are under way.
+
+        After ``wait(0, "gemm")`` the accumulators of all products so far may be touched.
+
+        Raises:
+            LayoutError: another kind.
+        """
+        self._add(WgmmaWait(pending) if _asynchronous(of) == "gemm" else Wait(pending))
 
     @contextmanager
     def loop(self, var: str, extent: Any, unroll: bool = False) -> Iterator[Any]:
@@ -432,6 +512,8 @@ class Kernel:
         statements = tuple(self._blocks[0])
         unrolled = _unroll(statements)
         taken: list[str] = []
+        self._unfenced = False
+        self._accumulators.clear()
         ops = self._lower(unrolled, taken, "")
         by_scope = {
             scope: tuple(b for b in self.buffers.values() if b.scope == scope)
@@ -473,6 +555,7 @@ class Kernel:
                 return (*ops, Roles(produce, consume))
             if isinstance(each, Repeat):
                 taken.append(f"{indent}for {each.var} in range({each.extent}):")
+                self._unfenced |= any(map(self._writes_apart, each.body))
                 body = self._lower(each.body, taken, indent + "    ")
                 ops.append(Loop(str(each.var), each.extent, body))
             elif isinstance(each, Refill):
@@ -483,14 +566,46 @@ class Kernel:
                 taken.append(f"{indent}{line(When((each.guard,), ()))}")
                 body = self._lower(each.body, taken, indent + "    ")
                 ops.append(When((each.guard,), body))
+            elif isinstance(each, Emptying):
+                drain = self._emptying(each)
+                taken.append(f"{indent}{line(drain)}")
+                ops.append(drain)
+            elif isinstance(each, Sync):
+                if self._unfenced and each.scope != "warp":
+                    taken.append(f"{indent}{line(ProxyFence())}")
+                    ops.append(ProxyFence())
+                    self._unfenced = False
+                taken.append(f"{indent}{line(each)}")
+                ops.append(each)
+            elif isinstance(each, WgmmaWait) and not each.pending:
+                wait = WgmmaWait(0, tuple(self._accumulators))
+                taken.append(f"{indent}{line(wait)}")
+                ops.append(wait)
             elif isinstance(each, TilePrimitiveCall):
                 lowered = self._dispatch(each)
+                self._unfenced |= self._writes_apart(each)
+                products = (op.d for op in lowered.ops if isinstance(op, Wgmma))
+                self._accumulators.update(dict.fromkeys(products))
                 taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
                 ops.extend(lowered.ops)
             else:
                 taken.append(f"{indent}{line(each)}")
                 ops.append(each)
         return tuple(ops)
+
+    def _writes_apart(self, statement: Statement) -> bool:
+        """Say whether threads write there what is read asynchronously."""
+        if isinstance(statement, TilePrimitiveCall):
+            dst = statement.operands.get("dst")
+            return dst is not None and dst.buffer.name in self._read_apart
+        body = statement.body if isinstance(statement, (Repeat, Branch)) else ()
+        return any(map(self._writes_apart, body))
+
+    def _emptying(self, each: Emptying) -> Drain:
+        stores: list[BulkStore] = []
+        for call in each.copies:
+            stores.extend(op for op in self._dispatch(call).ops if isinstance(op, BulkStore))
+        return Drain(tuple(stores))
 
     def _refill(self, each: Refill) -> Fill:
         loads: list[BulkLoad] = []
@@ -505,6 +620,17 @@ class Kernel:
             elements = Elements(buffer.name, tuple(range(cells(buffer))))
             return Lowered((Zero(elements),), variant="zero")
         return dispatch(context_of(call, "cuda", self.threads, None, self.arch))
+
+
+def _asynchronous(kind: str) -> str:
+    """Return what is asynchronous.
+
+    Raises:
+        LayoutError: another kind.
+    """
+    if kind not in ("copy", "gemm"):
+        raise LayoutError(f"commit, wait: of copy or of gemm; got {kind!r}")
+    return kind
 
 
 def _unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:
@@ -560,6 +686,8 @@ def _text(statements: Sequence[Statement], indent: str = "") -> str:
         elif isinstance(each, Refill):
             copies = ", ".join(map(str, each.copies))
             lines.append(f"{indent}fill({each.barrier}[{each.slot}]: {copies})")
+        elif isinstance(each, Emptying):
+            lines.append(f"{indent}drain({', '.join(map(str, each.copies))})")
         elif isinstance(each, TilePrimitiveCall):
             lines.append(f"{indent}{each}")
         else:

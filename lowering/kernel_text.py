@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from layoutalg import LayoutError
+from layoutalg.fragments import WARP
 from lowering import ptx, wgmma
 from lowering.address import Index, Style
 from lowering.body import BARRIER_BYTES, Body
+from lowering.descriptors import CHUNK
 from lowering.emit import Part, access_bits, pack, part, parts, space, variables, words
 from lowering.instructions import MmaInst
 from lowering.ops import (
@@ -21,7 +23,10 @@ from lowering.ops import (
     Await,
     Blend,
     BulkLoad,
+    BulkStore,
     Commit,
+    Drain,
+    Drained,
     Elements,
     Fill,
     Guard,
@@ -49,8 +54,10 @@ from lowering.ops import (
     WgmmaWait,
     When,
     Zero,
+    walk,
 )
 from lowering.ptx import Asm
+from lowering.registers import WARPGROUP
 
 MmaCall = tuple[MmaInst, tuple[int, ...]]  # with the selectors of its scales
 
@@ -58,6 +65,8 @@ BYTE = 8
 WORD = 0xFFFFFFFF
 # Of each thread: two warpgroups of the one kind and one of the other fill a register file.
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
+FIRST_OF_WARPGROUPS = 2  # named barriers: 0 is that of the CTA, 1 that of a role
+LEADER = f"thread & {WARPGROUP - 1}"  # 0 in the first thread of a warpgroup
 
 
 class Dialect(Protocol):
@@ -151,6 +160,9 @@ class Writer:
         """Write the whole body."""
         if self.body.barriers:
             self.initialise()
+        for name, operand in shared_operands(self.body).items():
+            start = self.dialect.address("shared", f"{operand.memory}_base", "0")
+            self.call(wgmma.matrix_descriptor(operand.descriptor), (name,), (start,))
         self.run(self.body.ops)
 
     def run(self, ops: tuple[Op, ...]) -> None:
@@ -227,8 +239,12 @@ class Writer:
             self.roles(op)
         elif isinstance(op, Fill):
             self.fill(op)
+        elif isinstance(op, Drain):
+            self.alone(LEADER, lambda: self.drain(op))
+        elif isinstance(op, Drained):
+            self.alone(LEADER, lambda: self.call(ptx.bulk_wait(op.pending), (), ()))
         elif isinstance(op, Arrive):
-            self.alone("thread & 31", lambda: self.arrive(op))
+            self.arrive(op)
         elif isinstance(op, Peek):
             self.call(ptx.barrier_peek(), ("peeked",), self.asked(op.phase))
         elif isinstance(op, Await):
@@ -245,7 +261,7 @@ class Writer:
         elif isinstance(op, Loop):
             self.loop(op)
         else:
-            assert not isinstance(op, BulkLoad), op  # of a Fill alone
+            assert not isinstance(op, (BulkLoad, BulkStore)), op  # of a Fill or a Drain alone
             self.warpgroup(op)
 
     def alone(self, number: str, write: Callable[[], None]) -> None:
@@ -255,9 +271,11 @@ class Writer:
         write()
         self.close()
 
-    def barrier(self, name: str, slot: int) -> str:
+    def barrier(self, name: str, slot: int | Index) -> str:
         """Return the address of an mbarrier."""
-        return self.dialect.address("shared", f"{name}_base", str(slot * BARRIER_BYTES))
+        place = slot * BARRIER_BYTES
+        text = place.render(self.dialect.style) if isinstance(place, Index) else str(place)
+        return self.dialect.address("shared", f"{name}_base", text)
 
     def initialise(self) -> None:
         """Write what makes the barriers ready for all threads."""
@@ -273,8 +291,17 @@ class Writer:
         self.call(ptx.barriers_ready(), (), ())
 
     def arrive(self, op: Arrive) -> None:
-        """Write one arrival."""
-        self.call(ptx.barrier_arrive(), (), (self.barrier(op.barrier, op.slot),))
+        """Write one arrival per warp; where guards decide too, without a branch."""
+        barrier = self.barrier(op.barrier, op.slot)
+        if not op.guards:
+            first = "thread & 31"
+            self.alone(first, lambda: self.call(ptx.barrier_arrive(), (), (barrier,)))
+            return
+        lane = Guard(Index.of("thread", self.body.threads) % WARP, 0, 1)
+        conditions = [guard.render(self.dialect.style) for guard in (lane, *op.guards)]
+        yes, no = (self.dialect.number(value, "u32") for value in (1, 0))
+        taking = self.dialect.choice(conditions, yes, no)
+        self.call(ptx.barrier_arrive_where(), (), (barrier, taking))
 
     def asked(self, phase: Phase) -> tuple[str, str]:
         """Return the address of a phase's barrier and its parity."""
@@ -304,9 +331,21 @@ class Writer:
         else:
             self.alone("thread", write)
 
+    def drain(self, op: Drain) -> None:
+        """Write the stores of boxes, by the thread that is here."""
+        for store in op.stores:
+            row, col = (self.dialect.word(i.render(self.dialect.style)) for i in store.place)
+            source = self.at(store.source, store.source_address)
+            self.call(ptx.bulk_store(), (), (f"{store.memory}_base", col, row, source))
+        self.call(ptx.bulk_commit(), (), ())
+
     def sync(self, op: Sync) -> None:
-        """Write a barrier: of those threads that share a role."""
-        if op.scope == "cta" and self.role:
+        """Write a barrier: of those threads that share a role, or of each warpgroup."""
+        if op.scope == "warpgroup":
+            number = Index.of("thread", self.body.threads) // WARPGROUP + FIRST_OF_WARPGROUPS
+            name = self.dialect.word(number.render(self.dialect.style))
+            self.call(ptx.sync_warpgroup(WARPGROUP), (), (name,))
+        elif op.scope == "cta" and self.role:
             self.call(ptx.sync_some(self.body.threads), (), ())
         else:
             self.emit(self.dialect.sync(op.scope))
@@ -315,14 +354,17 @@ class Writer:
         """Write two programs in the branches of one condition."""
         threads = self.body.threads
         self.role = True
+        shared_out = threads == 2 * WARPGROUP
         self.emit(self.dialect.begin_if(f"thread < {threads}"))
         self.indent += 1
-        self.call(ptx.registers(CONSUMER_REGISTERS, True), (), ())
+        if shared_out:
+            self.call(ptx.registers(CONSUMER_REGISTERS, True), (), ())
         self.run(op.consume)
         self.indent -= 1
         self.emit(self.dialect.begin_else())
         self.indent += 1
-        self.call(ptx.registers(PRODUCER_REGISTERS, False), (), ())
+        if shared_out:
+            self.call(ptx.registers(PRODUCER_REGISTERS, False), (), ())
         self.alone(f"thread - {threads}", lambda: self.run(op.produce))
         self.close()
         self.role = False
@@ -357,13 +399,16 @@ class Writer:
             self.call(wgmma.proxy_fence(), (), ())
 
     def operand(self, operand: Elements | SharedMatrix) -> tuple[str, ...]:
-        """Return the words of an operand, or its descriptor, which is made first."""
+        """Return the words of an operand, or its descriptor.
+
+        That of address 0 of the buffer was made first; its low bits count units of 16 bytes, which
+        the address adds to, and shared memory ends before they do.
+        """
         if isinstance(operand, Elements):
             return words(self.body, operand)
-        made = self.temporary()
-        address = self.at(operand.memory, operand.address)
-        self.call(wgmma.matrix_descriptor(operand.descriptor), (made,), (address,))
-        return (made,)
+        units = operand.address * operand.descriptor.element_bits // (CHUNK * BYTE)
+        name = descriptor_variable(operand)
+        return (self.dialect.address("global", name, units.render(self.dialect.style)),)
 
     def zero(self, into: Elements) -> None:
         """Set elements to zero: whole words at once, else bit by bit."""
@@ -468,6 +513,22 @@ class Writer:
             self.call(store, (), (target, *values))
         if opened:
             self.close()
+
+
+def descriptor_variable(operand: SharedMatrix) -> str:
+    """Return the name of the descriptor of an operand's buffer."""
+    return f"{operand.memory}_{operand.descriptor.major}_{operand.descriptor.constant:x}"
+
+
+def shared_operands(body: Body) -> dict[str, SharedMatrix]:
+    """Return one operand in shared memory of each buffer and descriptor, by variable."""
+    return {
+        descriptor_variable(operand): operand
+        for op in walk(body.ops)
+        if isinstance(op, Wgmma)
+        for operand in (op.a, op.b)
+        if isinstance(operand, SharedMatrix)
+    }
 
 
 def register_variables(body: Body) -> tuple[tuple[str, str], ...]:

@@ -100,7 +100,7 @@ class Refill:
     """Bulk copies that complete an mbarrier, once the phase of another one says they may."""
 
     barrier: str
-    slot: int
+    slot: int | Index
     copies: tuple[TilePrimitiveCall, ...]
     free: Phase | None
 
@@ -223,13 +223,18 @@ class Kernel:
         self.scalars[name] = Scalar(name, token)
         return symbol
 
-    def let(self, name: str, value: Index) -> Any:
+    def let(self, name: str, value: Index, extent: int = FREE) -> Any:
         """Name the value of an index, and return its symbol: any number from 0 on.
+
+        Args:
+            name: letters alone.
+            value: what it stands for.
+            extent: of how many values it is one.
 
         Raises:
             LayoutError: the name is taken or has other signs than letters.
         """
-        symbol = self._symbol(name, FREE, "let")
+        symbol = self._symbol(name, extent, "let")
         self._add(Let(name, value))
         return symbol
 
@@ -379,15 +384,15 @@ class Kernel:
     def fill(
         self,
         barrier: Barrier,
-        slot: int,
+        slot: Any,
         copies: Sequence[tuple[BufferRegion, BufferRegion]],
-        free: tuple[Barrier, int, Any] | None = None,
+        free: tuple[Barrier, Any, Any] | None = None,
     ) -> None:
         """Let thread 0 copy tiles to shared memory in bulk; their bytes complete a barrier.
 
         Args:
             barrier: of one arrival.
-            slot: which of its mbarriers.
+            slot: which of its mbarriers: a number, or the symbol of a variable.
             copies: (destination, source) of each tile.
             free: the barrier, slot and parity of the phase that must be complete before.
         """
@@ -396,7 +401,7 @@ class Kernel:
             operands = {"dst": dst, "src": src}
             calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope))
         phase = None if free is None else self._phase(*free)
-        self._add(Refill(barrier.name, slot, tuple(calls), phase))
+        self._add(Refill(barrier.name, _slot(slot), tuple(calls), phase))
 
     def drain(self, *copies: tuple[BufferRegion, BufferRegion]) -> None:
         """Let the first thread of each warpgroup copy its rows of tiles to global memory in bulk.
@@ -415,7 +420,7 @@ class Kernel:
         self._add(Drained(pending))
 
     def arrive(
-        self, barrier: Barrier, slot: int | Index, where: tuple[Any, Any] | None = None
+        self, barrier: Barrier, slot: Any, where: tuple[Any, Any] | None = None
     ) -> None:
         """Let each warp arrive once at an mbarrier.
 
@@ -425,13 +430,13 @@ class Kernel:
             where: (value, below): arrive only where ``value < below``, alike in all threads.
         """
         guards = () if where is None else (Guard(as_index(where[0]), 0, as_index(where[1])),)
-        self._add(Arrive(barrier.name, slot, guards))
+        self._add(Arrive(barrier.name, _slot(slot), guards))
 
-    def peek(self, barrier: Barrier, slot: int, parity: Any) -> None:
+    def peek(self, barrier: Barrier, slot: Any, parity: Any) -> None:
         """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
         self._add(Peek(self._phase(barrier, slot, parity)))
 
-    def wait_for(self, barrier: Barrier, slot: int, parity: Any, peeked: bool = False) -> None:
+    def wait_for(self, barrier: Barrier, slot: Any, parity: Any, peeked: bool = False) -> None:
         """Wait for the phase of an mbarrier that has a parity.
 
         Args:
@@ -442,8 +447,8 @@ class Kernel:
         """
         self._add(Await(self._phase(barrier, slot, parity), peeked))
 
-    def _phase(self, barrier: Barrier, slot: int, parity: Any) -> Phase:
-        return Phase(barrier.name, slot, as_index(parity) % 2)
+    def _phase(self, barrier: Barrier, slot: Any, parity: Any) -> Phase:
+        return Phase(barrier.name, _slot(slot), as_index(parity) % 2)
 
     def sync(self, scope: str = "cta") -> None:
         """Add a barrier of the CTA, or of each warpgroup or warp.
@@ -482,7 +487,7 @@ class Kernel:
         Args:
             var: name of the variable, which runs over ``0 .. extent - 1``: letters alone, so that
                 it is none of the names that kernel texts make.
-            extent: how often: a number, or the symbol of a scalar or of a :meth:`let`.
+            extent: how often: a number, an index, or the symbol of a scalar or of a :meth:`let`.
             unroll: expand the loop at lowering. Register regions that move with the variable need
                 that: register numbers are static.
 
@@ -490,7 +495,8 @@ class Kernel:
             LayoutError: the name is taken or no identifier, or the extent is below 1.
         """
         known = type(extent) is int
-        if (known and extent < 1) or not (known or hasattr(extent, "free_symbols")):
+        named = isinstance(extent, Index) or hasattr(extent, "free_symbols")
+        if (known and extent < 1) or not (known or named):
             raise LayoutError(f"loop: the extent must be a number from 1 on; got {extent!r}")
         if unroll and not known:
             raise LayoutError(f"loop: {var} has {extent} steps, known at launch; it must stay")
@@ -631,6 +637,11 @@ def _asynchronous(kind: str) -> str:
     if kind not in ("copy", "gemm"):
         raise LayoutError(f"commit, wait: of copy or of gemm; got {kind!r}")
     return kind
+
+
+def _slot(value: Any) -> int | Index:
+    """Return the number of an mbarrier, or the index of a variable that holds it."""
+    return value if type(value) is int else as_index(value)
 
 
 def _unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:

@@ -6,8 +6,9 @@ computed is decided here alone, so the two texts cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Protocol
 
 from layoutalg import LayoutError
@@ -166,9 +167,24 @@ class Writer:
         self.run(self.body.ops)
 
     def run(self, ops: tuple[Op, ...]) -> None:
-        """Write operations in order."""
-        for op in ops:
-            self.step(op)
+        """Write operations in order; neighbouring products of one kind as one statement."""
+        for _, same in groupby(ops, key=_product_kind):
+            first, *rest = same
+            if isinstance(first, Wgmma):
+                self.products((first, *(op for op in rest if isinstance(op, Wgmma))))
+                continue
+            for op in (first, *rest):
+                self.step(op)
+
+    def products(self, ops: Sequence[Wgmma]) -> None:
+        """Write products that share D and all but the addresses of A and B."""
+        first = ops[0]
+        a = first.a.descriptor if isinstance(first.a, SharedMatrix) else None
+        asm = wgmma.multiply_in_turn(
+            first.instruction, a, first.b.descriptor, first.accumulate, len(ops)
+        )
+        source = [name for op in ops for each in (op.a, op.b) for name in self.operand(each)]
+        self.call(asm, words(self.body, first.d), tuple(source))
 
     def guarded(self, guards: tuple[Guard, ...]) -> bool:
         """Open the branch that guards ask for; say whether there is one."""
@@ -261,7 +277,8 @@ class Writer:
         elif isinstance(op, Loop):
             self.loop(op)
         else:
-            assert not isinstance(op, (BulkLoad, BulkStore)), op  # of a Fill or a Drain alone
+            # Boxes are of a Fill or a Drain, products are written together.
+            assert not isinstance(op, (BulkLoad, BulkStore, Wgmma)), op
             self.warpgroup(op)
 
     def alone(self, number: str, write: Callable[[], None]) -> None:
@@ -377,14 +394,9 @@ class Writer:
         self.run(op.body)
         self.close()
 
-    def warpgroup(self, op: Wgmma | WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence) -> None:
-        """Write an operation of the asynchronous tensor core."""
-        if isinstance(op, Wgmma):
-            source = (*self.operand(op.a), *self.operand(op.b))
-            a = op.a.descriptor if isinstance(op.a, SharedMatrix) else None
-            asm = wgmma.multiply(op.instruction, a, op.b.descriptor, op.accumulate)
-            self.call(asm, words(self.body, op.d), source)
-        elif isinstance(op, WgmmaWait):
+    def warpgroup(self, op: WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence) -> None:
+        """Write an operation of the asynchronous tensor core that is no product."""
+        if isinstance(op, WgmmaWait):
             names = [name for each in op.complete for name in words(self.body, each)]
             letters = [
                 ptx.letter(self.token(each.buffer)) * len(words(self.body, each))
@@ -513,6 +525,17 @@ class Writer:
             self.call(store, (), (target, *values))
         if opened:
             self.close()
+
+
+def _product_kind(op: Op) -> tuple[object, ...]:
+    """Return what neighbouring products must share to be written as one; () for anything else.
+
+    With A in registers, which D must not share, one that overwrites D stands alone.
+    """
+    if not isinstance(op, Wgmma):
+        return ()
+    a = op.a.descriptor if isinstance(op.a, SharedMatrix) else None
+    return op.instruction, op.d, a, op.b.descriptor, a is not None or op.accumulate
 
 
 def descriptor_variable(operand: SharedMatrix) -> str:

@@ -201,7 +201,7 @@ class Phase:
     """A phase of one mbarrier out of an array of them: the one whose parity is given."""
 
     barrier: str
-    slot: int
+    slot: int | Index
     parity: Index
 
 
@@ -210,7 +210,7 @@ class Fill:
     """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier."""
 
     barrier: str
-    slot: int
+    slot: int | Index
     size: int  # bytes of all boxes
     loads: tuple[BulkLoad, ...]
     free: Phase | None = None

@@ -62,7 +62,7 @@ from lowering.ops import (
 )
 from lowering.registers import WARPGROUP
 from lowering.tile import Buffer
-from lowering.warpgroup import SimulationError, Warpgroups
+from lowering.warpgroup import SEEN, SimulationError, Warpgroups
 from lowering.wgmma import WgmmaInst
 
 PAIRS = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])  # two nonzeros of four columns
@@ -463,7 +463,7 @@ class Machine:
 
     def passes(self, phase: Phase, op: Op) -> bool:
         """Let boxes under way arrive, and say whether a phase is complete."""
-        state = self.barriers[phase.barrier, phase.slot]
+        state = self.barriers[phase.barrier, int(self.number(phase.slot))]
         if state.arrived >= state.expected:
             for load, into, values in state.loads:
                 store = self.memory[load.into]
@@ -477,10 +477,10 @@ class Machine:
     def fill(self, op: Fill) -> None:
         """Start the loads of boxes; they arrive when their barrier is waited for."""
         if op.free is not None:
-            clock = self.barriers[op.free.barrier, op.free.slot].clock
+            clock = self.barriers[op.free.barrier, int(self.number(op.free.slot))].clock
             known = self.synced[:, self.filler]
             self.synced[:, self.filler] = np.maximum(known, clock + 1)
-        state = self.barriers[op.barrier, op.slot]
+        state = self.barriers[op.barrier, int(self.number(op.slot))]
         if state.arrived >= state.expected:
             raise SimulationError(
                 f"simulate: {line(op)} races: what filled {op.barrier}[{op.slot}] last is still "
@@ -507,7 +507,7 @@ class Machine:
                 source = (source + int(each.source_address.value(env))).reshape(-1)
                 store = self.memory[each.source]
                 values = self.fetch(each.source, source, np.full_like(source, leader), op)
-                stamp = np.where(store.engine[source], -1, store.stamps["w"][source])
+                stamp = np.where(store.engine[source], SEEN, store.stamps["w"][source])
                 self.warpgroups.check_fenced(op, each.source, source, store.writer[source], stamp)
                 cell, inside = self.box_places(each, env)
                 into, values = cell[inside], values.reshape(each.box)[inside]

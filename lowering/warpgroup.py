@@ -23,6 +23,7 @@ from layoutalg import LayoutError
 from lowering.ops import Elements, Op, Wgmma, WgmmaWait, line
 from lowering.registers import WARPGROUP
 
+SEEN = -2  # the clock of what the asynchronous proxy wrote itself: before any fence
 UNDER_WAY = np.iinfo(np.int64).max  # the clock of a read that no wait has completed
 
 Ints = npt.NDArray[np.int64]
@@ -230,7 +231,7 @@ class Warpgroups:
                 f"simulate: {line(op)} races: warpgroup {at[0]} reads {name} at {int(cell[at])}, "
                 f"which thread {int(writer[at])} wrote with no barrier in between: sync first"
             )
-        self.check_fenced(op, name, cell, writer, np.where(engine, -1, stamp))
+        self.check_fenced(op, name, cell, writer, np.where(engine, SEEN, stamp))
 
     def check_fenced(self, op: Op, name: str, cell: Ints, writer: Ints, stamp: Ints) -> None:
         """Refuse an asynchronous read of cells that threads wrote since the last proxy fence."""

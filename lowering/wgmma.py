@@ -208,21 +208,40 @@ def multiply(inst: WgmmaInst, a: Descriptor | None, b: Descriptor, accumulate: b
 
     Source: PTX ISA, "wgmma.mma_async".
     """
+    return multiply_in_turn(inst, a, b, accumulate, 1)
+
+
+def multiply_in_turn(
+    inst: WgmmaInst, a: Descriptor | None, b: Descriptor, accumulate: bool, count: int
+) -> Asm:
+    """Return several products on one D as one statement: A and B of the first, of the next, ….
+
+    So D passes once through what compilers see. Arguments as :func:`multiply`; all products but
+    the first accumulate.
+
+    >>> multiply_in_turn(get(8, "f16"), None, Descriptor("K", 0, 128, 256, 16), False, 2).inputs
+    'rrrrlrrrrl'
+    """
     d = inst.fragment("D").registers
     registers = 0 if a else inst.fragment("A").registers
-    left = f"${d}" if a else _list(d, registers)
     signs = "" if inst.d.token == "s32" else ", 1, 1"
     majors = [each.major for each in (a, b) if each] if inst.a.bits == 16 else []
     trans = "".join(f", {int(major == 'MN')}" for major in majors)
     flags = "".join(str(int(major == "MN")) for major in majors)
-    text = (
-        f"{{ .reg .pred add; setp.ne.b32 add, {int(accumulate)}, 0; "
-        f"{inst.ptx} {_list(0, d)}, {left}, ${d + (registers or 1)}, add{signs}{trans}; }}"
-    )
+    texts = []
+    for at in range(d, d + count * ((registers or 1) + 1), (registers or 1) + 1):
+        left = f"${at}" if a else _list(at, registers)
+        add = int(accumulate or at > d)
+        texts.append(
+            f"{{ .reg .pred add; setp.ne.b32 add, {add}, 0; "
+            f"{inst.ptx} {_list(0, d)}, {left}, ${at + (registers or 1)}, add{signs}{trans}; }}"
+        )
     name = f"{str(inst).replace('.', '_')}_{'ss' if a else 'rs'}{flags}_{'add' * accumulate}"
+    name = name.rstrip("_") + (f"_{count}" if count > 1 else "")
     accumulator = letter(inst.d.token)
-    source = "l" if a else letter(inst.a.token) * registers
-    return Asm(name.rstrip("_"), text, accumulator * d, source + "l", inst.min_arch, accumulate)
+    source = ("l" if a else letter(inst.a.token) * registers) + "l"
+    text = " ".join(texts)
+    return Asm(name, text, accumulator * d, source * count, inst.min_arch, accumulate)
 
 
 def matrix_descriptor(descriptor: Descriptor) -> Asm:

@@ -12,7 +12,7 @@ import numpy as np
 
 from layoutalg import ComposeLayout, LayoutError
 from lowering.address import Index
-from lowering.addressing import as_index
+from lowering.addressing import as_index, unmoved
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.instructions import compute_capability
 from lowering.ops import BulkLoad, BulkStore
@@ -129,13 +129,13 @@ class Box:
     shape: tuple[int, int]
     swizzle: int
     place: tuple[Index, Index]
-    start: int
+    start: Index
     step: int
 
     def at(self, part: Index | int) -> tuple[tuple[Index, Index], Index]:
         """Return the place and the first cell of a part."""
         rows, cols = self.place
-        return (rows + part * self.shape[0], cols), Index((), self.start) + part * self.step
+        return (rows + part * self.shape[0], cols), self.start + part * self.step
 
 
 def boxes(shared: BufferRegion, matrix: BufferRegion, parts: int = 1) -> list[Box]:
@@ -160,21 +160,25 @@ def boxes(shared: BufferRegion, matrix: BufferRegion, parts: int = 1) -> list[Bo
     try:
         table = layout.table(shared.buffer.shape)["m"]
         top, left = (as_index(begin) for begin, _ in matrix.ranges)
+        ranges, moved = unmoved(shared)
     except LayoutError as error:
         fail(str(error))
-    tile = table[tuple(slice(int(begin), int(end)) for begin, end in shared.ranges)].reshape(shape)
+    if moved.unit * bits // 8 % ALIGNMENT:
+        fail(f"{shared} moves by {moved.unit * bits // 8} bytes; a multiple of {ALIGNMENT} fits")
+    tile = table[tuple(slice(*each) for each in ranges)].reshape(shape)
     want = placed_by_engine(rows, width, swizzle, bits)
     found = []
     for first in range(0, shape[1], width):
         starts = [int(start) for start in tile[::rows, first]]
         step = starts[1] - starts[0] if parts > 1 else 0
-        for part, start in enumerate(starts):
+        for part, at in enumerate(starts):
             cells = tile[part * rows : (part + 1) * rows, first : first + width]
-            aligned = start * bits // 8 % ALIGNMENT == 0 and start == starts[0] + part * step
-            if not aligned or (cells - start != want).any():
+            aligned = at * bits // 8 % ALIGNMENT == 0 and at == starts[0] + part * step
+            if not aligned or (cells - at != want).any():
                 fail(
                     f"{shared.buffer.name} ({layout}) does not put a box where the copy engine "
                     f"does, swizzled by {swizzle} bytes from a multiple of {ALIGNMENT} bytes on"
                 )
-        found.append(Box((rows, width), swizzle, (top, left + first), starts[0], step))
+        start = moved + starts[0]
+        found.append(Box((rows, width), swizzle, (top, left + first), start, step))
     return found

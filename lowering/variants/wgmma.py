@@ -19,7 +19,7 @@ from layoutalg.fragments import Fragment, transposed
 from layoutalg.targets import has, lacking
 from lowering import wgmma
 from lowering.address import Index
-from lowering.addressing import as_index, linear_address, region_tile
+from lowering.addressing import as_index, linear_address, region_tile, unmoved
 from lowering.descriptors import CHUNK, MAJORS, Descriptor, describe
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ops import Elements, Op, SharedMatrix, Wgmma, WgmmaFence
@@ -192,8 +192,7 @@ def shared_operand(region: BufferRegion, role: str, along_k: int, rows: int) -> 
     buffer, shape = region.buffer, extents(region)
     layout = buffer.layout
     whole = layout.tile_over(buffer.shape) if isinstance(layout, ComposeLayout) else layout
-    begins = [as_index(begin).constant for begin, _ in region.ranges]
-    ranges = tuple((b, b + int(n)) for b, n in zip(begins, region.shape, strict=True))
+    ranges, moved = unmoved(region)
     piece = whole.slice(buffer.shape, ranges)
     if piece is None:
         fail(f"{role}: no layout says the region {region}")
@@ -201,9 +200,7 @@ def shared_operand(region: BufferRegion, role: str, along_k: int, rows: int) -> 
         piece, shape = transposed(piece, shape), shape[::-1]
     if isinstance(layout, ComposeLayout):
         piece = layout.over(piece)
-    moved = linear_address(buffer, [as_index(begin) for begin, _ in region.ranges])
-    step = (moved - linear_address(buffer, [Index((), begin) for begin in begins])).unit
-    bytes_apart = step * buffer.dtype.bits // 8
+    bytes_apart = moved.unit * buffer.dtype.bits // 8
     unit = SWIZZLE_PERIOD if isinstance(layout, ComposeLayout) else CHUNK
     if bytes_apart % unit:
         fail(f"{role}: {region} moves by {bytes_apart} bytes; a multiple of {unit} would fit")

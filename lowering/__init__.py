@@ -21,6 +21,6 @@ from lowering.verification import verify
 __all__ = [
     "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context",
     "DispatchError", "DispatchFail", "Kernel", "KernelProgram", "Lowered", "MmaInst", "Program",
-    "TilePrimitiveCall", "copy", "fail", "gemm", "gemm_async", "list_variants", "lower", "matmul", "predicate",
-    "register_dispatch", "variants", "verify",
+    "TilePrimitiveCall", "copy", "fail", "gemm", "gemm_async", "list_variants", "lower", "matmul",
+    "predicate", "register_dispatch", "variants", "verify",
 ]  # fmt: skip

@@ -329,7 +329,14 @@ class Kernel:
         self._add_call(gemm(D, A, B, C, scope=scope or self.scope, **config))
 
     def gemm_async(
-        self, C: Any, A: Any, B: Any, *scales: Any, scope: str | None = None, **config: Any
+        self,
+        C: Any,
+        A: Any,
+        B: Any,
+        SFA: Any = None,
+        SFB: Any = None,
+        scope: str | None = None,
+        **config: Any,
     ) -> None:
         """Start ``C = A·B`` or ``C += A·B``: see :func:`lowering.gemm_async`.
 
@@ -337,7 +344,7 @@ class Kernel:
         wrote to A and B before the next :meth:`sync`. ``commit("gemm")`` closes a group of
         products, ``wait(0, "gemm")`` completes them.
         """
-        call = gemm_async(C, A, B, *scales, scope=scope or self.scope, **config)
+        call = gemm_async(C, A, B, SFA, SFB, scope=scope or self.scope, **config)
         self._read_apart.update(r.buffer.name for r in call.operands.values())
         self._add_call(call)
 
@@ -419,9 +426,7 @@ class Kernel:
         """Let those threads wait until at most ``pending`` of their drains still read."""
         self._add(Drained(pending))
 
-    def arrive(
-        self, barrier: Barrier, slot: Any, where: tuple[Any, Any] | None = None
-    ) -> None:
+    def arrive(self, barrier: Barrier, slot: Any, where: tuple[Any, Any] | None = None) -> None:
         """Let each warp arrive once at an mbarrier.
 
         Args:

@@ -257,7 +257,7 @@ class Config:
 def raster(
     group: int, along: Index | None = None, groups: Index | None = None
 ) -> tuple[Index, Index]:
-    """Return the row and the column of the tile of CTA (bx, by), or of other numbers in their place.
+    """Return the row and the column of the tile of CTA (bx, by), or of two other numbers.
 
     They come from a layout over (groups, rows of a group, columns): ``by`` counts groups of rows,
     ``bx`` runs down a group, then along N, so that CTAs that run together share operands in L2.

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from layoutalg import LayoutError, S, TileLayout, wgid
 from layoutalg.fragments import WARP
 from lowering import wgmma
@@ -109,9 +107,7 @@ def fitted(form: Form, config: Config, sizes: tuple[int, int, int]) -> tuple[For
     if config.wgmma:
         form = replace(form, edges=bool(form.epilogue == "beta"), whole=False)
         down = -(-sizes[0] // config.tile[0])
-        group = next(
-            g for g in GROUPS if g <= config.group and -(-down // g) * g <= WASTE * down
-        )
+        group = next(g for g in GROUPS if g <= config.group and -(-down // g) * g <= WASTE * down)
         return form, replace(config, group=group)
     return form.fitted(sizes, config), config
 
@@ -211,13 +207,16 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
     for name in ("ctas", "total", "turns", "width", "reciprocal"):
         kernel.scalar(name)
     ring = Ring(kernel, config)
-    with kernel.producing(), _turn(kernel, config, "p") as starts:
-        with ring.loop("p") as (tile, stage, filled):
-            copies = [
-                operand.tile(stage, start, tile)
-                for operand, start in zip(operands, starts, strict=True)
-            ]
-            kernel.fill(ring.full, stage, copies, (ring.free, stage, filled + 1))
+    with (
+        kernel.producing(),
+        _turn(kernel, config, "p") as starts,
+        ring.loop("p") as (tile, stage, filled),
+    ):
+        copies = [
+            operand.tile(stage, start, tile)
+            for operand, start in zip(operands, starts, strict=True)
+        ]
+        kernel.fill(ring.full, stage, copies, (ring.free, stage, filled + 1))
     with _turn(kernel, config, "") as starts:
         kernel.zero(total)
         with ring.loop("") as (tile, stage, filled):
@@ -337,11 +336,25 @@ class Epilogue:
         kernel.drain((self.result[where], self.staging[side]))
 
 
-def scalars(
-    problem: Problem, form: Form, schedule: Schedule, alpha: float, beta: float
-) -> dict[str, Any]:
-    """Return the scalars of a launch of a kernel by ``wgmma``, by name."""
-    return problem.scalars(form, alpha, beta) | schedule.scalars
+def launch_of(
+    problem: Problem,
+    form: Form,
+    config: Config,
+    processors: int,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+) -> tuple[tuple[int, int], dict[str, Any]]:
+    """Return the grid and the scalars, by name, of a launch of :func:`program_of`.
+
+    Raises:
+        LayoutError: more tiles than a schedule counts.
+    """
+    m, n, _ = problem.sizes
+    numbers = problem.scalars(form, alpha, beta)
+    if not config.wgmma:
+        return config.grid(m, n), numbers
+    schedule = Schedule.of(config, m, n, processors)
+    return (schedule.ctas, 1), numbers | schedule.scalars
 
 
 def simulate(
@@ -385,7 +398,5 @@ def simulate(
         given["C"] = c.astype(form.out.numpy)
     given["D"] = poison(form.out.numpy, (m, n))
     problem = Problem((m, n, k), {role: x.shape[1] + padding for role, x in given.items()})
-    schedule = Schedule.of(config, m, n, processors)
-    body = wgmma_program(form, config).body
-    numbers = scalars(problem, form, schedule, alpha, beta)
-    return run_grid(body, (schedule.ctas, 1), problem, numbers, given)
+    grid, numbers = launch_of(problem, form, config, processors, alpha, beta)
+    return run_grid(wgmma_program(form, config).body, grid, problem, numbers, given)

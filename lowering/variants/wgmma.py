@@ -68,7 +68,7 @@ def in_their_places(context: Context) -> bool | tuple[bool, str]:
 
 
 def wide(region: BufferRegion) -> tuple[int, ...]:
-    """Return the dimensions of a region that are a matrix's: dimensions of extent 1 before drop out.
+    """Return the last two dimensions of a region, a matrix; those before have extent 1.
 
     Raises:
         DispatchFail: they are not two.
@@ -278,7 +278,7 @@ def lower_wgmma(context: Context) -> Lowered:
         except LayoutError as error:
             fail(str(error))
     fail(
-        f"C: no accumulator of {WARPGROUP} threads makes up {operands['C'].buffer.layout}; tiles of "
+        f"C: {operands['C'].buffer.layout} is not made of accumulators of a warpgroup; tiles of "
         f"{inst.fragment('D').layout} would fit"
     )
 

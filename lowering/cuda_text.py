@@ -163,7 +163,7 @@ def cuda_source(body: Body, name: str, title: str) -> str:
             lines.append(f"  const uint32_t {shared_name}_base = base + {offset};")
     if body.barriers:
         lines.append("  uint32_t peeked;")
-    lines.extend(f"  uint64_t {name};" for name in shared_operands(body))
+    lines.extend(f"  uint32_t {name};" for name in shared_operands(body))
     partial = body.partial_words()
     for buffer in body.registers:
         names = [

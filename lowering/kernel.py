@@ -566,7 +566,7 @@ class Kernel:
                 return (*ops, Roles(produce, consume))
             if isinstance(each, Repeat):
                 taken.append(f"{indent}for {each.var} in range({each.extent}):")
-                self._unfenced |= any(map(self._writes_apart, each.body))
+                self._unfenced = self._leaves_unfenced(each.body, self._unfenced)
                 body = self._lower(each.body, taken, indent + "    ")
                 ops.append(Loop(str(each.var), each.extent, body))
             elif isinstance(each, Refill):
@@ -604,13 +604,22 @@ class Kernel:
                 ops.append(each)
         return tuple(ops)
 
-    def _writes_apart(self, statement: Statement) -> bool:
+    def _writes_apart(self, call: TilePrimitiveCall) -> bool:
         """Say whether threads write there what is read asynchronously."""
-        if isinstance(statement, TilePrimitiveCall):
-            dst = statement.operands.get("dst")
-            return dst is not None and dst.buffer.name in self._read_apart
-        body = statement.body if isinstance(statement, (Repeat, Branch)) else ()
-        return any(map(self._writes_apart, body))
+        dst = call.operands.get("dst")
+        return dst is not None and dst.buffer.name in self._read_apart
+
+    def _leaves_unfenced(self, statements: Sequence[Statement], before: bool) -> bool:
+        """Say whether writes may come before statements, or before their repetition, unfenced."""
+        after = before
+        for each in statements:
+            if isinstance(each, TilePrimitiveCall):
+                after |= self._writes_apart(each)
+            elif isinstance(each, (Repeat, Branch)):
+                after |= self._leaves_unfenced(each.body, after)
+            elif isinstance(each, Sync) and each.scope != "warp":
+                after = False
+        return before or after
 
     def _emptying(self, each: Emptying) -> Drain:
         stores: list[BulkStore] = []

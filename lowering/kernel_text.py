@@ -14,7 +14,7 @@ from typing import Protocol
 from layoutalg import LayoutError
 from layoutalg.fragments import WARP
 from lowering import ptx, wgmma
-from lowering.address import Index, Style
+from lowering.address import Digit, Index, Style
 from lowering.body import BARRIER_BYTES, Body
 from lowering.descriptors import CHUNK
 from lowering.emit import Part, access_bits, pack, part, parts, space, variables, words
@@ -161,9 +161,12 @@ class Writer:
         """Write the whole body."""
         if self.body.barriers:
             self.initialise()
-        for name, operand in shared_operands(self.body).items():
+        for name, (operand, fixed) in shared_operands(self.body).items():
             start = self.dialect.address("shared", f"{operand.memory}_base", "0")
             self.call(wgmma.matrix_descriptor(operand.descriptor), (name,), (start,))
+            if fixed.terms:
+                moved = self.dialect.address("shared", name, fixed.render(self.dialect.style))
+                self.call(wgmma.same_in_warp(), (name,), (moved,))
         self.run(self.body.ops)
 
     def run(self, ops: tuple[Op, ...]) -> None:
@@ -300,7 +303,9 @@ class Writer:
         self.emit(self.dialect.sync("cta"))
 
     def initialise_alone(self) -> None:
-        """Write the initialisation of every barrier."""
+        """Write the initialisation of every barrier, and early requests for the tensor maps."""
+        for name in self.body.boxes:
+            self.call(ptx.prefetch_map(), (), (f"{name}_base",))
         for each in self.body.barriers:
             arrivals = self.dialect.number(each.arrivals, "u32")
             for slot in range(each.slots):
@@ -411,16 +416,15 @@ class Writer:
             self.call(wgmma.proxy_fence(), (), ())
 
     def operand(self, operand: Elements | SharedMatrix) -> tuple[str, ...]:
-        """Return the words of an operand, or its descriptor.
+        """Return the words of an operand, or the low word of its descriptor.
 
-        That of address 0 of the buffer was made first; its low bits count units of 16 bytes, which
-        the address adds to, and shared memory ends before they do.
+        That of the buffer's first cell, or the warpgroup's, was made first; its low bits count
+        units of 16 bytes, which the address adds to, and shared memory ends before they do.
         """
         if isinstance(operand, Elements):
             return words(self.body, operand)
-        units = operand.address * operand.descriptor.element_bits // (CHUNK * BYTE)
-        name = descriptor_variable(operand)
-        return (self.dialect.address("global", name, units.render(self.dialect.style)),)
+        name, _, moving = descriptor_variable(operand)
+        return (self.dialect.address("shared", name, moving.render(self.dialect.style)),)
 
     def zero(self, into: Elements) -> None:
         """Set elements to zero: whole words at once, else bit by bit."""
@@ -538,20 +542,30 @@ def _product_kind(op: Op) -> tuple[object, ...]:
     return op.instruction, op.d, a, op.b.descriptor, a is not None or op.accumulate
 
 
-def descriptor_variable(operand: SharedMatrix) -> str:
-    """Return the name of the descriptor of an operand's buffer."""
-    return f"{operand.memory}_{operand.descriptor.major}_{operand.descriptor.constant:x}"
+def descriptor_variable(operand: SharedMatrix) -> tuple[str, Index, Index]:
+    """Return a variable for what descriptors of an operand's buffer share, and the rest.
+
+    The variable's name, what the thread adds to the buffer's start, and what else the address does;
+    both in units of 16 bytes.
+    """
+    units = operand.address * operand.descriptor.element_bits // (CHUNK * BYTE)
+    own = [(c, a) for c, a in units.terms if isinstance(a, Digit) and a.var == "thread"]
+    fixed = Index(tuple(own))
+    place = "".join(f"_{c}x{atom.stride}" for c, atom in own if isinstance(atom, Digit))
+    low, high = operand.descriptor.words
+    name = f"{operand.memory}_{operand.descriptor.major}_{high:x}_{low:x}{place}"
+    return name, fixed, units - fixed
 
 
-def shared_operands(body: Body) -> dict[str, SharedMatrix]:
-    """Return one operand in shared memory of each buffer and descriptor, by variable."""
-    return {
-        descriptor_variable(operand): operand
-        for op in walk(body.ops)
-        if isinstance(op, Wgmma)
-        for operand in (op.a, op.b)
-        if isinstance(operand, SharedMatrix)
-    }
+def shared_operands(body: Body) -> dict[str, tuple[SharedMatrix, Index]]:
+    """Return by variable an operand in shared memory, and what the thread adds to its start."""
+    found = {}
+    for op in walk(body.ops):
+        for operand in (op.a, op.b) if isinstance(op, Wgmma) else ():
+            if isinstance(operand, SharedMatrix):
+                name, fixed, _ = descriptor_variable(operand)
+                found[name] = operand, fixed
+    return found
 
 
 def register_variables(body: Body) -> tuple[tuple[str, str], ...]:

@@ -338,6 +338,15 @@ def sync_some(threads: int) -> Asm:
     return Asm(f"sync_{threads}", f"bar.sync 1, {threads};", "", "")
 
 
+def prefetch_map() -> Asm:
+    """Return ``prefetch.tensormap``: the copy engine will want this tensor map.
+
+    >>> prefetch_map().text
+    'prefetch.tensormap [$0];'
+    """
+    return Asm("prefetch_map", "prefetch.tensormap [$0];", "", "l", _BULK_ARCH)
+
+
 def bulk_load() -> Asm:
     """Return ``cp.async.bulk.tensor`` of a box (sm_90): to, tensor map, column, row, barrier.
 

@@ -34,7 +34,7 @@ from lowering.tile import Buffer, BufferRegion
 from lowering.warp import Matrix, poison
 
 ROUNDING = 30  # bits after the point of the reciprocal that divides the number of a tile
-GROUPS = (8, 4, 2, 1)  # rows of tiles that may be numbered together
+GROUPS = (32, 16, 8, 4, 2, 1)  # rows of tiles that may be numbered together
 WASTE = 1.05  # tiles, those beyond the last row included, over those of the result
 
 
@@ -98,17 +98,16 @@ class Schedule:
 def fitted(form: Form, config: Config, sizes: tuple[int, int, int]) -> tuple[Form, Config]:
     """Return form and config fitted to M, N and K: edges, and rows of tiles numbered together.
 
-    The copy engine minds the edges of all but C.
-
     >>> config = Config(wgmma=True, bulk=True, producer=True, warps=(8, 1))
     >>> [fitted(Form("float16"), config, (m, 256, 64))[1].group for m in (8192, 128 * 9, 128 * 10)]
     [8, 1, 2]
     """
     if config.wgmma:
-        form = replace(form, edges=bool(form.epilogue == "beta"), whole=False)
         down = -(-sizes[0] // config.tile[0])
         group = next(g for g in GROUPS if g <= config.group and -(-down // g) * g <= WASTE * down)
-        return form, replace(config, group=group)
+        # The copy engine minds the edges of all matrices but C.
+        whole, edges = form.fitted(sizes, config).whole, form.epilogue == "beta"
+        return replace(form, edges=edges, whole=whole), replace(config, group=group)
     return form.fitted(sizes, config), config
 
 
@@ -206,31 +205,33 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
     finish = Epilogue(kernel, form, config, total)
     for name in ("ctas", "total", "turns", "width", "reciprocal"):
         kernel.scalar(name)
-    ring = Ring(kernel, config)
+    ring = Ring(kernel, form, config)
     with (
         kernel.producing(),
         _turn(kernel, config, "p") as starts,
-        ring.loop("p") as (tile, stage, filled),
+        ring.loop("p") as places,
     ):
-        copies = [
-            operand.tile(stage, start, tile)
-            for operand, start in zip(operands, starts, strict=True)
-        ]
-        kernel.fill(ring.full, stage, copies, (ring.free, stage, filled + 1))
+        for tile, stage, filled in places:
+            copies = [
+                operand.tile(stage, start, tile)
+                for operand, start in zip(operands, starts, strict=True)
+            ]
+            kernel.fill(ring.full, stage, copies, (ring.free, stage, filled + 1))
     with _turn(kernel, config, "") as starts:
         kernel.zero(total)
-        with ring.loop("") as (tile, stage, filled):
-            kernel.wait_for(ring.full, stage, filled)
-            kernel.gemm_async(
-                total, operands[0].ring[stage], operands[1].ring[stage],
-                transA=form.transpose_A, transB=form.transpose_B, accum=True,
-            )  # fmt: skip
-            kernel.commit("gemm")
-            kernel.wait(1, "gemm")
-            # The product before is complete, but for the first, which has none before.
-            kernel.arrive(ring.free, ring.before(tile), (0, tile))
+        with ring.loop("") as places:
+            for tile, stage, filled in places:
+                kernel.wait_for(ring.full, stage, filled)
+                kernel.gemm_async(
+                    total, operands[0].ring[stage], operands[1].ring[stage],
+                    transA=form.transpose_A, transB=form.transpose_B, accum=True,
+                )  # fmt: skip
+                kernel.commit("gemm")
+                kernel.wait(1, "gemm")
+                # The product before is complete, but for the first, which has none before.
+                kernel.arrive(ring.free, ring.before(stage), (0, tile))
         kernel.wait(0, "gemm")
-        kernel.arrive(ring.free, ring.before(Index.free("tiles")))
+        kernel.arrive(ring.free, ring.last)
         finish.write(*starts)
     kernel.drained()
     return kernel.lower()
@@ -240,32 +241,45 @@ class Ring:
     """The ring of stages, round which the tiles along K go, those of one turn after the other.
 
     The tile at a position is in stage ``position % stages``; before, the stage was filled
-    ``position // stages`` times.
+    ``position // stages`` times. Where K takes whole rounds, the stages of a round are numbers.
     """
 
-    def __init__(self, kernel: Kernel, config: Config) -> None:
+    def __init__(self, kernel: Kernel, form: Form, config: Config) -> None:
         """Declare the barriers, and name how many tiles there are along K."""
-        self.kernel, self.stages = kernel, config.stages
+        self.kernel, self.stages, self.whole = kernel, config.stages, form.whole
         self.full = kernel.barrier("full", self.stages, 1)
         self.free = kernel.barrier("free", self.stages, config.threads // WARP)
         kernel.let("tiles", (Index.free("K") + (config.tile[2] - 1)) // config.tile[2])
+        kernel.let("rounds", Index.free("tiles") // self.stages)
 
     @contextmanager
-    def loop(self, prefix: str) -> Iterator[tuple[Any, Any, Any]]:
-        """Go along K; yields the tile, its stage, and how often the stage was filled before."""
-        kernel = self.kernel
-        first = Index.free(f"{prefix}turn").times(Index.free("tiles"))
-        kernel.let(f"{prefix}first", first)
-        with kernel.loop(f"{prefix}tile", Index.free("tiles")) as tile:
-            position = Index.free(f"{prefix}first") + Index.free(f"{prefix}tile")
-            kernel.let(f"{prefix}position", position)
-            position = Index.free(f"{prefix}position")
+    def loop(self, prefix: str) -> Iterator[list[tuple[Any, Any, Any]]]:
+        """Go along K; yields tiles, their stages, and how often these were filled before."""
+        kernel, name = self.kernel, f"{prefix}{'round' if self.whole else 'tile'}"
+        steps = Index.free("rounds" if self.whole else "tiles")
+        first = kernel.let(f"{prefix}first", Index.free(f"{prefix}turn").times(steps))
+        with kernel.loop(name, steps) as step:
+            if self.whole:
+                filled = as_index(first) + as_index(step)
+                yield [(step * self.stages + s, s, filled) for s in range(self.stages)]
+                return
+            position = as_index(kernel.let(f"{prefix}position", as_index(first) + as_index(step)))
             stage = kernel.let(f"{prefix}stage", position % self.stages, self.stages)
-            yield tile, stage, kernel.let(f"{prefix}filled", position // self.stages)
+            yield [(step, stage, position // self.stages)]
 
-    def before(self, tile: Any) -> Index:
-        """Return the stage of the tile before one of the consumers' turn."""
-        return (Index.free("first") + as_index(tile) + (self.stages - 1)) % self.stages
+    def before(self, stage: Any) -> Any:
+        """Return the stage before a stage."""
+        if self.whole:
+            return (stage - 1) % self.stages
+        return (as_index(stage) + (self.stages - 1)) % self.stages
+
+    @property
+    def last(self) -> Any:
+        """The stage of the last tile along K, after the consumers' loop."""
+        if self.whole:
+            return self.stages - 1
+        end = Index.free("first") + Index.free("tiles")
+        return (end + (self.stages - 1)) % self.stages
 
 
 class Epilogue:

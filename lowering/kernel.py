@@ -345,7 +345,8 @@ class Kernel:
         products, ``wait(0, "gemm")`` completes them.
         """
         call = gemm_async(C, A, B, SFA, SFB, scope=scope or self.scope, **config)
-        self._read_apart.update(r.buffer.name for r in call.operands.values())
+        buffers = [region.buffer for region in call.operands.values()]
+        self._read_apart.update(each.name for each in buffers if each.scope == "shared")
         self._add_call(call)
 
     def zero(self, buffer: Buffer) -> None:

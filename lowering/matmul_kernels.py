@@ -144,6 +144,8 @@ class Config:
             LayoutError: a warp would have no whole mma tiles, fewer than two stages, or a group or
                 a swizzle that is none.
         """
+        if self.wgmma:
+            self._check_wgmma()
         (m, n, k), (along_m, along_n) = self.tile, self.warps
         if m % (16 * along_m) or n % (16 * along_n) or k % 16 or min(self.tile) < 16:
             raise LayoutError(
@@ -155,10 +157,7 @@ class Config:
                 f"matmul: needs 2 stages at least and a group of 1 at least; got {self.stages} and "
                 f"{self.group}"
             )
-        if self.wgmma:
-            self._check_wgmma()
-            return
-        if self.steps * self.stages % 2:
+        if self.steps * self.stages % 2 and not self.wgmma:
             raise LayoutError(
                 f"matmul: fragments alternate between two sets of registers: stages times K steps "
                 f"must be even; got {self.stages} and {self.steps}"
@@ -168,7 +167,7 @@ class Config:
                 f"matmul: {self.threads} threads must copy the tiles of A and B in whole vectors "
                 f"of {EDGE}, each as many; got the tile {self.tile}"
             )
-        if self.producer and not (self.bulk and self.threads == 256):
+        if self.producer and not (self.wgmma or (self.bulk and self.threads == 256)):
             raise LayoutError(
                 f"matmul: a producer serves bulk copies and 8 warps, whose registers with its own "
                 f"fill the file; got bulk={self.bulk} and {self.warps} warps"
@@ -178,7 +177,11 @@ class Config:
 
     def _check_wgmma(self) -> None:
         """Check what whole warpgroups and the copy engine ask for."""
-        if self.warps not in ((4, 1), (8, 1)) or self.tile[1] % 64:
+        if (
+            self.warps not in ((4, 1), (8, 1))
+            or self.tile[0] % (16 * self.warps[0])
+            or self.tile[1] % 64
+        ):
             raise LayoutError(
                 f"matmul: wgmma takes one or two warpgroups of 4 warps along M, each with whole "
                 f"blocks of 64 columns; got the tile {self.tile} over {self.warps} warps"

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from lowering.kernel import Kernel, KernelProgram
     from lowering.product import matmul
     from lowering.program import Program, lower
-    from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
+    from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm, gemm_async
     from lowering.verification import verify
 
 __all__ = [
     "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context",
     "DispatchError", "DispatchFail", "Kernel", "KernelProgram", "Lowered", "MmaInst", "Program",
-    "TilePrimitiveCall", "copy", "fail", "gemm", "list_variants", "lower", "matmul", "predicate",
-    "register_dispatch", "variants", "verify",
+    "TilePrimitiveCall", "copy", "fail", "gemm", "gemm_async", "list_variants", "lower", "matmul",
+    "predicate", "register_dispatch", "variants", "verify",
 ]  # fmt: skip
 
 # Where the names of __all__ live; variants come first, so that dispatch knows them.

@@ -211,6 +211,27 @@ def linear_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
     return address
 
 
+def unmoved(region: BufferRegion) -> tuple[tuple[tuple[int, int], ...], Index]:
+    """Return a region with its variables at 0, and by how many cells they move its start.
+
+    Raises:
+        LayoutError: as :func:`memory_address`.
+
+    >>> from layoutalg import parse
+    >>> from layoutalg.symbolic import Digit
+    >>> ring = Buffer("R", (4, 8, 64), "float16", "shared", parse("S[(4,8,64):(512,64,1)]"))
+    >>> stage = Digit("stage", 4)
+    >>> ranges, moved = unmoved(ring[stage, 0:8, 0:64])
+    >>> ranges, str(moved)
+    (((0, 1), (0, 8), (0, 64)), 'stage * 512')
+    """
+    begins = [as_index(begin) for begin, _ in region.ranges]
+    fixed = [begin.constant for begin in begins]
+    ranges = tuple((b, b + int(n)) for b, n in zip(fixed, region.shape, strict=True))
+    here = linear_address(region.buffer, [Index((), begin) for begin in fixed])
+    return ranges, linear_address(region.buffer, begins) - here
+
+
 def edge_guards(buffer: Buffer, coordinate: Sequence[Index], width: int) -> tuple[Guard, ...]:
     """Return the conditions under which a vector lies within the bounds of its buffer.
 

@@ -21,6 +21,7 @@ from lowering.kernel import Kernel, KernelProgram
 from lowering.launching import Device, Loaded, call, compiled
 from lowering.matmul_kernels import STEP, Config, Form, fragments_over
 from lowering.product import Uploaded, forget_plans, loaded, matmul, multiply
+from lowering.wgmma_kernels import fitted
 
 CEILING, CUBLAS, OURS = "mma.sync ceiling", "cuBLAS", "layoutalg"
 CEILING_CONFIG = Config((128, 256, 64), (2, 4))
@@ -266,7 +267,7 @@ def measured(
         host = _host_microseconds(run)
         form = Form(dtype)
         chosen = tuning.choice(form, sizes, on) if config is None else config
-        attributes = loaded(form.fitted(sizes, chosen), chosen, on.index).attributes
+        attributes = loaded(*fitted(form, chosen, sizes), on.index).attributes
     return Row(size, timings, str(chosen), errors, host, attributes)
 
 

@@ -9,6 +9,8 @@ from layoutalg import ComposeLayout
 from lowering.ops import (
     Blend,
     BulkLoad,
+    BulkStore,
+    Drain,
     Fill,
     LoadMatrix,
     Mma,
@@ -98,6 +100,7 @@ class Body:
         """The parameters that the program writes."""
         names = {op.memory for op in walk(self.ops) if isinstance(op, (Store, StoreMatrix))}
         names |= {op.into for op in walk(self.ops) if isinstance(op, Transfer)}
+        names |= {s.memory for op in walk(self.ops) if isinstance(op, Drain) for s in op.stores}
         return tuple(buffer for buffer in self.params if buffer.name in names)
 
     @property
@@ -120,16 +123,21 @@ class Body:
         return self.threads + WARPGROUP * self.specialised
 
     @property
-    def boxes(self) -> dict[str, BulkLoad]:
-        """The parameters that are read by boxes, each with one of its loads.
+    def boxes(self) -> dict[str, BulkLoad | BulkStore]:
+        """The parameters that are read or written by boxes, each with one of its copies.
 
         In their place a kernel takes the address of a tensor map.
         """
-        found: dict[str, BulkLoad] = {}
+        found: dict[str, BulkLoad | BulkStore] = {}
         for op in walk(self.ops):
-            for load in op.loads if isinstance(op, Fill) else ():
-                known = found.setdefault(load.memory, load)
-                assert (known.box, known.swizzle) == (load.box, load.swizzle), load
+            copies: tuple[BulkLoad | BulkStore, ...] = ()
+            if isinstance(op, Fill):
+                copies = op.loads
+            elif isinstance(op, Drain):
+                copies = op.stores
+            for each in copies:
+                known = found.setdefault(each.memory, each)
+                assert (known.box, known.swizzle) == (each.box, each.swizzle), each
         return found
 
     @property

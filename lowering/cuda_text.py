@@ -6,7 +6,7 @@ from lowering import ptx
 from lowering.address import Style
 from lowering.body import Body
 from lowering.instructions import MmaInst
-from lowering.kernel_text import MmaCall, Writer, register_variables
+from lowering.kernel_text import MmaCall, Writer, register_variables, shared_operands
 from lowering.ptx import Asm
 
 _TYPES = {"r": "uint32_t", "f": "float", "d": "double", "l": "uint64_t"}
@@ -163,6 +163,7 @@ def cuda_source(body: Body, name: str, title: str) -> str:
             lines.append(f"  const uint32_t {shared_name}_base = base + {offset};")
     if body.barriers:
         lines.append("  uint32_t peeked;")
+    lines.extend(f"  uint32_t {name};" for name in shared_operands(body))
     partial = body.partial_words()
     for buffer in body.registers:
         names = [

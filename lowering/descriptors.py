@@ -136,6 +136,15 @@ base_offset=0), 4096)
         high = _encode(self.stride) | self.base_offset << 17 | _MODES[self.swizzle] << 30
         return low | high << 32
 
+    @property
+    def words(self) -> tuple[int, int]:
+        """The low and the high 32 bits of :attr:`constant`; the start address is in the low ones.
+
+        >>> [hex(word) for word in Descriptor("K", 0, 128, 256, 16).words]
+        ['0x80000', '0x10']
+        """
+        return self.constant & 0xFFFFFFFF, self.constant >> 32
+
     @classmethod
     def from_bits(cls, bits: int, major: str, element_bits: int) -> tuple[Descriptor, int]:
         """Return the fields and the start address that 64 bits say: the inverse of :meth:`bits`.

@@ -27,7 +27,10 @@ from lowering.ops import (
     Arrive,
     Await,
     BulkLoad,
+    BulkStore,
     Commit,
+    Drain,
+    Drained,
     Elements,
     Fill,
     Guard,
@@ -36,14 +39,27 @@ from lowering.ops import (
     Op,
     Peek,
     Phase,
+    ProxyFence,
     Roles,
     Sync,
     Wait,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaWait,
     When,
     Zero,
     line,
 )
-from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, as_region, copy, gemm
+from lowering.registers import WARPGROUP
+from lowering.tile import (
+    Buffer,
+    BufferRegion,
+    TilePrimitiveCall,
+    as_region,
+    copy,
+    gemm,
+    gemm_async,
+)
 from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts, execute, logical
 
 SHARED_LIMIT = 227 * 1024  # bytes that one CTA of sm_90 can have
@@ -85,9 +101,16 @@ class Refill:
     """Bulk copies that complete an mbarrier, once the phase of another one says they may."""
 
     barrier: str
-    slot: int
+    slot: int | Index
     copies: tuple[TilePrimitiveCall, ...]
     free: Phase | None
+
+
+@dataclass(frozen=True)
+class Emptying:
+    """Bulk copies from shared to global memory, by the first thread of each warpgroup."""
+
+    copies: tuple[TilePrimitiveCall, ...]
 
 
 @dataclass(frozen=True)
@@ -102,11 +125,15 @@ Statement = Union[  # noqa: UP007 - refers forward
     Sync,
     Commit,
     Wait,
+    WgmmaCommit,
+    WgmmaWait,
     Let,
     Arrive,
     Peek,
     Await,
     Refill,
+    Emptying,
+    Drained,
     Repeat,
     Branch,
     Specialised,
@@ -152,6 +179,9 @@ class Kernel:
         self.scalars: dict[str, Scalar] = {}
         self.barriers: dict[str, Barrier] = {}
         self._blocks: list[list[Statement]] = [[]]
+        self._read_apart: set[str] = set()  # shared buffers that are read asynchronously
+        self._unfenced = False
+        self._accumulators: dict[Elements, None] = {}
 
     @property
     def scope(self) -> str:
@@ -194,13 +224,18 @@ class Kernel:
         self.scalars[name] = Scalar(name, token)
         return symbol
 
-    def let(self, name: str, value: Index) -> Any:
+    def let(self, name: str, value: Index, extent: int = FREE) -> Any:
         """Name the value of an index, and return its symbol: any number from 0 on.
+
+        Args:
+            name: letters alone.
+            value: what it stands for.
+            extent: of how many values it is one.
 
         Raises:
             LayoutError: the name is taken or has other signs than letters.
         """
-        symbol = self._symbol(name, FREE, "let")
+        symbol = self._symbol(name, extent, "let")
         self._add(Let(name, value))
         return symbol
 
@@ -294,6 +329,27 @@ class Kernel:
         """Add ``D = alpha·A·B + beta·C``: see :func:`lowering.gemm`."""
         self._add_call(gemm(D, A, B, C, scope=scope or self.scope, **config))
 
+    def gemm_async(
+        self,
+        C: Any,
+        A: Any,
+        B: Any,
+        SFA: Any = None,
+        SFB: Any = None,
+        scope: str | None = None,
+        **config: Any,
+    ) -> None:
+        """Start ``C = A·B`` or ``C += A·B``: see :func:`lowering.gemm_async`.
+
+        The fences that it needs are placed by the lowering: of registers here, of what threads
+        wrote to A and B before the next :meth:`sync`. ``commit("gemm")`` closes a group of
+        products, ``wait(0, "gemm")`` completes them.
+        """
+        call = gemm_async(C, A, B, SFA, SFB, scope=scope or self.scope, **config)
+        buffers = [region.buffer for region in call.operands.values()]
+        self._read_apart.update(each.name for each in buffers if each.scope == "shared")
+        self._add_call(call)
+
     def zero(self, buffer: Buffer) -> None:
         """Add ``buffer = 0`` for a buffer in registers."""
         if buffer.scope != "local":
@@ -337,15 +393,15 @@ class Kernel:
     def fill(
         self,
         barrier: Barrier,
-        slot: int,
+        slot: Any,
         copies: Sequence[tuple[BufferRegion, BufferRegion]],
-        free: tuple[Barrier, int, Any] | None = None,
+        free: tuple[Barrier, Any, Any] | None = None,
     ) -> None:
         """Let thread 0 copy tiles to shared memory in bulk; their bytes complete a barrier.
 
         Args:
             barrier: of one arrival.
-            slot: which of its mbarriers.
+            slot: which of its mbarriers: a number, or the symbol of a variable.
             copies: (destination, source) of each tile.
             free: the barrier, slot and parity of the phase that must be complete before.
         """
@@ -354,17 +410,40 @@ class Kernel:
             operands = {"dst": dst, "src": src}
             calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope))
         phase = None if free is None else self._phase(*free)
-        self._add(Refill(barrier.name, slot, tuple(calls), phase))
+        self._add(Refill(barrier.name, _slot(slot), tuple(calls), phase))
 
-    def arrive(self, barrier: Barrier, slot: int) -> None:
-        """Let each warp arrive once at an mbarrier."""
-        self._add(Arrive(barrier.name, slot))
+    def drain(self, *copies: tuple[BufferRegion, BufferRegion]) -> None:
+        """Let the first thread of each warpgroup copy its rows of tiles to global memory in bulk.
 
-    def peek(self, barrier: Barrier, slot: int, parity: Any) -> None:
+        Args:
+            copies: (destination, source) of each tile; its rows are dealt out in equal parts.
+        """
+        calls = []
+        for dst, src in copies:
+            self._read_apart.add(src.buffer.name)
+            calls.append(TilePrimitiveCall("bulk_copy", {"dst": dst, "src": src}, self.scope))
+        self._add(Emptying(tuple(calls)))
+
+    def drained(self, pending: int = 0) -> None:
+        """Let those threads wait until at most ``pending`` of their drains still read."""
+        self._add(Drained(pending))
+
+    def arrive(self, barrier: Barrier, slot: Any, where: tuple[Any, Any] | None = None) -> None:
+        """Let each warp arrive once at an mbarrier.
+
+        Args:
+            barrier: of the mbarrier.
+            slot: which one.
+            where: (value, below): arrive only where ``value < below``, alike in all threads.
+        """
+        guards = () if where is None else (Guard(as_index(where[0]), 0, as_index(where[1])),)
+        self._add(Arrive(barrier.name, _slot(slot), guards))
+
+    def peek(self, barrier: Barrier, slot: Any, parity: Any) -> None:
         """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
         self._add(Peek(self._phase(barrier, slot, parity)))
 
-    def wait_for(self, barrier: Barrier, slot: int, parity: Any, peeked: bool = False) -> None:
+    def wait_for(self, barrier: Barrier, slot: Any, parity: Any, peeked: bool = False) -> None:
         """Wait for the phase of an mbarrier that has a parity.
 
         Args:
@@ -375,26 +454,38 @@ class Kernel:
         """
         self._add(Await(self._phase(barrier, slot, parity), peeked))
 
-    def _phase(self, barrier: Barrier, slot: int, parity: Any) -> Phase:
-        return Phase(barrier.name, slot, as_index(parity) % 2)
+    def _phase(self, barrier: Barrier, slot: Any, parity: Any) -> Phase:
+        return Phase(barrier.name, _slot(slot), as_index(parity) % 2)
 
     def sync(self, scope: str = "cta") -> None:
-        """Add a barrier of the CTA, or of each warp.
+        """Add a barrier of the CTA, or of each warpgroup or warp.
 
         Raises:
-            LayoutError: another scope.
+            LayoutError: another scope, or threads that are no whole warpgroups.
         """
-        if scope not in ("cta", "warp"):
-            raise LayoutError(f"sync: the scope must be cta or warp; got {scope!r}")
+        if scope not in ("cta", "warpgroup", "warp"):
+            raise LayoutError(f"sync: the scope must be cta, warpgroup or warp; got {scope!r}")
+        if scope == "warpgroup" and self.threads % WARPGROUP:
+            raise LayoutError(f"sync: {self.threads} threads are no whole warpgroups")
         self._add(Sync(scope))
 
-    def commit(self) -> None:
-        """Close a group of asynchronous copies."""
-        self._add(Commit())
+    def commit(self, of: str = "copy") -> None:
+        """Close a group of asynchronous copies ("copy") or products ("gemm").
 
-    def wait(self, pending: int = 0) -> None:
-        """Wait until at most ``pending`` groups are under way."""
-        self._add(Wait(pending))
+        Raises:
+            LayoutError: another kind.
+        """
+        self._add(WgmmaCommit() if _asynchronous(of) == "gemm" else Commit())
+
+    def wait(self, pending: int = 0, of: str = "copy") -> None:
+        """Wait until at most ``pending`` groups are under way.
+
+        After ``wait(0, "gemm")`` the accumulators of all products so far may be touched.
+
+        Raises:
+            LayoutError: another kind.
+        """
+        self._add(WgmmaWait(pending) if _asynchronous(of) == "gemm" else Wait(pending))
 
     @contextmanager
     def loop(self, var: str, extent: Any, unroll: bool = False) -> Iterator[Any]:
@@ -403,7 +494,7 @@ class Kernel:
         Args:
             var: name of the variable, which runs over ``0 .. extent - 1``: letters alone, so that
                 it is none of the names that kernel texts make.
-            extent: how often: a number, or the symbol of a scalar or of a :meth:`let`.
+            extent: how often: a number, an index, or the symbol of a scalar or of a :meth:`let`.
             unroll: expand the loop at lowering. Register regions that move with the variable need
                 that: register numbers are static.
 
@@ -411,7 +502,8 @@ class Kernel:
             LayoutError: the name is taken or no identifier, or the extent is below 1.
         """
         known = type(extent) is int
-        if (known and extent < 1) or not (known or hasattr(extent, "free_symbols")):
+        named = isinstance(extent, Index) or hasattr(extent, "free_symbols")
+        if (known and extent < 1) or not (known or named):
             raise LayoutError(f"loop: the extent must be a number from 1 on; got {extent!r}")
         if unroll and not known:
             raise LayoutError(f"loop: {var} has {extent} steps, known at launch; it must stay")
@@ -433,6 +525,8 @@ class Kernel:
         statements = tuple(self._blocks[0])
         unrolled = _unroll(statements)
         taken: list[str] = []
+        self._unfenced = False
+        self._accumulators.clear()
         ops = self._lower(unrolled, taken, "")
         by_scope = {
             scope: tuple(b for b in self.buffers.values() if b.scope == scope)
@@ -474,6 +568,7 @@ class Kernel:
                 return (*ops, Roles(produce, consume))
             if isinstance(each, Repeat):
                 taken.append(f"{indent}for {each.var} in range({each.extent}):")
+                self._unfenced = self._leaves_unfenced(each.body, self._unfenced)
                 body = self._lower(each.body, taken, indent + "    ")
                 ops.append(Loop(str(each.var), each.extent, body))
             elif isinstance(each, Refill):
@@ -484,14 +579,55 @@ class Kernel:
                 taken.append(f"{indent}{line(When((each.guard,), ()))}")
                 body = self._lower(each.body, taken, indent + "    ")
                 ops.append(When((each.guard,), body))
+            elif isinstance(each, Emptying):
+                drain = self._emptying(each)
+                taken.append(f"{indent}{line(drain)}")
+                ops.append(drain)
+            elif isinstance(each, Sync):
+                if self._unfenced and each.scope != "warp":
+                    taken.append(f"{indent}{line(ProxyFence())}")
+                    ops.append(ProxyFence())
+                    self._unfenced = False
+                taken.append(f"{indent}{line(each)}")
+                ops.append(each)
+            elif isinstance(each, WgmmaWait) and not each.pending:
+                wait = WgmmaWait(0, tuple(self._accumulators))
+                taken.append(f"{indent}{line(wait)}")
+                ops.append(wait)
             elif isinstance(each, TilePrimitiveCall):
                 lowered = self._dispatch(each)
+                self._unfenced |= self._writes_apart(each)
+                products = (op.d for op in lowered.ops if isinstance(op, Wgmma))
+                self._accumulators.update(dict.fromkeys(products))
                 taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
                 ops.extend(lowered.ops)
             else:
                 taken.append(f"{indent}{line(each)}")
                 ops.append(each)
         return tuple(ops)
+
+    def _writes_apart(self, call: TilePrimitiveCall) -> bool:
+        """Say whether threads write there what is read asynchronously."""
+        dst = call.operands.get("dst")
+        return dst is not None and dst.buffer.name in self._read_apart
+
+    def _leaves_unfenced(self, statements: Sequence[Statement], before: bool) -> bool:
+        """Say whether writes may come before statements, or before their repetition, unfenced."""
+        after = before
+        for each in statements:
+            if isinstance(each, TilePrimitiveCall):
+                after |= self._writes_apart(each)
+            elif isinstance(each, (Repeat, Branch)):
+                after |= self._leaves_unfenced(each.body, after)
+            elif isinstance(each, Sync) and each.scope != "warp":
+                after = False
+        return before or after
+
+    def _emptying(self, each: Emptying) -> Drain:
+        stores: list[BulkStore] = []
+        for call in each.copies:
+            stores.extend(op for op in self._dispatch(call).ops if isinstance(op, BulkStore))
+        return Drain(tuple(stores))
 
     def _refill(self, each: Refill) -> Fill:
         loads: list[BulkLoad] = []
@@ -506,6 +642,22 @@ class Kernel:
             elements = Elements(buffer.name, tuple(range(cells(buffer))))
             return Lowered((Zero(elements),), variant="zero")
         return dispatch(context_of(call, "cuda", self.threads, None, self.arch))
+
+
+def _asynchronous(kind: str) -> str:
+    """Return what is asynchronous.
+
+    Raises:
+        LayoutError: another kind.
+    """
+    if kind not in ("copy", "gemm"):
+        raise LayoutError(f"commit, wait: of copy or of gemm; got {kind!r}")
+    return kind
+
+
+def _slot(value: Any) -> int | Index:
+    """Return the number of an mbarrier, or the index of a variable that holds it."""
+    return value if type(value) is int else as_index(value)
 
 
 def _unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:
@@ -561,6 +713,8 @@ def _text(statements: Sequence[Statement], indent: str = "") -> str:
         elif isinstance(each, Refill):
             copies = ", ".join(map(str, each.copies))
             lines.append(f"{indent}fill({each.barrier}[{each.slot}]: {copies})")
+        elif isinstance(each, Emptying):
+            lines.append(f"{indent}drain({', '.join(map(str, each.copies))})")
         elif isinstance(each, TilePrimitiveCall):
             lines.append(f"{indent}{each}")
         else:

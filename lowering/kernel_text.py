@@ -6,14 +6,17 @@ computed is decided here alone, so the two texts cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Protocol
 
 from layoutalg import LayoutError
+from layoutalg.fragments import WARP
 from lowering import ptx, wgmma
-from lowering.address import Index, Style
+from lowering.address import Digit, Index, Style
 from lowering.body import BARRIER_BYTES, Body
+from lowering.descriptors import CHUNK
 from lowering.emit import Part, access_bits, pack, part, parts, space, variables, words
 from lowering.instructions import MmaInst
 from lowering.ops import (
@@ -21,7 +24,10 @@ from lowering.ops import (
     Await,
     Blend,
     BulkLoad,
+    BulkStore,
     Commit,
+    Drain,
+    Drained,
     Elements,
     Fill,
     Guard,
@@ -49,8 +55,10 @@ from lowering.ops import (
     WgmmaWait,
     When,
     Zero,
+    walk,
 )
 from lowering.ptx import Asm
+from lowering.registers import WARPGROUP
 
 MmaCall = tuple[MmaInst, tuple[int, ...]]  # with the selectors of its scales
 
@@ -58,6 +66,8 @@ BYTE = 8
 WORD = 0xFFFFFFFF
 # Of each thread: two warpgroups of the one kind and one of the other fill a register file.
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
+FIRST_OF_WARPGROUPS = 2  # named barriers: 0 is that of the CTA, 1 that of a role
+LEADER = f"thread & {WARPGROUP - 1}"  # 0 in the first thread of a warpgroup
 
 
 class Dialect(Protocol):
@@ -151,12 +161,33 @@ class Writer:
         """Write the whole body."""
         if self.body.barriers:
             self.initialise()
+        for name, (operand, fixed) in shared_operands(self.body).items():
+            start = self.dialect.address("shared", f"{operand.memory}_base", "0")
+            self.call(wgmma.matrix_descriptor(operand.descriptor), (name,), (start,))
+            if fixed.terms:
+                moved = self.dialect.address("shared", name, fixed.render(self.dialect.style))
+                self.call(wgmma.same_in_warp(), (name,), (moved,))
         self.run(self.body.ops)
 
     def run(self, ops: tuple[Op, ...]) -> None:
-        """Write operations in order."""
-        for op in ops:
-            self.step(op)
+        """Write operations in order; neighbouring products of one kind as one statement."""
+        for _, same in groupby(ops, key=_product_kind):
+            first, *rest = same
+            if isinstance(first, Wgmma):
+                self.products((first, *(op for op in rest if isinstance(op, Wgmma))))
+                continue
+            for op in (first, *rest):
+                self.step(op)
+
+    def products(self, ops: Sequence[Wgmma]) -> None:
+        """Write products that share D and all but the addresses of A and B."""
+        first = ops[0]
+        a = first.a.descriptor if isinstance(first.a, SharedMatrix) else None
+        asm = wgmma.multiply_in_turn(
+            first.instruction, a, first.b.descriptor, first.accumulate, len(ops)
+        )
+        source = [name for op in ops for each in (op.a, op.b) for name in self.operand(each)]
+        self.call(asm, words(self.body, first.d), tuple(source))
 
     def guarded(self, guards: tuple[Guard, ...]) -> bool:
         """Open the branch that guards ask for; say whether there is one."""
@@ -227,8 +258,12 @@ class Writer:
             self.roles(op)
         elif isinstance(op, Fill):
             self.fill(op)
+        elif isinstance(op, Drain):
+            self.alone(LEADER, lambda: self.drain(op))
+        elif isinstance(op, Drained):
+            self.alone(LEADER, lambda: self.call(ptx.bulk_wait(op.pending), (), ()))
         elif isinstance(op, Arrive):
-            self.alone("thread & 31", lambda: self.arrive(op))
+            self.arrive(op)
         elif isinstance(op, Peek):
             self.call(ptx.barrier_peek(), ("peeked",), self.asked(op.phase))
         elif isinstance(op, Await):
@@ -245,7 +280,8 @@ class Writer:
         elif isinstance(op, Loop):
             self.loop(op)
         else:
-            assert not isinstance(op, BulkLoad), op  # of a Fill alone
+            # Boxes are of a Fill or a Drain, products are written together.
+            assert not isinstance(op, (BulkLoad, BulkStore, Wgmma)), op
             self.warpgroup(op)
 
     def alone(self, number: str, write: Callable[[], None]) -> None:
@@ -255,9 +291,11 @@ class Writer:
         write()
         self.close()
 
-    def barrier(self, name: str, slot: int) -> str:
+    def barrier(self, name: str, slot: int | Index) -> str:
         """Return the address of an mbarrier."""
-        return self.dialect.address("shared", f"{name}_base", str(slot * BARRIER_BYTES))
+        place = slot * BARRIER_BYTES
+        text = place.render(self.dialect.style) if isinstance(place, Index) else str(place)
+        return self.dialect.address("shared", f"{name}_base", text)
 
     def initialise(self) -> None:
         """Write what makes the barriers ready for all threads."""
@@ -265,7 +303,9 @@ class Writer:
         self.emit(self.dialect.sync("cta"))
 
     def initialise_alone(self) -> None:
-        """Write the initialisation of every barrier."""
+        """Write the initialisation of every barrier, and early requests for the tensor maps."""
+        for name in self.body.boxes:
+            self.call(ptx.prefetch_map(), (), (f"{name}_base",))
         for each in self.body.barriers:
             arrivals = self.dialect.number(each.arrivals, "u32")
             for slot in range(each.slots):
@@ -273,8 +313,17 @@ class Writer:
         self.call(ptx.barriers_ready(), (), ())
 
     def arrive(self, op: Arrive) -> None:
-        """Write one arrival."""
-        self.call(ptx.barrier_arrive(), (), (self.barrier(op.barrier, op.slot),))
+        """Write one arrival per warp; where guards decide too, without a branch."""
+        barrier = self.barrier(op.barrier, op.slot)
+        if not op.guards:
+            first = "thread & 31"
+            self.alone(first, lambda: self.call(ptx.barrier_arrive(), (), (barrier,)))
+            return
+        lane = Guard(Index.of("thread", self.body.threads) % WARP, 0, 1)
+        conditions = [guard.render(self.dialect.style) for guard in (lane, *op.guards)]
+        yes, no = (self.dialect.number(value, "u32") for value in (1, 0))
+        taking = self.dialect.choice(conditions, yes, no)
+        self.call(ptx.barrier_arrive_where(), (), (barrier, taking))
 
     def asked(self, phase: Phase) -> tuple[str, str]:
         """Return the address of a phase's barrier and its parity."""
@@ -304,9 +353,21 @@ class Writer:
         else:
             self.alone("thread", write)
 
+    def drain(self, op: Drain) -> None:
+        """Write the stores of boxes, by the thread that is here."""
+        for store in op.stores:
+            row, col = (self.dialect.word(i.render(self.dialect.style)) for i in store.place)
+            source = self.at(store.source, store.source_address)
+            self.call(ptx.bulk_store(), (), (f"{store.memory}_base", col, row, source))
+        self.call(ptx.bulk_commit(), (), ())
+
     def sync(self, op: Sync) -> None:
-        """Write a barrier: of those threads that share a role."""
-        if op.scope == "cta" and self.role:
+        """Write a barrier: of those threads that share a role, or of each warpgroup."""
+        if op.scope == "warpgroup":
+            number = Index.of("thread", self.body.threads) // WARPGROUP + FIRST_OF_WARPGROUPS
+            name = self.dialect.word(number.render(self.dialect.style))
+            self.call(ptx.sync_warpgroup(WARPGROUP), (), (name,))
+        elif op.scope == "cta" and self.role:
             self.call(ptx.sync_some(self.body.threads), (), ())
         else:
             self.emit(self.dialect.sync(op.scope))
@@ -315,14 +376,17 @@ class Writer:
         """Write two programs in the branches of one condition."""
         threads = self.body.threads
         self.role = True
+        shared_out = threads == 2 * WARPGROUP
         self.emit(self.dialect.begin_if(f"thread < {threads}"))
         self.indent += 1
-        self.call(ptx.registers(CONSUMER_REGISTERS, True), (), ())
+        if shared_out:
+            self.call(ptx.registers(CONSUMER_REGISTERS, True), (), ())
         self.run(op.consume)
         self.indent -= 1
         self.emit(self.dialect.begin_else())
         self.indent += 1
-        self.call(ptx.registers(PRODUCER_REGISTERS, False), (), ())
+        if shared_out:
+            self.call(ptx.registers(PRODUCER_REGISTERS, False), (), ())
         self.alone(f"thread - {threads}", lambda: self.run(op.produce))
         self.close()
         self.role = False
@@ -335,14 +399,9 @@ class Writer:
         self.run(op.body)
         self.close()
 
-    def warpgroup(self, op: Wgmma | WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence) -> None:
-        """Write an operation of the asynchronous tensor core."""
-        if isinstance(op, Wgmma):
-            source = (*self.operand(op.a), *self.operand(op.b))
-            a = op.a.descriptor if isinstance(op.a, SharedMatrix) else None
-            asm = wgmma.multiply(op.instruction, a, op.b.descriptor, op.accumulate)
-            self.call(asm, words(self.body, op.d), source)
-        elif isinstance(op, WgmmaWait):
+    def warpgroup(self, op: WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence) -> None:
+        """Write an operation of the asynchronous tensor core that is no product."""
+        if isinstance(op, WgmmaWait):
             names = [name for each in op.complete for name in words(self.body, each)]
             letters = [
                 ptx.letter(self.token(each.buffer)) * len(words(self.body, each))
@@ -357,13 +416,15 @@ class Writer:
             self.call(wgmma.proxy_fence(), (), ())
 
     def operand(self, operand: Elements | SharedMatrix) -> tuple[str, ...]:
-        """Return the words of an operand, or its descriptor, which is made first."""
+        """Return the words of an operand, or the low word of its descriptor.
+
+        That of the buffer's first cell, or the warpgroup's, was made first; its low bits count
+        units of 16 bytes, which the address adds to, and shared memory ends before they do.
+        """
         if isinstance(operand, Elements):
             return words(self.body, operand)
-        made = self.temporary()
-        address = self.at(operand.memory, operand.address)
-        self.call(wgmma.matrix_descriptor(operand.descriptor), (made,), (address,))
-        return (made,)
+        name, _, moving = descriptor_variable(operand)
+        return (self.dialect.address("shared", name, moving.render(self.dialect.style)),)
 
     def zero(self, into: Elements) -> None:
         """Set elements to zero: whole words at once, else bit by bit."""
@@ -468,6 +529,43 @@ class Writer:
             self.call(store, (), (target, *values))
         if opened:
             self.close()
+
+
+def _product_kind(op: Op) -> tuple[object, ...]:
+    """Return what neighbouring products must share to be written as one; () for anything else.
+
+    With A in registers, which D must not share, one that overwrites D stands alone.
+    """
+    if not isinstance(op, Wgmma):
+        return ()
+    a = op.a.descriptor if isinstance(op.a, SharedMatrix) else None
+    return op.instruction, op.d, a, op.b.descriptor, a is not None or op.accumulate
+
+
+def descriptor_variable(operand: SharedMatrix) -> tuple[str, Index, Index]:
+    """Return a variable for what descriptors of an operand's buffer share, and the rest.
+
+    The variable's name, what the thread adds to the buffer's start, and what else the address does;
+    both in units of 16 bytes.
+    """
+    units = operand.address * operand.descriptor.element_bits // (CHUNK * BYTE)
+    own = [(c, a) for c, a in units.terms if isinstance(a, Digit) and a.var == "thread"]
+    fixed = Index(tuple(own))
+    place = "".join(f"_{c}x{atom.stride}" for c, atom in own if isinstance(atom, Digit))
+    low, high = operand.descriptor.words
+    name = f"{operand.memory}_{operand.descriptor.major}_{high:x}_{low:x}{place}"
+    return name, fixed, units - fixed
+
+
+def shared_operands(body: Body) -> dict[str, tuple[SharedMatrix, Index]]:
+    """Return by variable an operand in shared memory, and what the thread adds to its start."""
+    found = {}
+    for op in walk(body.ops):
+        for operand in (op.a, op.b) if isinstance(op, Wgmma) else ():
+            if isinstance(operand, SharedMatrix):
+                name, fixed, _ = descriptor_variable(operand)
+                found[name] = operand, fixed
+    return found
 
 
 def register_variables(body: Body) -> tuple[tuple[str, str], ...]:

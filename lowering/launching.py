@@ -21,6 +21,7 @@ from typing import Any
 
 import layoutalg
 from layoutalg import LayoutError
+from lowering import dtypes
 from lowering.kernel import KernelProgram
 
 _MAGIC = b"layoutalg kernel 1\n"
@@ -270,14 +271,15 @@ def encode_map(
     driver = _driver()
     rows, cols, swizzle, token = box
     wide, narrow = driver.cuuint64_t, driver.cuuint32_t
-    names = {"f16": "FLOAT16", "bf16": "BFLOAT16"}
+    names = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32"}
+    size = dtypes.get(token).bits // 8
     return call(
         "cuTensorMapEncodeTiled",
         getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{names[token]}"),
         2,
         pointer,
         [wide(shape[1]), wide(shape[0])],
-        [wide(2 * pitch)],
+        [wide(size * pitch)],
         [narrow(cols), narrow(rows)],
         [narrow(1), narrow(1)],
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -22,9 +22,11 @@ from layoutalg.swizzle import ComposeLayout
 from lowering import dtypes
 from lowering.address import FREE, Index
 from lowering.addressing import EDGE
+from lowering.body import Body
 from lowering.dtypes import DType
 from lowering.instructions import MMA_INSTRUCTIONS, MmaInst, compute_capability
 from lowering.kernel import Kernel, KernelProgram
+from lowering.registers import WARPGROUP
 from lowering.tile import Buffer, BufferRegion
 from lowering.warp import Grid, Matrix, poison
 
@@ -116,7 +118,8 @@ class Config:
     ``group``: how many rows of tiles consecutive CTAs share before they go on along N. ``spread``:
     whether the copies of the next stage are spread over K steps. ``bulk``: by the copy engine
     (sm_90), which completes mbarriers, so that no barrier of the CTA stands in the loop.
-    ``producer``: a further warpgroup orders the copies (sm_90a).
+    ``producer``: a further warpgroup orders the copies (sm_90a). ``wgmma``: by the asynchronous
+    tensor core (sm_90a), see :mod:`lowering.wgmma_kernels`: warps along M come in fours.
 
     >>> print(Config())
     128x256x64_2x4_s3_g8
@@ -132,6 +135,7 @@ class Config:
     spread: bool = True
     bulk: bool = False
     producer: bool = False
+    wgmma: bool = False
 
     def __post_init__(self) -> None:
         """Check what no instruction depends on.
@@ -140,6 +144,8 @@ class Config:
             LayoutError: a warp would have no whole mma tiles, fewer than two stages, or a group or
                 a swizzle that is none.
         """
+        if self.wgmma:
+            self._check_wgmma()
         (m, n, k), (along_m, along_n) = self.tile, self.warps
         if m % (16 * along_m) or n % (16 * along_n) or k % 16 or min(self.tile) < 16:
             raise LayoutError(
@@ -151,7 +157,7 @@ class Config:
                 f"matmul: needs 2 stages at least and a group of 1 at least; got {self.stages} and "
                 f"{self.group}"
             )
-        if self.steps * self.stages % 2:
+        if self.steps * self.stages % 2 and not self.wgmma:
             raise LayoutError(
                 f"matmul: fragments alternate between two sets of registers: stages times K steps "
                 f"must be even; got {self.stages} and {self.steps}"
@@ -161,13 +167,30 @@ class Config:
                 f"matmul: {self.threads} threads must copy the tiles of A and B in whole vectors "
                 f"of {EDGE}, each as many; got the tile {self.tile}"
             )
-        if self.producer and not (self.bulk and self.threads == 256):
+        if self.producer and not (self.wgmma or (self.bulk and self.threads == 256)):
             raise LayoutError(
                 f"matmul: a producer serves bulk copies and 8 warps, whose registers with its own "
                 f"fill the file; got bulk={self.bulk} and {self.warps} warps"
             )
         if self.swizzle not in (32, 64, 128):
             raise LayoutError(f"matmul: the swizzle must be 32, 64 or 128; got {self.swizzle}")
+
+    def _check_wgmma(self) -> None:
+        """Check what whole warpgroups and the copy engine ask for."""
+        if (
+            self.warps not in ((4, 1), (8, 1))
+            or self.tile[0] % (16 * self.warps[0])
+            or self.tile[1] % 64
+        ):
+            raise LayoutError(
+                f"matmul: wgmma takes one or two warpgroups of 4 warps along M, each with whole "
+                f"blocks of 64 columns; got the tile {self.tile} over {self.warps} warps"
+            )
+        if not (self.bulk and self.producer and self.swizzle == PERIOD):
+            raise LayoutError(
+                f"matmul: wgmma needs bulk copies by a producer, swizzled by {PERIOD} bytes; got "
+                f"bulk={self.bulk}, producer={self.producer}, swizzle={self.swizzle}"
+            )
 
     @property
     def steps(self) -> int:
@@ -186,6 +209,7 @@ class Config:
         rest += "" if self.spread else "_together"
         rest += "_bulk" if self.bulk else ""
         rest += "_producer" if self.producer else ""
+        rest += "_wgmma" if self.wgmma else ""
         return f"{tile}_{warps}_s{self.stages}_g{self.group}{rest}"
 
     def runs_on(self, arch: str) -> bool:
@@ -208,6 +232,8 @@ class Config:
         """
         m, n, k = self.tile
         ring = self.stages * (m + n) * k * form.dtype.bits // 8
+        if self.wgmma:
+            return ring + 2 * 64 * self.threads // WARPGROUP * PERIOD + 16 * self.stages
         staging = 2 * STEP * self.warps[0] * n * 2 if form.out.bits == 16 else 0
         return ring + staging
 
@@ -231,8 +257,10 @@ class Config:
         return self.group * across, -(-down // self.group)
 
 
-def raster(group: int) -> tuple[Index, Index]:
-    """Return the row and the column of the tile of CTA (bx, by).
+def raster(
+    group: int, along: Index | None = None, groups: Index | None = None
+) -> tuple[Index, Index]:
+    """Return the row and the column of the tile of CTA (bx, by), or of two other numbers.
 
     They come from a layout over (groups, rows of a group, columns): ``by`` counts groups of rows,
     ``bx`` runs down a group, then along N, so that CTAs that run together share operands in L2.
@@ -245,8 +273,9 @@ def raster(group: int) -> tuple[Index, Index]:
     order = TileLayout(S[(FREE // group, group, FREE) : (1 @ by, 1 @ bx, group @ bx)])
     inverse = order.inverse(shape)
     place = [Index((), int(value)) for value in inverse.base]
+    values = {"bx": along or Index.free("bx"), "by": groups or Index.free("by")}
     for axis in inverse.axes:
-        for digit_place, digit in inverse.digits(axis, Index.free(axis.name)):
+        for digit_place, digit in inverse.digits(axis, values[axis.name]):
             if digit_place is not None and digit_place.dim is not None:
                 place[digit_place.dim] += digit * int(digit_place.weight)
     return place[0], place[1]
@@ -355,7 +384,7 @@ def _operand(kernel: Kernel, form: Form, config: Config, role: str) -> Operand:
         stored, names = stored[::-1], names[::-1]
     bounds = tuple(name if form.edges or name == "K" else None for name in names)
     pitch = kernel.scalar(f"pitch{role}")
-    given = kernel.param(role, (FREE, FREE), form.dtype, _pitched(pitch), bounds)
+    given = kernel.param(role, (FREE, FREE), form.dtype, pitched(pitch), bounds)
     tiles = (config.stages, *stored)
     ring = kernel.alloc(
         f"{role}_ring",
@@ -370,7 +399,7 @@ def _operand(kernel: Kernel, form: Form, config: Config, role: str) -> Operand:
     return Operand(given, ring, (held[0], held[1]), flip, names[0] == "K")
 
 
-def _pitched(pitch: Any) -> TileLayout:
+def pitched(pitch: Any) -> TileLayout:
     """Return a matrix in memory whose rows are ``8*pitch`` elements apart."""
     return TileLayout(S[(FREE, FREE) : (EDGE * pitch, 1)])
 
@@ -560,9 +589,9 @@ class Epilogue:
         self.staging: Buffer | None = None
         self.coefficients: tuple[Any, ...] = ()
         if form.epilogue == "beta":
-            pitch = _pitched(kernel.scalar("pitchC"))
+            pitch = pitched(kernel.scalar("pitchC"))
             self.given = kernel.param("C", (FREE, FREE), form.out, pitch, bounds)
-        pitch = _pitched(kernel.scalar("pitchD"))
+        pitch = pitched(kernel.scalar("pitchD"))
         self.result = kernel.param("D", (FREE, FREE), form.out, pitch, bounds)
         if form.epilogue:
             names = ("alpha", "beta")[: 1 + (form.epilogue == "beta")]
@@ -673,21 +702,44 @@ def simulate(
     """
     m, k = a.shape[::-1] if form.transpose_A else a.shape
     n = b.shape[0] if form.transpose_B else b.shape[1]
-    d = poison(form.out.numpy, (m, n))
     given = {"A": a.astype(form.dtype.numpy), "B": b.astype(form.dtype.numpy)}
     if c is not None:
         given["C"] = c.astype(form.out.numpy)
-    given["D"] = d
+    given["D"] = poison(form.out.numpy, (m, n))
     problem = Problem((m, n, k), {role: x.shape[1] + padding for role, x in given.items()})
     body = matmul_program(form, config, arch).body
+    scalars = problem.scalars(form, alpha, beta)
+    return run_grid(body, config.grid(m, n), problem, scalars, given)
+
+
+def run_grid(
+    body: Body,
+    extents: tuple[int, int],
+    problem: Problem,
+    scalars: Mapping[str, Any],
+    given: Mapping[str, Matrix],
+) -> Matrix:
+    """Return D after every CTA of a grid has run on the NumPy warp; NaN lies between all rows.
+
+    Args:
+        body: of the kernel.
+        extents: of the grid, (bx, by).
+        problem: its pitches.
+        scalars: of the launch.
+        given: each matrix as it is stored.
+
+    Raises:
+        SimulationError: the kernel reads what nothing wrote, or races.
+        LayoutError: it wrote between the rows of D.
+    """
     flat = {}
     for role, matrix in given.items():
         wide = poison(matrix.dtype, (matrix.shape[0], problem.pitches[role]))
         wide[:, : matrix.shape[1]] = matrix
         flat[role] = wide.reshape(-1)
-    extents = {role: (matrix.shape[0], matrix.shape[1]) for role, matrix in given.items()}
-    grid = Grid(body, problem.scalars(form, alpha, beta), extents, problem.pitches)
-    out = grid.run(config.grid(m, n), flat)["D"].reshape(m, n + padding)
-    if padding and not np.isnan(out[:, n:].astype(np.float32)).all():
+    shapes = {role: (matrix.shape[0], matrix.shape[1]) for role, matrix in given.items()}
+    m, n = shapes["D"]
+    out = Grid(body, scalars, shapes, problem.pitches).run(extents, flat)["D"].reshape(m, -1)
+    if not np.isnan(out[:, n:].astype(np.float32)).all():
         raise LayoutError("simulate: the kernel wrote between the rows of D")
     return out[:, :n]

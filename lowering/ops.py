@@ -201,7 +201,7 @@ class Phase:
     """A phase of one mbarrier out of an array of them: the one whose parity is given."""
 
     barrier: str
-    slot: int
+    slot: int | Index
     parity: Index
 
 
@@ -210,18 +210,52 @@ class Fill:
     """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier."""
 
     barrier: str
-    slot: int
+    slot: int | Index
     size: int  # bytes of all boxes
     loads: tuple[BulkLoad, ...]
     free: Phase | None = None
 
 
 @dataclass(frozen=True)
+class BulkStore:
+    """Consecutive cells of shared memory to a box of a matrix in global memory, by one thread.
+
+    ``cp.async.bulk.tensor``: the reverse of :class:`BulkLoad`; beyond the matrix nothing is
+    written.
+    """
+
+    memory: str
+    place: tuple[Index, Index]
+    box: tuple[int, int]
+    swizzle: int
+    source: str
+    source_address: Index
+
+
+@dataclass(frozen=True)
+class Drain:
+    """The first thread of each warpgroup stores boxes, and closes a group of them."""
+
+    stores: tuple[BulkStore, ...]
+
+
+@dataclass(frozen=True)
+class Drained:
+    """The first thread of each warpgroup waits until at most ``pending`` groups are being read."""
+
+    pending: int
+
+
+@dataclass(frozen=True)
 class Arrive:
-    """One arrival per warp at an mbarrier: what its threads read before, they have read."""
+    """One arrival per warp at an mbarrier: what its threads read before, they have read.
+
+    Where a guard does not hold, which is the same for all threads, nothing arrives.
+    """
 
     barrier: str
-    slot: int
+    slot: int | Index
+    guards: tuple[Guard, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -241,7 +275,7 @@ class Await:
 
 @dataclass(frozen=True)
 class Sync:
-    """A barrier of all threads of the ``scope``: "warp" or "cta". Orders memory among them."""
+    """A barrier of all threads of the ``scope``: "warp", "warpgroup" or "cta". Orders memory."""
 
     scope: str
 
@@ -318,7 +352,10 @@ class WgmmaWait:
 
 @dataclass(frozen=True)
 class ProxyFence:
-    """``fence.proxy.async``: shared memory written before it may be read by a :class:`Wgmma`."""
+    """``fence.proxy.async``: shared memory written before it may be read asynchronously.
+
+    By a :class:`Wgmma`, or by a :class:`BulkStore`.
+    """
 
 
 @dataclass(frozen=True)
@@ -378,6 +415,9 @@ Op = Union[  # noqa: UP007 - refers forward, in Loop and When
     ProxyFence,
     BulkLoad,
     Fill,
+    BulkStore,
+    Drain,
+    Drained,
     Arrive,
     Peek,
     Await,
@@ -442,8 +482,15 @@ def line(op: Op) -> str:
     if isinstance(op, BulkLoad):
         (row, col), (rows, cols) = op.place, op.box
         return f"{op.into}[{op.into_address}] = {op.memory}[{row} +{rows}, {col} +{cols}]"
+    if isinstance(op, Drain):
+        return f"drain({', '.join(line(store) for store in op.stores)})"
+    if isinstance(op, BulkStore):
+        (row, col), (rows, cols) = op.place, op.box
+        return f"{op.memory}[{row} +{rows}, {col} +{cols}] = {op.source}[{op.source_address}]"
+    if isinstance(op, Drained):
+        return f"drained({op.pending})"
     if isinstance(op, Arrive):
-        return f"arrive({op.barrier}[{op.slot}])"
+        return f"arrive({op.barrier}[{op.slot}]){_where(op.guards)}"
     if isinstance(op, Await):
         return f"await({_phase(op.phase)})"
     if isinstance(op, Peek):

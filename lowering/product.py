@@ -11,8 +11,9 @@ import numpy as np
 from layoutalg import LayoutError
 from lowering import dtypes, operands, tuning
 from lowering.launching import Device, Loaded, call, compiled, device, tensor_maps
-from lowering.matmul_kernels import Config, Form, Problem, matmul_program
+from lowering.matmul_kernels import Config, Form, Problem
 from lowering.operands import DeviceMatrix
+from lowering.wgmma_kernels import fitted, launch_of, program_of
 
 
 @cache
@@ -21,7 +22,7 @@ def loaded(form: Form, config: Config, index: int) -> Loaded:
     on = device(index)
     arch = config.target(on.arch)
     name = f"matmul_{form}_{config}"
-    return Loaded(compiled(name, arch, lambda: matmul_program(form, config, arch)), on)
+    return Loaded(compiled(name, arch, lambda: program_of(form, config, arch)), on)
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,9 @@ def plan(
     form = Form(left.dtype, result.dtype, left.transposed, right.transposed, epilogue=epilogue)
     on = device(left.device)
     chosen = tuning.choice(form, problem.sizes, on) if config is None else config
-    fitted = form.fitted(problem.sizes, chosen)
-    kernel = loaded(fitted, chosen, on.index)
+    form, chosen = fitted(form, chosen, problem.sizes)
+    kernel = loaded(form, chosen, on.index)
+    grid, scalars = launch_of(problem, form, chosen, on.processors, alpha, beta)
     boxes = []
     for name, height, width, swizzle, token in kernel.made.boxes:
         matrix = names[name]
@@ -98,8 +100,8 @@ def plan(
         kernel,
         on,
         chosen,
-        chosen.grid(m, n),
-        kernel.ordered(problem.scalars(fitted, alpha, beta)),
+        grid,
+        kernel.ordered(scalars),
         tuple(boxes),
     )
 

@@ -11,6 +11,7 @@ from lowering.instructions import MmaInst
 
 _LETTERS = {"f32": "f", "f64": "d"}
 _ASYNC_ARCH = "sm_80"  # PTX ISA, cp.async
+_BULK_ARCH = "sm_90"  # PTX ISA, cp.async.bulk
 _PAIR_ARCH = "sm_80"  # PTX ISA, cvt: .f16x2 and .bf16x2
 
 
@@ -273,6 +274,18 @@ def barrier_arrive() -> Asm:
     return Asm("barrier_arrive", "mbarrier.arrive.shared::cta.b64 _, [$0];", "", "r")
 
 
+def barrier_arrive_where() -> Asm:
+    """Return ``mbarrier.arrive`` where the second operand is not 0, without a branch.
+
+    Source: a branch between a wgmma and its wait lets ptxas serialise both (warning C7515).
+    """
+    text = (
+        "{ .reg .pred taking; setp.ne.u32 taking, $1, 0; "
+        "@taking mbarrier.arrive.shared::cta.b64 _, [$0]; }"
+    )
+    return Asm("barrier_arrive_where", text, "", "rr", _BULK_ARCH)
+
+
 def barrier_expect() -> Asm:
     """Return ``mbarrier.arrive.expect_tx``: one arrival, and so many bytes that must come."""
     text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
@@ -307,6 +320,15 @@ def registers(count: int, more: bool) -> Asm:
     return Asm(f"registers_{verb}_{count}", f"setmaxnreg.{verb}.sync.aligned.u32 {count};", "", "")
 
 
+def sync_warpgroup(threads: int) -> Asm:
+    """Return the barrier of a warpgroup; its number comes as an operand.
+
+    >>> sync_warpgroup(128).text
+    'bar.sync $0, 128;'
+    """
+    return Asm(f"sync_warpgroup_{threads}", f"bar.sync $0, {threads};", "", "r")
+
+
 def sync_some(threads: int) -> Asm:
     """Return the barrier of so many threads, those that come to it.
 
@@ -314,6 +336,15 @@ def sync_some(threads: int) -> Asm:
     'bar.sync 1, 256;'
     """
     return Asm(f"sync_{threads}", f"bar.sync 1, {threads};", "", "")
+
+
+def prefetch_map() -> Asm:
+    """Return ``prefetch.tensormap``: the copy engine will want this tensor map.
+
+    >>> prefetch_map().text
+    'prefetch.tensormap [$0];'
+    """
+    return Asm("prefetch_map", "prefetch.tensormap [$0];", "", "l", _BULK_ARCH)
 
 
 def bulk_load() -> Asm:
@@ -326,6 +357,31 @@ def bulk_load() -> Asm:
         "[$0], [$1, {$2, $3}], [$4];"
     )
     return Asm("bulk_load", text, "", "rlrrr")
+
+
+def bulk_store() -> Asm:
+    """Return ``cp.async.bulk.tensor`` to global memory: tensor map, column, row, from where.
+
+    >>> bulk_store().mnemonic
+    'cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group'
+    """
+    text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3];"
+    return Asm("bulk_store", text, "", "lrrr", _BULK_ARCH)
+
+
+def bulk_commit() -> Asm:
+    """Return ``cp.async.bulk.commit_group``."""
+    return Asm("bulk_commit", "cp.async.bulk.commit_group;", "", "", _BULK_ARCH)
+
+
+def bulk_wait(pending: int) -> Asm:
+    """Return ``cp.async.bulk.wait_group.read``: shared memory may be written again after it.
+
+    >>> bulk_wait(1).text
+    'cp.async.bulk.wait_group.read 1;'
+    """
+    text = f"cp.async.bulk.wait_group.read {pending};"
+    return Asm(f"bulk_wait_{pending}", text, "", "", _BULK_ARCH)
 
 
 def convert_pair(into: str, source: str) -> Asm:

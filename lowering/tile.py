@@ -17,8 +17,10 @@ from lowering.dtypes import DType
 
 SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
 _SCOPE_NAMES = {"wg": "warpgroup"} | {scope: scope for scope in SCOPES}
-_DEFAULTS = {"transpose_A": False, "transpose_B": False, "alpha": 1, "beta": 0}
-_ROLES = {"gemm": ("D", "A", "B", "C")} | dict.fromkeys(
+_DEFAULTS = {"transpose_A": False, "transpose_B": False, "alpha": 1, "beta": 0} | dict.fromkeys(
+    ("transA", "transB", "accum"), False
+)
+_ROLES = {"gemm": ("D", "A", "B", "C"), "gemm_async": ("C", "A", "B")} | dict.fromkeys(
     ("copy", "cast", "bulk_copy"), ("dst", "src")
 )
 EXTRAS = ("E", "SFA", "SFB")  # what some gemm take beside
@@ -304,6 +306,59 @@ def gemm(
     if modifier is not None:
         config["modifier"] = modifier
     return TilePrimitiveCall("gemm", operands, scope, dispatch, config)
+
+
+def gemm_async(
+    C: Buffer | BufferRegion,
+    A: Buffer | BufferRegion,
+    B: Buffer | BufferRegion,
+    SFA: Buffer | BufferRegion | None = None,
+    SFB: Buffer | BufferRegion | None = None,
+    transA: bool = False,
+    transB: bool = False,
+    accum: bool = False,
+    scope: str = "warpgroup",
+    dispatch: str | None = None,
+) -> TilePrimitiveCall:
+    """Call ``C = A·B``, or ``C += A·B``, by the asynchronous tensor core.
+
+    B lies in shared memory, A there or in registers. The call starts the product: C may be touched,
+    and A and B overwritten, once a wait has completed it.
+
+    Args:
+        C: the (M, N) accumulator: in registers for ``wgmma``, in tensor memory for ``tcgen05``.
+        A: (M, K), or (K, M) where ``transA``.
+        B: (K, N), or (N, K) where ``transB``.
+        SFA: (M, K/block), the scales of A.
+        SFB: (K/block, N), the scales of B.
+        transA: whether A is given as (K, M).
+        transB: whether B is given as (N, K).
+        accum: add to C; else C is overwritten.
+        scope: which threads take part.
+        dispatch: keep only the variant of this name.
+
+    Raises:
+        LayoutError: an operand is no buffer, a flag is no bool, or the scope is unknown.
+
+    >>> from layoutalg import fragments
+    >>> C = Buffer("C", (64, 8), "float32", layout=fragments.get("wgmma.m64n8", "D.f32").layout)
+    >>> A, B = Buffer("A", (64, 16), "f16", "shared"), Buffer("B", (8, 16), "f16", "shared")
+    >>> print(gemm_async(C, A, B, transB=True))
+    gemm_async(C[0:64,0:8], A[0:64,0:16], B[0:8,0:16], transB=True, scope=warpgroup)
+
+    Source: the ``gemm_async`` tile primitive of Apache TVM's TIRx.
+    """
+    config = {"transA": transA, "transB": transB, "accum": accum}
+    for name, flag in config.items():
+        if not isinstance(flag, bool):
+            raise LayoutError(f"gemm_async: {name} must be True or False; got {flag!r}")
+    given = {"C": C, "A": A, "B": B, "SFA": SFA, "SFB": SFB}
+    operands = {
+        role: as_region(value, role, "gemm_async")
+        for role, value in given.items()
+        if value is not None or role in _ROLES["gemm_async"]
+    }
+    return TilePrimitiveCall("gemm_async", operands, scope, dispatch, config)
 
 
 def copy(

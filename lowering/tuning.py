@@ -18,16 +18,21 @@ from lowering.matmul_kernels import Config, Form
 # The configs that a search looks at, each with its worth at full load: the share of the rate of the
 # first that a multiprocessor reaches with it, as measured on an H200.
 CANDIDATES: tuple[tuple[Config, float], ...] = (
-    (Config((256, 128, 64), (4, 2), 4, 8, bulk=True, producer=True), 1.0),
-    (Config((128, 256, 64), (2, 4), 4, 8, bulk=True, producer=True), 0.99),
-    (Config((256, 128, 64), (4, 2), 4, 8, bulk=True), 0.98),
-    (Config((128, 128, 64), (2, 2), 3, 8, bulk=True), 0.92),
-    (Config((128, 64, 64), (2, 2), 4, 8, bulk=True), 0.8),
-    (Config((64, 64, 64), (2, 2), 4, 8, bulk=True), 0.6),
-    (Config((128, 256, 64), (2, 4), 4, 8), 0.88),
-    (Config((128, 128, 64), (2, 2), 3, 8), 0.82),
-    (Config((128, 128, 32), (2, 2), 4, 8), 0.8),
-    (Config((64, 64, 64), (2, 2), 4, 8), 0.5),
+    (Config((128, 256, 64), (8, 1), 4, 16, bulk=True, producer=True, wgmma=True), 1.0),
+    (Config((128, 128, 64), (8, 1), 6, 16, bulk=True, producer=True, wgmma=True), 0.9),
+    (Config((64, 128, 64), (4, 1), 8, 16, bulk=True, producer=True, wgmma=True), 0.79),
+    (Config((128, 64, 64), (8, 1), 8, 16, bulk=True, producer=True, wgmma=True), 0.75),
+    (Config((64, 64, 64), (4, 1), 8, 16, bulk=True, producer=True, wgmma=True), 0.5),
+    (Config((256, 128, 64), (4, 2), 4, 8, bulk=True, producer=True), 0.7),
+    (Config((128, 256, 64), (2, 4), 4, 8, bulk=True, producer=True), 0.69),
+    (Config((256, 128, 64), (4, 2), 4, 8, bulk=True), 0.69),
+    (Config((128, 128, 64), (2, 2), 3, 8, bulk=True), 0.64),
+    (Config((128, 64, 64), (2, 2), 4, 8, bulk=True), 0.56),
+    (Config((64, 64, 64), (2, 2), 4, 8, bulk=True), 0.42),
+    (Config((128, 256, 64), (2, 4), 4, 8), 0.62),
+    (Config((128, 128, 64), (2, 2), 3, 8), 0.57),
+    (Config((128, 128, 32), (2, 2), 4, 8), 0.56),
+    (Config((64, 64, 64), (2, 2), 4, 8), 0.35),
 )
 
 
@@ -48,8 +53,8 @@ def default(form: Form, sizes: Sequence[int], on: Device) -> Config:
 
     >>> h200 = Device(0, "sm_90", 132, "NVIDIA H200", 227 * 1024, None)
     >>> form = Form("float16")
-    >>> [default(form, (n, n, n), h200).tile for n in (8192, 1024, 256)]
-    [(256, 128, 64), (128, 64, 64), (64, 64, 64)]
+    >>> [default(form, (n, n, n), h200).tile for n in (8192, 2048, 256)]
+    [(128, 256, 64), (128, 256, 64), (64, 64, 64)]
     """
 
     def time(row: tuple[Config, float]) -> float:

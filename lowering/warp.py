@@ -29,7 +29,10 @@ from lowering.ops import (
     Await,
     Blend,
     BulkLoad,
+    BulkStore,
     Commit,
+    Drain,
+    Drained,
     Elements,
     Fill,
     Guard,
@@ -60,7 +63,7 @@ from lowering.ops import (
 )
 from lowering.registers import WARPGROUP
 from lowering.tile import Buffer
-from lowering.warpgroup import SimulationError, Warpgroups
+from lowering.warpgroup import SEEN, SimulationError, Warpgroups
 from lowering.wgmma import WgmmaInst
 
 PAIRS = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])  # two nonzeros of four columns
@@ -142,13 +145,18 @@ def logical(buffer: Buffer, flat: Matrix) -> Matrix:
 
 @dataclass
 class Memory:
-    """Cells of one buffer, and who touched each since when."""
+    """Cells of one buffer, and who touched each since when.
+
+    ``engine``: whether the copy engine wrote it last. ``drains``: how many bulk stores read it.
+    """
 
     values: Matrix
     written: npt.NDArray[np.bool_]
     pending: npt.NDArray[np.bool_]
     writer: Ints
     reader: Ints
+    engine: npt.NDArray[np.bool_]
+    drains: Ints
     stamps: dict[str, Ints] = field(default_factory=dict)
 
 
@@ -181,6 +189,7 @@ class Machine:
     known: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     memory: dict[str, Memory] = field(default_factory=dict)
     groups: list[list[tuple[Transfer, Ints, Ints, Matrix]]] = field(default_factory=list)
+    drains: list[list[tuple[str, Ints, int]]] = field(default_factory=list)
     banks: dict[str, list[int]] = field(default_factory=dict)
     env: dict[str, Any] = field(default_factory=dict)
     clock: int = 0
@@ -218,6 +227,8 @@ class Machine:
             np.zeros_like(full),
             never,
             never.copy(),
+            np.zeros_like(full),
+            np.zeros(values.shape, dtype=np.int64),
             {"w": never.copy(), "r": never.copy()},
         )
 
@@ -282,6 +293,7 @@ class Machine:
         store.written[cell] = True
         store.pending[cell] = False
         store.writer[cell] = thread
+        store.engine[cell] = False
         store.stamps["w"][cell] = self.clock
 
     def check_bounds(self, name: str, cell: Ints, op: Op) -> None:
@@ -320,6 +332,12 @@ class Machine:
             return
         if kind == "r":
             self.warpgroups.check_free(op, name, cell, thread, self.synced)
+            drained = self.memory[name].drains[cell] > 0
+            if drained.any():
+                raise SimulationError(
+                    f"simulate: {line(op)} overwrites {name} at {int(cell[drained].flat[0])}, "
+                    "which a bulk store still reads: wait until it is drained"
+                )
         stamp, who = self.memory[name].stamps[kind][cell], other[cell]
         foreign = (who >= 0) & (who != thread)
         since = self.synced[np.where(foreign, who, 0), np.broadcast_to(thread, who.shape)]
@@ -357,10 +375,12 @@ class Machine:
         """
         for waiting in self.run(self.body.ops):
             raise self.stuck(waiting)
-        if any(self.groups) or any(state.loads for state in self.barriers.values()):
+        loads = any(state.loads for state in self.barriers.values())
+        if any(self.groups) or loads or self.drains:
             raise SimulationError(
                 "simulate: asynchronous copies are under way at the end: wait for them"
             )
+        self.warpgroups.finish()
 
     def run(self, ops: Sequence[Op]) -> Iterator[Op]:
         """Run operations in order; yield one that waits, before each further try."""
@@ -447,14 +467,26 @@ class Machine:
             self.sync(op)
         elif isinstance(op, Fill):
             self.fill(op)
+        elif isinstance(op, Drain):
+            self.drain(op)
+        elif isinstance(op, Drained):
+            self.drained(op)
         elif isinstance(op, Arrive):
-            state = self.barriers[op.barrier, op.slot]
-            state.arrived += self.body.threads // WARP
-            state.clock = self.clock
-            self.complete(state)
+            self.arrive(op)
         elif isinstance(op, Await):
             self.clock += 1
             self.synced[self.filler, :] = self.clock
+
+    def arrive(self, op: Arrive) -> None:
+        """Let every warp arrive, where the guards hold."""
+        taking = self.active(op.guards)
+        if taking.any() != taking.all():
+            raise SimulationError(f"simulate: {line(op)} must hold in all threads or none")
+        if taking.all():
+            state = self.barriers[op.barrier, int(self.number(op.slot))]
+            state.arrived += self.body.threads // WARP
+            state.clock = self.clock
+            self.complete(state)
 
     def complete(self, state: BarrierState) -> None:
         """Complete the phase of a barrier once all have arrived and nothing is under way."""
@@ -464,12 +496,13 @@ class Machine:
 
     def passes(self, phase: Phase, op: Op) -> bool:
         """Let boxes under way arrive, and say whether a phase is complete."""
-        state = self.barriers[phase.barrier, phase.slot]
+        state = self.barriers[phase.barrier, int(self.number(phase.slot))]
         if state.arrived >= state.expected:
             for load, into, values in state.loads:
                 store = self.memory[load.into]
                 store.pending[into] = False
                 self.put(load.into, into, np.full_like(into, self.filler), values, op)
+                store.engine[into] = True
             state.loads = []
             self.complete(state)
         return state.completed % 2 != int(phase.parity.value(self.env)) % 2
@@ -477,10 +510,10 @@ class Machine:
     def fill(self, op: Fill) -> None:
         """Start the loads of boxes; they arrive when their barrier is waited for."""
         if op.free is not None:
-            clock = self.barriers[op.free.barrier, op.free.slot].clock
+            clock = self.barriers[op.free.barrier, int(self.number(op.free.slot))].clock
             known = self.synced[:, self.filler]
             self.synced[:, self.filler] = np.maximum(known, clock + 1)
-        state = self.barriers[op.barrier, op.slot]
+        state = self.barriers[op.barrier, int(self.number(op.slot))]
         if state.arrived >= state.expected:
             raise SimulationError(
                 f"simulate: {line(op)} races: what filled {op.barrier}[{op.slot}] last is still "
@@ -497,22 +530,53 @@ class Machine:
             state.loads.append((load, into, values))
         state.arrived += 1
 
+    def drain(self, op: Drain) -> None:
+        """Start the stores of boxes by the first thread of each warpgroup."""
+        group: list[tuple[str, Ints, int]] = []
+        for leader in range(0, self.body.threads, WARPGROUP):
+            env = self.env | {"thread": leader}
+            for each in op.stores:
+                source = box_cells(each, self.body.buffer(each.source).dtype.bits)
+                source = (source + int(each.source_address.value(env))).reshape(-1)
+                store = self.memory[each.source]
+                values = self.fetch(each.source, source, np.full_like(source, leader), op)
+                stamp = np.where(store.engine[source], SEEN, store.stamps["w"][source])
+                self.warpgroups.check_fenced(op, each.source, source, store.writer[source], stamp)
+                cell, inside = self.box_places(each, env)
+                into, values = cell[inside], values.reshape(each.box)[inside]
+                self.put(each.memory, into, np.full_like(into, leader), values, op)
+                store.drains[source] += 1
+                group.append((each.source, source, leader))
+        self.drains.append(group)
+
+    def drained(self, op: Drained) -> None:
+        """Complete the reads of all but the newest groups of bulk stores."""
+        done = self.drains[: max(0, len(self.drains) - op.pending)]
+        self.drains = self.drains[len(done) :]
+        for name, cell, leader in (each for group in done for each in group):
+            store = self.memory[name]
+            store.drains[cell] -= 1
+            store.reader[cell] = leader
+            store.stamps["r"][cell] = self.clock
+
+    def box_places(
+        self, each: BulkLoad | BulkStore, env: Mapping[str, Any]
+    ) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Return where the elements of a box lie in its matrix, and which are inside it."""
+        at = [
+            place.value(env) + index
+            for place, index in zip(each.place, np.indices(each.box), strict=True)
+        ]
+        inside = np.ones(each.box, dtype=bool)
+        for index, extent in zip(at, self.extents[each.memory], strict=True):
+            inside &= index < extent
+        return at[0] * self.pitches[each.memory] + at[1], inside
+
     def box(self, load: BulkLoad, op: Op) -> tuple[Ints, Matrix]:
         """Return the cells that a box goes to, and its values: zeros beyond the matrix."""
-        cols, buffer = load.box[1], self.body.buffer(load.memory)
-        row, col = np.indices(load.box)
-        unit = 128 // buffer.dtype.bits
-        line_of = row * cols * buffer.dtype.bits // 1024
-        moved = (col // unit) ^ (line_of % (load.swizzle // 16))
-        into = int(load.into_address.value(self.env)) + row * cols + moved * unit + col % unit
-        at = [
-            place.value(self.env) + index
-            for place, index in zip(load.place, (row, col), strict=True)
-        ]
-        inside = np.ones(load.box, dtype=bool)
-        for index, extent in zip(at, self.extents[load.memory], strict=True):
-            inside &= index < extent
-        cell = at[0] * self.pitches[load.memory] + at[1]
+        into = box_cells(load, self.body.buffer(load.memory).dtype.bits)
+        into = into + int(load.into_address.value(self.env))
+        cell, inside = self.box_places(load, self.env)
         values = np.zeros(load.box, dtype=self.memory[load.memory].values.dtype)
         filler = np.full(int(inside.sum()), self.filler, dtype=np.int64)
         values[inside] = self.fetch(load.memory, cell[inside], filler, op)
@@ -527,11 +591,12 @@ class Machine:
         self.write(op.into, total)
 
     def sync(self, op: Sync) -> None:
-        """Order the memory of all threads, or of the threads of each warp."""
+        """Order the memory of all threads, or of the threads of each warp or warpgroup."""
         if op.scope == "cta":
             self.synced[: self.body.threads, : self.body.threads] = self.clock
         else:
-            warp = np.arange(self.body.threads) // WARP
+            size = WARP if op.scope == "warp" else WARPGROUP
+            warp = np.arange(self.body.threads) // size
             self.synced[:-1, :-1][warp[:, None] == warp[None, :]] = self.clock
 
     def load(self, op: Load) -> None:
@@ -727,10 +792,33 @@ class Machine:
         self.check_bounds(name, cell, op)
         self.check_written(name, cell, op)
         self.warpgroups.check_visible(
-            op, name, cell, store.writer[cell], store.stamps["w"][cell], self.synced
+            op,
+            name,
+            cell,
+            store.writer[cell],
+            store.stamps["w"][cell],
+            store.engine[cell],
+            self.synced,
         )
         self.warpgroups.read(name, cell, len(store.values))
         return store.values[cell].astype(np.float64).reshape(-1, *shape)
+
+
+def box_cells(each: BulkLoad | BulkStore, bits: int) -> Ints:
+    """Return the cell of each element of a box, relative to the first: rows, swizzled.
+
+    Source: PTX ISA, tensor swizzling modes.
+
+    >>> load = BulkLoad("S", Index(), "G", (Index(), Index()), (8, 64), 128)
+    >>> box_cells(load, 16)[1, :9].tolist()
+    [72, 73, 74, 75, 76, 77, 78, 79, 64]
+    """
+    row, col = np.indices(each.box)
+    cols, unit = each.box[1], 128 // bits
+    line_of = row * cols * bits // 1024
+    moved = (col // unit) ^ (line_of % (each.swizzle // 16))
+    cells_of: Ints = row * cols + moved * unit + col % unit
+    return cells_of
 
 
 def check_positions(positions: Matrix, op: Op) -> None:
@@ -843,7 +931,6 @@ def execute(body: Body, matrices: Mapping[str, Matrix]) -> Machine:
             empty = poison(buffer.dtype.numpy, (cells(buffer),))
             machine.allocate(buffer, empty, False)
     machine.run_to_end()
-    machine.warpgroups.finish()
     return machine
 
 

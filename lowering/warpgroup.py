@@ -23,6 +23,7 @@ from layoutalg import LayoutError
 from lowering.ops import Elements, Op, Wgmma, WgmmaWait, line
 from lowering.registers import WARPGROUP
 
+SEEN = -2  # the clock of what the asynchronous proxy wrote itself: before any fence
 UNDER_WAY = np.iinfo(np.int64).max  # the clock of a read that no wait has completed
 
 Ints = npt.NDArray[np.int64]
@@ -73,13 +74,16 @@ class Warpgroups:
         return [each for group in self.groups for each in group]
 
     def earliest(self, synced: Ints) -> Ints:
-        """Return when each warpgroup and each thread last met at a barrier: (warpgroups, threads).
+        """Return when all of each warpgroup had met each thread: (warpgroups, threads).
 
         A thread needs no barrier with itself.
+
+        Args:
+            synced: when each thread, by row, last met each other, by column.
         """
-        met = synced[: self.threads, : self.threads].copy()
+        met = synced[: self.threads].copy()
         np.fill_diagonal(met, UNDER_WAY)
-        found: Ints = met.reshape(-1, WARPGROUP, self.threads).min(axis=1)
+        found: Ints = met.reshape(-1, WARPGROUP, met.shape[1]).min(axis=1)
         return found
 
     # -- registers ----------------------------------------------------------------------------
@@ -198,7 +202,14 @@ class Warpgroups:
                 np.put_along_axis(self.reads[name], cell, UNDER_WAY, axis=1)
 
     def check_visible(
-        self, op: Op, name: str, cell: Ints, writer: Ints, stamp: Ints, synced: Ints
+        self,
+        op: Op,
+        name: str,
+        cell: Ints,
+        writer: Ints,
+        stamp: Ints,
+        engine: npt.NDArray[np.bool_],
+        synced: Ints,
     ) -> None:
         """Refuse to read cells that are not ordered after their writers, or not yet visible.
 
@@ -208,10 +219,11 @@ class Warpgroups:
             cell: (warpgroups, cells) that are read.
             writer: which thread wrote each; -1 for none.
             stamp: when.
-            synced: when each pair of threads last met at a barrier.
+            engine: whether the copy engine did, which is of the asynchronous proxy itself.
+            synced: when what each thread did was last ordered before each other, by column.
         """
         group = np.arange(len(cell))[:, None]
-        met = self.earliest(synced)[group, np.maximum(writer, 0)]
+        met = self.earliest(synced.T)[group, np.maximum(writer, 0)]
         race = (writer >= 0) & (stamp >= met)
         if race.any():
             at = tuple(np.argwhere(race)[0])
@@ -219,6 +231,10 @@ class Warpgroups:
                 f"simulate: {line(op)} races: warpgroup {at[0]} reads {name} at {int(cell[at])}, "
                 f"which thread {int(writer[at])} wrote with no barrier in between: sync first"
             )
+        self.check_fenced(op, name, cell, writer, np.where(engine, SEEN, stamp))
+
+    def check_fenced(self, op: Op, name: str, cell: Ints, writer: Ints, stamp: Ints) -> None:
+        """Refuse an asynchronous read of cells that threads wrote since the last proxy fence."""
         hidden = (writer >= 0) & (stamp >= self.visible)
         if hidden.any():
             at = tuple(np.argwhere(hidden)[0])

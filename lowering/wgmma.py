@@ -195,6 +195,8 @@ def _list(start: int, count: int) -> str:
 def multiply(inst: WgmmaInst, a: Descriptor | None, b: Descriptor, accumulate: bool) -> Asm:
     """Return the instruction: D in place, then A (registers, or a descriptor) and B's descriptor.
 
+    Of a descriptor an operand is the low word alone: the high one is part of the text.
+
     Args:
         inst: which one.
         a: how A lies in shared memory; None where it lies in registers.
@@ -203,41 +205,73 @@ def multiply(inst: WgmmaInst, a: Descriptor | None, b: Descriptor, accumulate: b
 
     >>> tile = Descriptor("MN", 128, 8192, 1024, 16)
     >>> multiply(get(8, "f16"), None, tile, True).text
-    '{ .reg .pred add; setp.ne.b32 add, 1, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 \
-{$0,$1,$2,$3}, {$4,$5,$6,$7}, $8, add, 1, 1, 1; }'
+    '{ .reg .pred add; .reg .b64 b; mov.b64 b, {$8, 0x40000040}; setp.ne.b32 add, 1, 0; \
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {$0,$1,$2,$3}, {$4,$5,$6,$7}, b, add, 1, 1, 1; }'
 
     Source: PTX ISA, "wgmma.mma_async".
     """
+    return multiply_in_turn(inst, a, b, accumulate, 1)
+
+
+def multiply_in_turn(
+    inst: WgmmaInst, a: Descriptor | None, b: Descriptor, accumulate: bool, count: int
+) -> Asm:
+    """Return several products on one D as one statement: A and B of the first, of the next, ….
+
+    So D passes once through what compilers see. Arguments as :func:`multiply`; all products but
+    the first accumulate.
+
+    >>> multiply_in_turn(get(8, "f16"), None, Descriptor("K", 0, 128, 256, 16), False, 2).inputs
+    'rrrrrrrrrr'
+    """
     d = inst.fragment("D").registers
-    registers = 0 if a else inst.fragment("A").registers
-    left = f"${d}" if a else _list(d, registers)
+    registers = 1 if a else inst.fragment("A").registers
     signs = "" if inst.d.token == "s32" else ", 1, 1"
-    majors = [each.major for each in (a, b) if each] if inst.a.bits == 16 else []
+    shared = [("a", a)] * (a is not None) + [("b", b)]
+    majors = [each.major for _, each in shared if each] if inst.a.bits == 16 else []
     trans = "".join(f", {int(major == 'MN')}" for major in majors)
+    texts = []
+    for at in range(d, d + count * (registers + 1), registers + 1):
+        places = {"a": at, "b": at + registers}
+        made = "".join(
+            f" .reg .b64 {name}; mov.b64 {name}, {{${places[name]}, {each.words[1]:#x}}};"
+            for name, each in shared
+            if each
+        )
+        left = "a" if a else _list(at, registers)
+        texts.append(
+            f"{{ .reg .pred add;{made} setp.ne.b32 add, {int(accumulate or at > d)}, 0; "
+            f"{inst.ptx} {_list(0, d)}, {left}, b, add{signs}{trans}; }}"
+        )
     flags = "".join(str(int(major == "MN")) for major in majors)
-    text = (
-        f"{{ .reg .pred add; setp.ne.b32 add, {int(accumulate)}, 0; "
-        f"{inst.ptx} {_list(0, d)}, {left}, ${d + (registers or 1)}, add{signs}{trans}; }}"
-    )
-    name = f"{str(inst).replace('.', '_')}_{'ss' if a else 'rs'}{flags}_{'add' * accumulate}"
+    highs = "_".join(f"h{each.words[1]:x}" for _, each in shared if each)
+    name = f"{str(inst).replace('.', '_')}_{'ss' if a else 'rs'}{flags}_{highs}"
+    name += "_add" * accumulate + (f"_{count}" if count > 1 else "")
     accumulator = letter(inst.d.token)
-    source = "l" if a else letter(inst.a.token) * registers
-    return Asm(name.rstrip("_"), text, accumulator * d, source + "l", inst.min_arch, accumulate)
+    source = ("r" if a else letter(inst.a.token) * registers) + "r"
+    text = " ".join(texts)
+    return Asm(name, text, accumulator * d, source * count, inst.min_arch, accumulate)
 
 
 def matrix_descriptor(descriptor: Descriptor) -> Asm:
-    """Return the descriptor of an operand, from its 32-bit start address.
+    """Return the low word of an operand's descriptor, from its 32-bit start address.
 
     >>> matrix_descriptor(Descriptor("K", 0, 128, 256, 16)).text
-    '{ .reg .b32 low; shr.u32 low, $1, 4; and.b32 low, low, 0x3fff; or.b32 low, low, 0x80000; \
-mov.b64 $0, {low, 0x10}; }'
+    'shr.u32 $0, $1, 4; and.b32 $0, $0, 0x3fff; or.b32 $0, $0, 0x80000;'
     """
-    low, high = descriptor.constant & 0xFFFFFFFF, descriptor.constant >> 32
-    text = (
-        f"{{ .reg .b32 low; shr.u32 low, $1, 4; and.b32 low, low, 0x3fff; "
-        f"or.b32 low, low, {low:#x}; mov.b64 $0, {{low, {high:#x}}}; }}"
-    )
-    return Asm(f"descriptor_{high:x}_{low:x}", text, "l", "r")
+    low = descriptor.words[0]
+    text = f"shr.u32 $0, $1, 4; and.b32 $0, $0, 0x3fff; or.b32 $0, $0, {low:#x};"
+    return Asm(f"descriptor_{low:x}", text, "r", "r")
+
+
+def same_in_warp() -> Asm:
+    """Return what the first lane of the warp has: compilers then know that all have the same.
+
+    >>> same_in_warp().text
+    'shfl.sync.idx.b32 $0, $1, 0, 0x1f, 0xffffffff;'
+    """
+    text = "shfl.sync.idx.b32 $0, $1, 0, 0x1f, 0xffffffff;"
+    return Asm("same_in_warp", text, "r", "r")
 
 
 def fence() -> Asm:

@@ -32,8 +32,8 @@ LOWERING = (
     "registers", "dispatch", "addressing", "body", "flow", "emit", "variants", "warpgroup", "warp",
     "kernel_text", "cuda_text", "cuda", "assemble", "targets_table", "executable", "program",
     "kernel", "verification_cases", "verification", "measurement", "claims", "certificates",
-    "probing", "wgmma_measurement", "wgmma_probing", "matmul_kernels", "launching", "operands",
-    "tuning", "product", "benching", "__init__", "commands", "cli",
+    "probing", "wgmma_measurement", "wgmma_probing", "matmul_kernels", "wgmma_kernels", "launching",
+    "operands", "tuning", "product", "benching", "__init__", "commands", "cli",
 )  # fmt: skip
 ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
 # A layout shows itself in a notebook, and drawing comes after layouts: the one edge that runs back.

@@ -28,8 +28,8 @@ ACCESS = re.compile(r"(ld|st)\.(?:global|shared)(?:\.v([24]))?\.(u8|u16|u32|f32)
 MATRIX = re.compile(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared\.b16")
 CONVERT = re.compile(r"cvt\.rn\.(f16|bf16)x2\.f32")
 ASYNC = re.compile(r"cp\.async\.(?:cg|ca)\.shared\.global")
-WGMMA = re.compile(r"wgmma\.m64n(\d+)k16\.f32\.f16\.f16\.(ss|rs)([01]+)(\.add)?")
-DESCRIPTOR = re.compile(r"descriptor\.([0-9a-f]+)\.([0-9a-f]+)")
+WGMMA = re.compile(r"wgmma\.m64n(\d+)k16\.f32\.f16\.f16\.(ss|rs)([01]+)((?:\.h[0-9a-f]+)+)(\.add)?")
+DESCRIPTOR = re.compile(r"descriptor\.([0-9a-f]+)")
 
 
 def halves(word: Array, dtype: str) -> tuple[Array, Array]:
@@ -294,18 +294,23 @@ def instruction(machine: Machine, mnemonic: str) -> Callable[..., Any]:
         return lambda: None
     if mnemonic.startswith("wgmma.wait."):
         return lambda *operands: operands
+    if mnemonic == "same.in.warp":
+        return lambda word: np.repeat(np.broadcast_to(word, (machine.threads,))[::32], 32)
     if found := DESCRIPTOR.fullmatch(mnemonic):
-        high, low = int(found[1], 16), int(found[2], 16)
+        low = int(found[1], 16)
         return lambda address: np.broadcast_to(
-            np.asarray(address, dtype=np.uint64) >> np.uint64(4) | np.uint64(high << 32 | low),
-            (machine.threads,),
+            np.asarray(address, dtype=np.int64) >> 4 | low, (machine.threads,)
         )
     if found := WGMMA.fullmatch(mnemonic):
         n, words = int(found[1]), 1 if found[2] == "ss" else 4
+        highs = [int(word, 16) << 32 for word in found[4].split(".h")[1:]]
 
         def multiply(*operands: Any) -> Any:
-            assert len(operands) == words + 1 + (n // 2 if found[4] else 0)
+            assert len(operands) == words + 1 + (n // 2 if found[5] else 0)
             a, b, d = operands[:words], operands[words], operands[words + 1 :]
+            if words == 1:
+                a = (np.asarray(a[0]).astype(object) | highs[0],)
+            b = np.asarray(b).astype(object) | highs[-1]
             return m64n16k16(machine.memory[0], n, found[3], a, b, d)
 
         return multiply
@@ -387,10 +392,9 @@ FUNCTION = re.compile(
 def warpgroup_text(name: str, numbers: list[str]) -> str:
     """Return the statement that a function of the asynchronous tensor core must hold."""
     if found := DESCRIPTOR.fullmatch(name.replace("_", ".")):
-        return (
-            "{ .reg .b32 low; shr.u32 low, %1, 4; and.b32 low, low, 0x3fff; "
-            f"or.b32 low, low, 0x{found[2]}; mov.b64 %0, {{low, 0x{found[1]}}}; }}"
-        )
+        return f"shr.u32 %0, %1, 4; and.b32 %0, %0, 0x3fff; or.b32 %0, %0, 0x{found[1]};"
+    if name == "same_in_warp":
+        return "shfl.sync.idx.b32 %0, %1, 0, 0x1f, 0xffffffff;"
     if name == "fence_proxy_async":
         return "fence.proxy.async.shared::cta;"
     if found := re.fullmatch(r"wgmma_wait_(\d+)\w*", name):
@@ -400,11 +404,15 @@ def warpgroup_text(name: str, numbers: list[str]) -> str:
     found = WGMMA.fullmatch(name.replace("_", "."))
     assert found is not None, name
     count = int(found[1]) // 2
-    a = numbers[count] if found[2] == "ss" else "{" + ",".join(numbers[count : count + 4]) + "}"
+    highs, b = found[4].split(".h")[1:], numbers[-1]
+    a = "a" if found[2] == "ss" else "{" + ",".join(numbers[count : count + 4]) + "}"
+    made = f" .reg .b64 b; mov.b64 b, {{{b}, 0x{highs[-1]}}};"
+    if a == "a":
+        made = f" .reg .b64 a; mov.b64 a, {{{numbers[count]}, 0x{highs[0]}}};" + made
     return (
-        f"{{ .reg .pred add; setp.ne.b32 add, {int(bool(found[4]))}, 0; "
+        f"{{ .reg .pred add;{made} setp.ne.b32 add, {int(bool(found[5]))}, 0; "
         f"wgmma.mma_async.sync.aligned.m64n{found[1]}k16.f32.f16.f16 "
-        f"{{{','.join(numbers[:count])}}}, {a}, {numbers[-1]}, add, 1, 1, {', '.join(found[3])}; }}"
+        f"{{{','.join(numbers[:count])}}}, {a}, b, add, 1, 1, {', '.join(found[3])}; }}"
     )
 
 
@@ -420,7 +428,7 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
         references = sum("& " in argument for argument in arguments.split(","))
         mnemonic, _, operands = text.rstrip(";").partition(" ")
         numbers = [f"%{i}" for i in range(len(names))]
-        if name.startswith(("wgmma_", "descriptor_", "fence_")):
+        if name.startswith(("wgmma_", "descriptor_", "fence_", "same_")):
             assert re.findall(r'"[=+]?\w"\((\w+)\)', constraints) == names
             assert ('"+' in constraints) == name.startswith("wgmma_wait") | name.endswith("_add")
             assert text == warpgroup_text(name, numbers)
@@ -449,7 +457,7 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
 _LINES = (
     (r"const int thread = threadIdx\.x;", r"thread = cuda.threadIdx.x"),
     (r"const uint64_t (\w+) = reinterpret_cast<uint64_t>\((\w+)\);", r"\1 = cells_address(\2)"),
-    (r"(?:uint32_t|float) \w+(?:, \w+)*;", ""),
+    (r"(?:uint32_t|uint64_t|float) \w+(?:, \w+)*;", ""),
     (r"uint32_t (\w+ = 0(?:, \w+ = 0)*);", r"\1"),
     (r"__shared__ .*", r"shared = cuda.shared.array(0, uint8, 1024)"),
     (r"extern __shared__ .*", r"shared = cuda.shared.array(0, uint8, 1024)"),

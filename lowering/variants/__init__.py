@@ -8,9 +8,10 @@ from lowering.variants import (
     ldstmatrix,
     mma_extended,
     mma_sync,
+    wgmma,
 )
 
 __all__ = [
     "bulk_tensor", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
-    "mma_sync",
+    "mma_sync", "wgmma",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""``bulk_copy`` from global to shared memory by ``cp.async.bulk.tensor``, box by box.
+"""``bulk_copy`` between global and shared memory by ``cp.async.bulk.tensor``, box by box.
 
 A box is a tile of rows of one swizzle period. That the shared layout puts each of its elements
 where the copy engine does is not assumed: it is compared, element by element.
@@ -6,14 +6,18 @@ where the copy engine does is not assumed: it is compared, element by element.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from layoutalg import ComposeLayout, LayoutError
 from lowering.address import Index
-from lowering.addressing import as_index
+from lowering.addressing import as_index, unmoved
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.instructions import compute_capability
-from lowering.ops import BulkLoad
+from lowering.ops import BulkLoad, BulkStore
+from lowering.registers import WARPGROUP
+from lowering.tile import BufferRegion
 
 MOST_ROWS = 256  # of a box
 ALIGNMENT = 1024  # bytes: the period of the widest swizzle
@@ -26,6 +30,21 @@ def from_global_to_shared(context: Context) -> bool | tuple[bool, str]:
     if scopes == {"dst": "shared", "src": "global"}:
         return True
     return False, f"goes from global to shared memory; dst is {scopes['dst']}, src {scopes['src']}"
+
+
+def from_shared_to_global(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the source lies in shared and the destination in global memory."""
+    scopes = {role: context.call.operands[role].buffer.scope for role in ("dst", "src")}
+    if scopes == {"dst": "global", "src": "shared"}:
+        return True
+    return False, f"goes from shared to global memory; dst is {scopes['dst']}, src {scopes['src']}"
+
+
+def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the threads make whole warpgroups: each stores its part."""
+    if context.threads % WARPGROUP == 0:
+        return True
+    return False, f"needs whole warpgroups of {WARPGROUP} threads; got {context.threads}"
 
 
 def has_copy_engine(context: Context) -> bool | tuple[bool, str]:
@@ -63,41 +82,103 @@ def placed_by_engine(rows: int, cols: int, swizzle: int, bits: int) -> np.ndarra
 def lower_bulk(context: Context) -> Lowered:
     """Lower a copy of a tile to one box per swizzle period of columns."""
     dst, src = context.call.operands["dst"], context.call.operands["src"]
-    bits, layout = dst.buffer.dtype.bits, dst.buffer.layout
-    shape = tuple(int(extent) for extent in dst.shape if extent != 1)
-    if len(shape) != 2 or tuple(src.shape) != shape:
-        fail(f"copies one tile of two dimensions; got {dst} and {src}")
+    return Lowered(
+        tuple(
+            BulkLoad(dst.buffer.name, start, src.buffer.name, place, box.shape, box.swizzle)
+            for box in boxes(dst, src)
+            for place, start in [box.at(0)]
+        )
+    )
+
+
+@register_dispatch(
+    "bulk_copy",
+    "cuda",
+    variant="tensor_map_store",
+    when=[
+        predicate("from_shared_to_global", from_shared_to_global),
+        predicate("has_copy_engine", has_copy_engine),
+        predicate("whole_warpgroups", whole_warpgroups),
+    ],
+)
+def lower_bulk_store(context: Context) -> Lowered:
+    """Lower a copy of a tile to one box per swizzle period of columns and warpgroup.
+
+    The rows are dealt out to the warpgroups in order, in equal parts.
+    """
+    dst, src = context.call.operands["dst"], context.call.operands["src"]
+    groups = context.threads // WARPGROUP
+    group = Index.of("thread", context.threads) // WARPGROUP
+    return Lowered(
+        tuple(
+            BulkStore(dst.buffer.name, place, box.shape, box.swizzle, src.buffer.name, start)
+            for box in boxes(src, dst, groups)
+            for place, start in [box.at(group)]
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of rows and columns, for each of some parts of a tile.
+
+    ``place`` is that of the first part in the matrix, ``start`` its first cell in shared memory;
+    the next part begins ``step`` cells later.
+    """
+
+    shape: tuple[int, int]
+    swizzle: int
+    place: tuple[Index, Index]
+    start: Index
+    step: int
+
+    def at(self, part: Index | int) -> tuple[tuple[Index, Index], Index]:
+        """Return the place and the first cell of a part."""
+        rows, cols = self.place
+        return (rows + part * self.shape[0], cols), self.start + part * self.step
+
+
+def boxes(shared: BufferRegion, matrix: BufferRegion, parts: int = 1) -> list[Box]:
+    """Return the boxes of a tile in shared memory, its rows cut into equal parts.
+
+    Raises:
+        DispatchFail: the copy engine does not put a box where the shared layout does.
+    """
+    bits, layout = shared.buffer.dtype.bits, shared.buffer.layout
+    shape = tuple(int(extent) for extent in shared.shape if extent != 1)
+    if len(shape) != 2 or tuple(matrix.shape) != shape or shape[0] % parts:
+        fail(
+            f"copies one tile of two dimensions, whose rows {parts} warpgroups share; got {shared} "
+            f"and {matrix}"
+        )
     if not isinstance(layout, ComposeLayout):
-        fail(f"{dst.buffer.name} must be swizzled; got {layout}")
-    swizzle = 16 << layout.swizzle.swizzle_len
+        fail(f"{shared.buffer.name} must be swizzled; got {layout}")
+    swizzle, rows = 16 << layout.swizzle.swizzle_len, shape[0] // parts
     width = 8 * swizzle // bits
-    if swizzle not in SWIZZLES or shape[1] % width or shape[0] > MOST_ROWS:
+    if swizzle not in SWIZZLES or shape[1] % width or rows > MOST_ROWS:
         fail(f"a box has {MOST_ROWS} rows at most of {SWIZZLES} bytes; got {shape} by {swizzle}")
     try:
-        table = layout.table(dst.buffer.shape)["m"]
-        place = tuple(as_index(begin) for begin, _ in src.ranges)
+        table = layout.table(shared.buffer.shape)["m"]
+        top, left = (as_index(begin) for begin, _ in matrix.ranges)
+        ranges, moved = unmoved(shared)
     except LayoutError as error:
         fail(str(error))
-    tile = table[tuple(slice(int(begin), int(end)) for begin, end in dst.ranges)].reshape(shape)
-    want = placed_by_engine(shape[0], width, swizzle, bits)
-    loads = []
+    if moved.unit * bits // 8 % ALIGNMENT:
+        fail(f"{shared} moves by {moved.unit * bits // 8} bytes; a multiple of {ALIGNMENT} fits")
+    tile = table[tuple(slice(*each) for each in ranges)].reshape(shape)
+    want = placed_by_engine(rows, width, swizzle, bits)
+    found = []
     for first in range(0, shape[1], width):
-        cells = tile[:, first : first + width]
-        start = int(cells[0, 0])
-        if start * bits // 8 % ALIGNMENT or (cells - start != want).any():
-            fail(
-                f"{dst.buffer.name} ({layout}) does not put a box where the copy engine does, "
-                f"swizzled by {swizzle} bytes from a multiple of {ALIGNMENT} bytes on"
-            )
-        where = (place[0], place[1] + first)
-        loads.append(
-            BulkLoad(
-                dst.buffer.name,
-                Index((), start),
-                src.buffer.name,
-                where,
-                (shape[0], width),
-                swizzle,
-            )
-        )
-    return Lowered(tuple(loads))
+        starts = [int(start) for start in tile[::rows, first]]
+        step = starts[1] - starts[0] if parts > 1 else 0
+        for part, at in enumerate(starts):
+            cells = tile[part * rows : (part + 1) * rows, first : first + width]
+            aligned = at * bits // 8 % ALIGNMENT == 0 and at == starts[0] + part * step
+            if not aligned or (cells - at != want).any():
+                fail(
+                    f"{shared.buffer.name} ({layout}) does not put a box where the copy engine "
+                    f"does, swizzled by {swizzle} bytes from a multiple of {ALIGNMENT} bytes on"
+                )
+        start = moved + starts[0]
+        found.append(Box((rows, width), swizzle, (top, left + first), start, step))
+    return found

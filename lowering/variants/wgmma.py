@@ -1,0 +1,339 @@
+"""``gemm_async`` by ``wgmma``: B, and A or its registers, read asynchronously by warpgroups.
+
+Nothing about m64 is written here. Which registers make a tile of the instruction is found by
+comparing the accumulator's layout with the instruction's fragment, for every thread; where an
+operand starts is solved from its layout, and its descriptor is proved against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import ComposeLayout, LayoutError
+from layoutalg.fragments import Fragment, transposed
+from layoutalg.targets import has, lacking
+from lowering import wgmma
+from lowering.address import Index
+from lowering.addressing import as_index, linear_address, region_tile, unmoved
+from lowering.descriptors import CHUNK, MAJORS, Descriptor, describe
+from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.ops import Elements, Op, SharedMatrix, Wgmma, WgmmaFence
+from lowering.registers import WARPGROUP, element_map, register_count
+from lowering.tile import BufferRegion
+from lowering.wgmma import WgmmaInst
+
+SWIZZLE_PERIOD = 1024  # bytes after which every swizzle repeats
+TCGEN05_ARCH = "sm_100a, sm_110a"
+
+Ints = npt.NDArray[np.int64]
+
+
+def has_wgmma(context: Context) -> bool | tuple[bool, str]:
+    """Hold on sm_90a."""
+    if wgmma.get(8, "f16").runs_on(context.arch):
+        return True
+    return False, lacking("wgmma.mma_async", wgmma.ARCH, context.arch)
+
+
+def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the call is one of a warpgroup, or of a CTA of whole warpgroups."""
+    call = context.call
+    if call.scope not in ("warpgroup", "cta"):
+        return False, f"takes a warpgroup, or a CTA of whole warpgroups; the scope is {call.scope}"
+    if context.threads % WARPGROUP:
+        return False, f"takes whole warpgroups of {WARPGROUP} threads; got {context.threads}"
+    if dict(context.active) != context.whole():
+        return False, f"all lanes of a warpgroup must take part; active is {dict(context.active)}"
+    return True
+
+
+def no_scales(context: Context) -> bool | tuple[bool, str]:
+    """Hold where there are no block scales."""
+    given = [role for role in ("SFA", "SFB") if role in context.call.operands]
+    return (False, f"takes no block scales; got {' and '.join(given)}") if given else True
+
+
+def in_their_places(context: Context) -> bool | tuple[bool, str]:
+    """Hold where C is in registers, B in shared memory, and A in either."""
+    scopes = {role: context.call.operands[role].buffer.scope for role in "CAB"}
+    if scopes["C"] == "local" and scopes["B"] == "shared" and scopes["A"] in ("shared", "local"):
+        return True
+    where = ", ".join(f"{role} is {scope}" for role, scope in scopes.items())
+    return False, f"C must be in registers, B in shared memory, and A in either; {where}"
+
+
+def wide(region: BufferRegion) -> tuple[int, ...]:
+    """Return the last two dimensions of a region, a matrix; those before have extent 1.
+
+    Raises:
+        DispatchFail: they are not two.
+    """
+    shape = region.shape
+    if any(extent != 1 for extent in shape[:-2]) or len(shape) < 2:
+        fail(f"operands are matrices; got {region} of shape {shape}")
+    return len(shape) - 2, len(shape) - 1
+
+
+def extents(region: BufferRegion) -> tuple[int, int]:
+    """Return the rows and columns of a region."""
+    rows, cols = wide(region)
+    return int(region.shape[rows]), int(region.shape[cols])
+
+
+# -- registers ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """One operand tile in registers: its elements, and its first row and column by warpgroup."""
+
+    elements: Elements
+    row: Index
+    col: Index
+
+
+def register_tiles(
+    region: BufferRegion, fragment: Fragment, threads: int
+) -> list[RegisterTile] | None:
+    """Return the tiles of a fragment that make up a region; None where it is none of them.
+
+    All warpgroups take their tiles in the order of their registers; the places of a tile in the
+    warpgroups must be equally far apart.
+
+    Raises:
+        LayoutError: the layout of the region has axes beyond the CTA.
+    """
+    shape, layout = extents(region), region_tile(region)
+    held = element_map(layout, shape, threads, register_count(region.buffer.layout))
+    held = held.reshape(-1, WARPGROUP, held.shape[1])
+    (rows, cols), (height, width) = shape, fragment.shape
+    if rows % height or cols % width:
+        return None
+    coords = fragment.coords
+    inside = coords[..., 0] * cols + coords[..., 1]
+    places = {
+        (i, j): inside + (i * cols + j)
+        for i in range(0, rows, height)
+        for j in range(0, cols, width)
+    }
+    found: list[dict[tuple[int, ...], tuple[int, int]]] = []
+    for own in held:
+        register = {int(element): at for at, element in enumerate(own[0]) if element >= 0}
+        tiles: dict[tuple[int, ...], tuple[int, int]] = {}
+        for place, elements in places.items():
+            numbers = tuple(register.get(int(element), -1) for element in elements[0])
+            if min(numbers) >= 0 and (own[:, numbers] == elements).all():
+                tiles[numbers] = place
+        found.append(tiles)
+    covered = {place for tiles in found for place in tiles.values()}
+    if covered != set(places) or any(tiles.keys() != found[0].keys() for tiles in found):
+        return None
+    made = []
+    for numbers in found[0]:
+        table = np.array([tiles[numbers] for tiles in found])
+        row, col = (_by_warpgroup(table[:, dim], threads) for dim in range(2))
+        if row is None or col is None:
+            return None
+        made.append(RegisterTile(Elements(region.buffer.name, numbers), row, col))
+    return made
+
+
+def _by_warpgroup(values: Ints, threads: int) -> Index | None:
+    """Return a number for each warpgroup as an index of the thread; None where it is not linear."""
+    step = int(values[1] - values[0]) if len(values) > 1 else 0
+    if (values != values[0] + step * np.arange(len(values))).any():
+        return None
+    return Index.of("thread", threads) // WARPGROUP * step + int(values[0])
+
+
+# -- shared memory --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SharedOperand:
+    """A or B in shared memory: its descriptor, and where each of its tiles starts.
+
+    ``along_k``: which of the matrix's two dimensions is K.
+    """
+
+    region: BufferRegion
+    along_k: int
+    descriptor: Descriptor
+
+    def at(self, line: Index, k: int) -> SharedMatrix:
+        """Return the tile that starts at a row of M or N, and at a K."""
+        coordinate = [as_index(begin) for begin, _ in self.region.ranges]
+        rows, cols = wide(self.region)
+        dims = (cols, rows) if self.along_k == 0 else (rows, cols)
+        coordinate[dims[0]] += line
+        coordinate[dims[1]] += k
+        address = linear_address(self.region.buffer, coordinate)
+        return SharedMatrix(self.region.buffer.name, address, self.descriptor)
+
+
+def shared_operand(region: BufferRegion, role: str, along_k: int, rows: int) -> SharedOperand:
+    """Return an operand in shared memory with its descriptor, proved.
+
+    Args:
+        region: of a buffer in shared memory.
+        role: "A" or "B", for messages.
+        along_k: 0 where rows run along K, 1 where columns do.
+        rows: M or N of the instruction.
+
+    Raises:
+        DispatchFail: no descriptor says the layout; the reason of each major is given.
+        LayoutError: the region has no layout of its own.
+    """
+    buffer, shape = region.buffer, extents(region)
+    layout = buffer.layout
+    whole = layout.tile_over(buffer.shape) if isinstance(layout, ComposeLayout) else layout
+    ranges, moved = unmoved(region)
+    piece = whole.slice(buffer.shape, ranges)
+    if piece is None:
+        fail(f"{role}: no layout says the region {region}")
+    if along_k == 0:
+        piece, shape = transposed(piece, shape), shape[::-1]
+    if isinstance(layout, ComposeLayout):
+        piece = layout.over(piece)
+    bytes_apart = moved.unit * buffer.dtype.bits // 8
+    unit = SWIZZLE_PERIOD if isinstance(layout, ComposeLayout) else CHUNK
+    if bytes_apart % unit:
+        fail(f"{role}: {region} moves by {bytes_apart} bytes; a multiple of {unit} would fit")
+    reasons = []
+    for major in MAJORS:
+        try:
+            found = describe(piece, shape, buffer.dtype, major, rows)
+        except LayoutError as error:
+            reasons.append(str(error))
+        else:
+            return SharedOperand(region, along_k, found)
+    fail(f"{role}: {'; '.join(dict.fromkeys(reasons))}")
+
+
+# -- the call -------------------------------------------------------------------------------------
+
+
+def instructions(context: Context, cols: int) -> Iterator[WgmmaInst]:
+    """Yield the instructions of the operand types whose N divides the columns, widest first.
+
+    Raises:
+        DispatchFail: the types do not go together, or no N fits.
+    """
+    c, a, b = (context.call.operands[role].buffer.dtype.token for role in "CAB")
+    known = wgmma.accumulators(a, b)
+    if c not in known:
+        have = " or ".join(known) or "none: A and B must be of one kind"
+        fail(f"accumulators of {a} x {b} are {have}; C is {c}")
+    legal = WgmmaInst.legal_n(c)
+    fitting = [n for n in legal if cols % n == 0]
+    if not fitting:
+        fail(f"N must be a multiple of one of {', '.join(map(str, legal))}; C has {cols} columns")
+    yield from (wgmma.get(n, a, b, c) for n in reversed(fitting))
+
+
+def checked_shapes(context: Context, inst: WgmmaInst) -> int:
+    """Return K, after checking the extents of all operands.
+
+    Raises:
+        DispatchFail: they do not go together, or are no multiples of the instruction's.
+    """
+    operands, config = context.call.operands, context.call.config
+    (m, n), a, b = (extents(operands[role]) for role in "CAB")
+    a, b = (a[::-1] if config["transA"] else a), (b[::-1] if config["transB"] else b)
+    if (a[0], b[1]) != (m, n) or a[1] != b[0]:
+        fail(f"C (M, N) is {(m, n)}, A (M, K) {a}, B (K, N) {b}: they do not go together")
+    if m % inst.m:
+        fail(f"M must be a multiple of {inst.m}, the rows of a warpgroup; got {m}")
+    if a[1] % inst.k:
+        fail(f"K must be a multiple of {inst.k}, 32 bytes of {inst.a.token}; got {a[1]}")
+    return a[1]
+
+
+@register_dispatch(
+    "gemm_async",
+    "cuda",
+    variant="wgmma",
+    when=[
+        predicate("has_wgmma", has_wgmma),
+        predicate("whole_warpgroups", whole_warpgroups),
+        predicate("in_their_places", in_their_places),
+        predicate("no_scales", no_scales),
+    ],
+)
+def lower_wgmma(context: Context) -> Lowered:
+    """Lower ``gemm_async`` to a fence and one ``wgmma`` per tile of C and step of K."""
+    operands, config = context.call.operands, context.call.config
+    for inst in instructions(context, extents(operands["C"])[1]):
+        depth = checked_shapes(context, inst)
+        try:
+            tiles = register_tiles(operands["C"], inst.fragment("D"), context.threads)
+            if tiles is not None:
+                ops = _steps(context, inst, tiles, depth, config["accum"])
+                return Lowered((WgmmaFence(), *ops))
+        except LayoutError as error:
+            fail(str(error))
+    fail(
+        f"C: {operands['C'].buffer.layout} is not made of accumulators of a warpgroup; tiles of "
+        f"{inst.fragment('D').layout} would fit"
+    )
+
+
+def _steps(
+    context: Context,
+    inst: WgmmaInst,
+    tiles: Sequence[RegisterTile],
+    depth: int,
+    accumulate: bool,
+) -> list[Op]:
+    """Return the products of all tiles, K step by K step."""
+    operands, config = context.call.operands, context.call.config
+    right = shared_operand(operands["B"], "B", int(config["transB"]), inst.n)
+    left: Any = None
+    if operands["A"].buffer.scope == "shared":
+        left = shared_operand(operands["A"], "A", int(not config["transA"]), inst.m)
+    elif config["transA"]:
+        fail("A in registers is (M, K): transA is a matter of its layout there")
+    else:
+        left = register_tiles(operands["A"], inst.fragment("A"), context.threads)
+        if left is None:
+            fail(f"A: {operands['A'].buffer.layout} is not made of {inst.fragment('A').layout}")
+    ops: list[Op] = []
+    for k in range(0, depth, inst.k):
+        for tile in tiles:
+            if isinstance(left, SharedOperand):
+                a: Elements | SharedMatrix = left.at(tile.row, k)
+            else:
+                a = _held(left, tile.row, k)
+            b = right.at(tile.col, k)
+            ops.append(Wgmma(inst, tile.elements, a, b, accumulate or k > 0))
+    return ops
+
+
+def _held(tiles: Sequence[RegisterTile], row: Index, k: int) -> Elements:
+    """Return the registers of A of a row and a K step.
+
+    Raises:
+        DispatchFail: a warpgroup holds other rows of A than of C.
+    """
+    for tile in tiles:
+        if (tile.row, tile.col) == (row, Index((), k)):
+            return tile.elements
+    fail("A: each warpgroup must hold the rows of A that it holds of C")
+
+
+def never(context: Context) -> bool | tuple[bool, str]:
+    """Refuse, with where the instruction is."""
+    if has(TCGEN05_ARCH, context.arch):
+        return False, "tcgen05.mma is not lowered yet: wgmma, on sm_90a, is"
+    return False, lacking("tcgen05.mma", TCGEN05_ARCH, context.arch)
+
+
+@register_dispatch("gemm_async", "cuda", variant="tcgen05", when=[predicate("has_tcgen05", never)])
+def lower_tcgen05(context: Context) -> Lowered:
+    """Lower nothing: the predicate refuses every call."""
+    raise AssertionError(context.call)

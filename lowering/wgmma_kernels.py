@@ -1,0 +1,416 @@
+"""Kernels for whole matrices by ``wgmma``, from the same layouts as :mod:`lowering.matmul_kernels`.
+
+Global memory → copy engine → a ring of tiles swizzled by 128 bytes → ``wgmma`` → registers →
+``stmatrix`` into a swizzled tile → copy engine. The CTAs are persistent: each takes one tile of the
+result after the other, and its producer goes on to the next while the last is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from layoutalg import LayoutError, S, TileLayout, wgid
+from layoutalg.fragments import WARP
+from lowering import wgmma
+from lowering.address import FREE, Index
+from lowering.addressing import as_index
+from lowering.kernel import Kernel, KernelProgram
+from lowering.matmul_kernels import (
+    PERIOD,
+    Config,
+    Form,
+    Problem,
+    matmul_program,
+    pitched,
+    raster,
+    run_grid,
+    swizzled,
+)
+from lowering.registers import WARPGROUP
+from lowering.tile import Buffer, BufferRegion
+from lowering.warp import Matrix, poison
+
+ROUNDING = 30  # bits after the point of the reciprocal that divides the number of a tile
+GROUPS = (32, 16, 8, 4, 2, 1)  # rows of tiles that may be numbered together
+WASTE = 1.05  # tiles, those beyond the last row included, over those of the result
+
+
+def program_of(form: Form, config: Config, arch: str) -> KernelProgram:
+    """Return the kernel of a form, cut as a config says, by the tensor core that it names.
+
+    Raises:
+        LayoutError: the shared tiles do not fit.
+        DispatchError: a copy or a product of the config fits no variant.
+    """
+    make = wgmma_program if config.wgmma else matmul_program
+    return make(form, config, arch)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the tiles of a result are dealt out to persistent CTAs.
+
+    Tile ``number`` is tile ``number % width`` of group ``number // width`` of rows of tiles; a CTA
+    takes every ``ctas``-th.
+
+    >>> Schedule.of(Config(wgmma=True, bulk=True, producer=True, warps=(8, 1)), 1024, 512, 132)
+    Schedule(ctas=16, total=16, width=16)
+    """
+
+    ctas: int
+    total: int
+    width: int
+
+    @classmethod
+    def of(cls, config: Config, rows: int, cols: int, processors: int) -> Schedule:
+        """Return the schedule of a result of so many rows and columns, one CTA per multiprocessor.
+
+        Raises:
+            LayoutError: more tiles than their numbers may count.
+        """
+        width, groups = config.grid(rows, cols)
+        total = width * groups
+        if total * width >> ROUNDING:
+            raise LayoutError(
+                f"matmul: {rows} x {cols} has too many tiles of {config.tile}, {total}: cut it"
+            )
+        return cls(min(total, processors), total, width)
+
+    @property
+    def scalars(self) -> dict[str, int]:
+        """The scalars of a launch that say the schedule.
+
+        ``reciprocal / 2**30`` divides by the width: it is above 1/width by less than 2**-30, and
+        number times width stays below 2**30.
+        """
+        return {
+            "ctas": self.ctas,
+            "total": self.total,
+            "turns": -(-self.total // self.ctas),
+            "width": self.width,
+            "reciprocal": -(-(1 << ROUNDING) // self.width),
+        }
+
+
+def fitted(form: Form, config: Config, sizes: tuple[int, int, int]) -> tuple[Form, Config]:
+    """Return form and config fitted to M, N and K: edges, and rows of tiles numbered together.
+
+    >>> config = Config(wgmma=True, bulk=True, producer=True, warps=(8, 1))
+    >>> [fitted(Form("float16"), config, (m, 256, 64))[1].group for m in (8192, 128 * 9, 128 * 10)]
+    [8, 1, 2]
+    """
+    if config.wgmma:
+        down = -(-sizes[0] // config.tile[0])
+        group = next(g for g in GROUPS if g <= config.group and -(-down // g) * g <= WASTE * down)
+        # The copy engine minds the edges of all matrices but C.
+        whole, edges = form.fitted(sizes, config).whole, form.epilogue == "beta"
+        return replace(form, edges=edges, whole=whole), replace(config, group=group)
+    return form.fitted(sizes, config), config
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A or B on its way: the parameter and the ring of shared tiles."""
+
+    given: Buffer
+    ring: Buffer
+    k_first: bool
+
+    def tile(self, stage: int, start: Any, step: Any) -> tuple[BufferRegion, BufferRegion]:
+        """Return a stage, and the K tile that goes there."""
+        rows, cols = self.ring.shape[1:]
+        row, col = (step * rows, start) if self.k_first else (start, step * cols)
+        return self.ring[stage], self.given[row : row + rows, col : col + cols]
+
+
+def _staged(kernel: Kernel, form: Form, config: Config, role: str) -> Staged:
+    """Declare the buffers of A or B."""
+    flip = form.transpose_A if role == "A" else form.transpose_B
+    m, n, k = config.tile
+    shape, names = {"A": ((m, k), "MK"), "B": ((k, n), "KN")}[role]
+    if flip:
+        shape, names = shape[::-1], names[::-1]
+    pitch = kernel.scalar(f"pitch{role}")
+    given = kernel.param(role, (FREE, FREE), form.dtype, pitched(pitch), tuple(names))
+    tiles = (config.stages, *shape)
+    layout = swizzled(tiles, config.swizzle, form.dtype.bits)
+    ring = kernel.alloc(f"{role}_ring", tiles, form.dtype, "shared", layout)
+    return Staged(given, ring, names[0] == "K")
+
+
+def accumulator(config: Config) -> TileLayout:
+    """Return the layout of D over the warpgroups of a CTA: 64 rows each in turn, all columns.
+
+    >>> print(accumulator(Config((128, 64, 64), (8, 1), wgmma=True, bulk=True, producer=True)))
+    S[(2,4,2,8,8,4,2):(1@wgid,1@wid_in_wg,2,4@laneid,4,1@laneid,1)]
+    """
+    (m, n, _), groups = config.tile, config.warps[0] // 4
+    width = max(each for each in range(8, 257, 8) if n % each == 0)
+    fragment = wgmma.get(width, "f16").fragment("D")
+    own = fragment.layout.tile_to((64, n), fragment.shape)
+    over = TileLayout(S[(groups, 1) : (1 @ wgid, 1 @ wgid)])
+    return own.tile(over, (groups, 1), (64, n)).tile_to((m, n), (64 * groups, n))
+
+
+@contextmanager
+def _turn(kernel: Kernel, config: Config, prefix: str) -> Iterator[tuple[Any, Any]]:
+    """Let a CTA take its tiles of the result in turns; yields the row and column of each.
+
+    Args:
+        kernel: to add to.
+        config: of the kernel.
+        prefix: of the variables, which a producer has for itself.
+    """
+
+    def let(name: str, value: Index) -> Index:
+        kernel.let(f"{prefix}{name}", value)
+        return Index.free(f"{prefix}{name}")
+
+    with kernel.loop(f"{prefix}turn", Index.free("turns")):
+        turn = Index.free(f"{prefix}turn")
+        number = let("number", turn.times(Index.free("ctas")) + Index.free("bx"))
+        with kernel.when(number, Index.free("total")):
+            reciprocal = Index.of("reciprocal", 2 << ROUNDING)
+            group = let("group", number.times(reciprocal) // (1 << ROUNDING))
+            along = let("along", number - group.times(Index.free("width")))
+            row, col = raster(config.group, along, group)
+            places = (kernel.let(f"{prefix}{n}", i) for n, i in (("row", row), ("col", col)))
+            row, col = places
+            yield row * config.tile[0], col * config.tile[1]
+
+
+def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelProgram:
+    """Return the kernel of a form by ``wgmma``, cut as a config says.
+
+    Its parameters are A, B, (C,) D, then M, N, K, the pitches in units of 8 elements, alpha and
+    beta where the epilogue has them, and the scalars of a :class:`Schedule`.
+
+    Raises:
+        LayoutError: the shared tiles do not fit.
+        DispatchError: a copy or a product of the config fits no variant.
+
+    >>> form = Form("float16")
+    >>> config = Config((64, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)
+    >>> wgmma_program(form, config).body.launched
+    256
+    """
+    kernel = Kernel(f"matmul_{form}_{config}", config.threads, arch)
+    for name in "MNK":
+        kernel.scalar(name)
+    operands = tuple(_staged(kernel, form, config, role) for role in "AB")
+    total = kernel.alloc("D_held", config.tile[:2], "float32", layout=accumulator(config))
+    finish = Epilogue(kernel, form, config, total)
+    for name in ("ctas", "total", "turns", "width", "reciprocal"):
+        kernel.scalar(name)
+    ring = Ring(kernel, form, config)
+    with (
+        kernel.producing(),
+        _turn(kernel, config, "p") as starts,
+        ring.loop("p") as places,
+    ):
+        for tile, stage, filled in places:
+            copies = [
+                operand.tile(stage, start, tile)
+                for operand, start in zip(operands, starts, strict=True)
+            ]
+            kernel.fill(ring.full, stage, copies, (ring.free, stage, filled + 1))
+    with _turn(kernel, config, "") as starts:
+        kernel.zero(total)
+        with ring.loop("") as places:
+            for tile, stage, filled in places:
+                kernel.wait_for(ring.full, stage, filled)
+                kernel.gemm_async(
+                    total, operands[0].ring[stage], operands[1].ring[stage],
+                    transA=form.transpose_A, transB=form.transpose_B, accum=True,
+                )  # fmt: skip
+                kernel.commit("gemm")
+                kernel.wait(1, "gemm")
+                # The product before is complete, but for the first, which has none before.
+                kernel.arrive(ring.free, ring.before(stage), (0, tile))
+        kernel.wait(0, "gemm")
+        kernel.arrive(ring.free, ring.last)
+        finish.write(*starts)
+    kernel.drained()
+    return kernel.lower()
+
+
+class Ring:
+    """The ring of stages, round which the tiles along K go, those of one turn after the other.
+
+    The tile at a position is in stage ``position % stages``; before, the stage was filled
+    ``position // stages`` times. Where K takes whole rounds, the stages of a round are numbers.
+    """
+
+    def __init__(self, kernel: Kernel, form: Form, config: Config) -> None:
+        """Declare the barriers, and name how many tiles there are along K."""
+        self.kernel, self.stages, self.whole = kernel, config.stages, form.whole
+        self.full = kernel.barrier("full", self.stages, 1)
+        self.free = kernel.barrier("free", self.stages, config.threads // WARP)
+        kernel.let("tiles", (Index.free("K") + (config.tile[2] - 1)) // config.tile[2])
+        kernel.let("rounds", Index.free("tiles") // self.stages)
+
+    @contextmanager
+    def loop(self, prefix: str) -> Iterator[list[tuple[Any, Any, Any]]]:
+        """Go along K; yields tiles, their stages, and how often these were filled before."""
+        kernel, name = self.kernel, f"{prefix}{'round' if self.whole else 'tile'}"
+        steps = Index.free("rounds" if self.whole else "tiles")
+        first = kernel.let(f"{prefix}first", Index.free(f"{prefix}turn").times(steps))
+        with kernel.loop(name, steps) as step:
+            if self.whole:
+                filled = as_index(first) + as_index(step)
+                yield [(step * self.stages + s, s, filled) for s in range(self.stages)]
+                return
+            position = as_index(kernel.let(f"{prefix}position", as_index(first) + as_index(step)))
+            stage = kernel.let(f"{prefix}stage", position % self.stages, self.stages)
+            yield [(step, stage, position // self.stages)]
+
+    def before(self, stage: Any) -> Any:
+        """Return the stage before a stage."""
+        if self.whole:
+            return (stage - 1) % self.stages
+        return (as_index(stage) + (self.stages - 1)) % self.stages
+
+    @property
+    def last(self) -> Any:
+        """The stage of the last tile along K, after the consumers' loop."""
+        if self.whole:
+            return self.stages - 1
+        end = Index.free("first") + Index.free("tiles")
+        return (end + (self.stages - 1)) % self.stages
+
+
+class Epilogue:
+    """Writes ``alpha·D + beta·C`` as the form says, a block of rows of 128 bytes after the other.
+
+    A block goes through one of two swizzled tiles in shared memory, each warpgroup its own rows, so
+    that a block is written while the one before leaves.
+    """
+
+    def __init__(self, kernel: Kernel, form: Form, config: Config, total: Buffer) -> None:
+        """Declare the buffers that the form needs."""
+        self.kernel, self.form, self.total = kernel, form, total
+        self.rows, self.cols = 64 * (config.threads // WARPGROUP), 8 * PERIOD // form.out.bits
+        shape = (self.rows, self.cols)
+        layout = total.layout.slice(total.shape, ((0, self.rows), (0, self.cols)))
+        self.given: Buffer | None = None
+        self.coefficients: tuple[Any, ...] = ()
+        if form.epilogue == "beta":
+            pitch = pitched(kernel.scalar("pitchC"))
+            bounds = ("M", "N") if form.edges else None
+            self.given = kernel.param("C", (FREE, FREE), form.out, pitch, bounds)
+        pitch = pitched(kernel.scalar("pitchD"))
+        self.result = kernel.param("D", (FREE, FREE), form.out, pitch)
+        if form.epilogue:
+            names = ("alpha", "beta")[: 1 + (form.epilogue == "beta")]
+            self.coefficients = tuple(kernel.scalar(name, "f32") for name in names)
+        if form.epilogue == "beta":
+            self.added = kernel.alloc("added", shape, "float32", layout=layout)
+        if form.out.bits == 16:
+            self.narrow = kernel.alloc("narrow", shape, form.out, layout=layout)
+        tiles = (2, *shape)
+        swizzle = swizzled(tiles, PERIOD, form.out.bits)
+        self.staging = kernel.alloc("staging", tiles, form.out, "shared", swizzle)
+
+    def write(self, row: Any, col: Any) -> None:
+        """Add the copies of all blocks of the tile that starts at a row and a column."""
+        places = [
+            (top, left)
+            for top in range(0, self.total.shape[0], self.rows)
+            for left in range(0, self.total.shape[1], self.cols)
+        ]
+        for number, (top, left) in enumerate(places):
+            block = self.total[top : top + self.rows, left : left + self.cols]
+            first, start = row + top, col + left
+            where = slice(first, first + self.rows), slice(start, start + self.cols)
+            # The block before the last went through the same tile, or the last of the turn before.
+            self._block(block, where, number % 2, int(number > 0 or len(places) % 2 == 0))
+
+    def _block(
+        self, block: BufferRegion, where: tuple[slice, slice], side: int, pending: int
+    ) -> None:
+        kernel, narrow = self.kernel, self.form.out.bits == 16
+        if self.given is not None:
+            if narrow:
+                kernel.copy(self.narrow, self.given[where])
+                kernel.cast(self.added, self.narrow)
+            else:
+                kernel.copy(self.added, self.given[where])
+            kernel.blend(block, self.coefficients[0], self.added, self.coefficients[1])
+        elif self.coefficients:
+            kernel.blend(block, self.coefficients[0])
+        if narrow:
+            kernel.cast(self.narrow, block)
+        kernel.drained(pending)
+        kernel.sync("warpgroup")
+        kernel.copy(self.staging[side], self.narrow if narrow else block)
+        kernel.sync("warpgroup")
+        kernel.drain((self.result[where], self.staging[side]))
+
+
+def launch_of(
+    problem: Problem,
+    form: Form,
+    config: Config,
+    processors: int,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+) -> tuple[tuple[int, int], dict[str, Any]]:
+    """Return the grid and the scalars, by name, of a launch of :func:`program_of`.
+
+    Raises:
+        LayoutError: more tiles than a schedule counts.
+    """
+    m, n, _ = problem.sizes
+    numbers = problem.scalars(form, alpha, beta)
+    if not config.wgmma:
+        return config.grid(m, n), numbers
+    schedule = Schedule.of(config, m, n, processors)
+    return (schedule.ctas, 1), numbers | schedule.scalars
+
+
+def simulate(
+    form: Form,
+    config: Config,
+    a: Matrix,
+    b: Matrix,
+    c: Matrix | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    padding: int = 0,
+    processors: int = 2,
+) -> Matrix:
+    """Return the product that the kernel of a form computes by ``wgmma``, on the NumPy warp.
+
+    Args:
+        form: of the kernel, fitted.
+        config: likewise.
+        a: A as it is stored.
+        b: B as it is stored.
+        c: C, M x N, where the form has it.
+        alpha: where the form has it.
+        beta: where the form has it.
+        padding: elements between the rows of every matrix, a multiple of 8; NaN is in them.
+        processors: how many CTAs share the tiles.
+
+    Raises:
+        SimulationError: the kernel reads what nothing wrote, or races.
+        LayoutError: sizes that no kernel takes.
+
+    >>> rng = np.random.default_rng(0)
+    >>> a, b = rng.integers(-4, 5, (64, 72)), rng.integers(-4, 5, (72, 64))
+    >>> config = Config((64, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)
+    >>> bool((simulate(Form("float16", "float32"), config, a, b) == a @ b).all())
+    True
+    """
+    m, k = a.shape[::-1] if form.transpose_A else a.shape
+    n = b.shape[0] if form.transpose_B else b.shape[1]
+    given = {"A": a.astype(form.dtype.numpy), "B": b.astype(form.dtype.numpy)}
+    if c is not None:
+        given["C"] = c.astype(form.out.numpy)
+    given["D"] = poison(form.out.numpy, (m, n))
+    problem = Problem((m, n, k), {role: x.shape[1] + padding for role, x in given.items()})
+    grid, numbers = launch_of(problem, form, config, processors, alpha, beta)
+    return run_grid(wgmma_program(form, config).body, grid, problem, numbers, given)

@@ -266,7 +266,7 @@ def raster(
     ``bx`` runs down a group, then along N, so that CTAs that run together share operands in L2.
 
     >>> [str(index) for index in raster(8)]
-    ['by * 8 + bx % 8', 'bx // 8']
+    ['bx % 8 + by * 8', 'bx // 8']
     """
     bx, by = (Axis.get(name) for name in ("bx", "by"))
     shape = (FREE // group * group, FREE)

@@ -48,7 +48,7 @@ class Buffer:
     dtype: DType
     scope: str = "local"
     layout: Any = None
-    bounds: tuple[str | None, ...] = ()
+    bounds: tuple[str | None, ...] = field(default=(), repr=False)
 
     def __init__(
         self,

@@ -98,6 +98,7 @@ class Certification:
 
     measured: tuple[Measured, ...] = ()
     assembled: Assembled | None = None
+    copied: bool = False  # lanes that the instruction does not read hold copies: our choice
 
     @property
     def kind(self) -> str:
@@ -118,6 +119,7 @@ class Certification:
             first = self.measured[0]
             texts = (phrase(text) for text in (*first.measured, *first.convention))
             said = "; ".join(text for text in texts if text)
+            said += "; selector 0 reads the first lanes, copies by choice" * self.copied
             return f"{self.summary}, driver {first.driver}, {first.date}: {said}"
         if self.assembled:
             return f"{self.summary} ({self.assembled.assembler}, {self.assembled.target})"
@@ -139,7 +141,7 @@ def of(instruction: str, operand: str, layout: str) -> Certification:
     """
     row = (instruction, operand, layout)
     measured, assembled = _records()
-    return Certification(measured.get(row, ()), assembled.get(row))
+    return Certification(measured.get(row, ()), assembled.get(row), " + R[" in layout)
 
 
 _Row = tuple[str, str, str]

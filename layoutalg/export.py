@@ -16,7 +16,8 @@
 ``register_bits``         32 or 64
 ``pack``                  elements per register, the first in the low bits: slot s is in register
                           s // pack, from bit ``bits * (s % pack)`` on
-``copies``                lanes that hold each element
+``copies``                lanes that hold each element; the instruction reads it in the first of
+                          them (selector, byte-id and thread-id 0), the others are our choice
 ``layout``                the map from (row, column) to lane and slot, as ``layoutalg`` writes it
 ``min_arch``              the first target, ``targets`` those that have it
 ``source``                the section of the PTX ISA that the row was proved equal to

@@ -25,6 +25,8 @@ def write_whole(path: Path, data: bytes) -> None:
         path.write_bytes(data)
         return
     path = path.resolve()
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

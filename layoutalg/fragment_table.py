@@ -108,6 +108,7 @@ def _matrices(instruction: str, operand: str, count: int, trans: bool, arch: str
 
     Row 8j+i is the row whose address lane 8j+i supplies; slot 2j+p is register j.
     """
+    verb = {"ld": "load", "st": "store", "mov": "transpose"}[instruction.split("matrix")[0]]
     one = TileLayout(S[(8, 4, 2) : (4 @ laneid, 1 @ laneid, 1)])
     formula = ({"g": 1}, {"t": 2, "p": 1})
     if trans:
@@ -119,7 +120,7 @@ def _matrices(instruction: str, operand: str, count: int, trans: bool, arch: str
             instruction, operand, "b16", 16, (8 * count, 8),
             one.tile_to((8 * count, 8), (8, 8)),
             Formula((*_digit("j", count), ("p", 2)), row, formula[1]), arch,
-            f"PTX ISA, Warp-level matrix {'load' if operand == 'dst' else 'store'} instruction",
+            f"PTX ISA, Warp-level matrix {verb} instruction",
         ),
     )  # fmt: skip
 

@@ -1,5 +1,6 @@
-"""Lowering of tile primitives to tensor-core instructions, and the machines that run them."""
+"""Lowering of tile primitives to tensor-core instructions, and the machines that run them.
 
+<<<<<<< HEAD
 from lowering import variants
 from lowering.dispatch import (
     Context,
@@ -17,6 +18,32 @@ from lowering.product import matmul
 from lowering.program import Program, lower
 from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm, gemm_async
 from lowering.verification import verify
+=======
+The package is imported when one of its names is first used: the command needs it rarely.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lowering import variants
+    from lowering.dispatch import (
+        Context,
+        DispatchError,
+        DispatchFail,
+        Lowered,
+        fail,
+        list_variants,
+        predicate,
+        register_dispatch,
+    )
+    from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
+    from lowering.kernel import Kernel, KernelProgram
+    from lowering.product import matmul
+    from lowering.program import Program, lower
+    from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
+    from lowering.verification import verify
+>>>>>>> main
 
 __all__ = [
     "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context",
@@ -24,3 +51,25 @@ __all__ = [
     "TilePrimitiveCall", "copy", "fail", "gemm", "gemm_async", "list_variants", "lower", "matmul",
     "predicate", "register_dispatch", "variants", "verify",
 ]  # fmt: skip
+
+# Where the names of __all__ live; variants come first, so that dispatch knows them.
+_HOMES = (
+    "variants", "dispatch", "instructions", "kernel", "product", "program", "tile", "verification",
+)  # fmt: skip
+
+if not TYPE_CHECKING:  # a checker would take any name for one that this gives
+
+    def __getattr__(name: str) -> Any:
+        """Import the package, and return one of its public names."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found: dict[str, Any] = {}
+        for home in _HOMES:
+            module = import_module(f"{__name__}.{home}")
+            found |= {home: module} | vars(module)
+        globals().update({each: found[each] for each in __all__})
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        """List the public names, whether they are imported yet or not."""
+        return sorted({*globals(), *__all__})

@@ -178,7 +178,7 @@ def register_dispatch(
 def list_variants(op: str, target: str = "cuda") -> list[str]:
     """Return the names of the variants in the order in which they are tried.
 
-    >>> import lowering
+    >>> from lowering import list_variants
     >>> list_variants("gemm", "cuda")
     ['mma.m16n8k*', 'mma.block_scale*', 'mma.m8n8k4', 'mma.sp*', 'mma.sync*']
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,19 @@ class DType:
         """The NumPy (or ml_dtypes) type that holds one element."""
         found: np.dtype[Any] = np.dtype(getattr(importlib.import_module(self.module), self.holder))
         return found
+
+    @property
+    def integers(self) -> tuple[int, int]:
+        """The smallest and the largest integer that it holds; (0, 0) for a float.
+
+        >>> get("s4").integers, get("b1").integers, get("f16").integers
+        ((-8, 7), (0, 1), (0, 0))
+        """
+        if self.token[0] == "s":
+            return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
+        if (self.token[0] == "b" and self.token != "bf16") or re.fullmatch(r"u\d+", self.token):
+            return 0, (1 << self.bits) - 1
+        return 0, 0
 
     @property
     def word(self) -> str:

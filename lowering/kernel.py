@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
+import lowering.variants  # noqa: F401 - registers what dispatch picks from
 from layoutalg import ComposeLayout, LayoutError, TileLayout
 from layoutalg.size import substitute
 from lowering.address import FREE, Index

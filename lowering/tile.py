@@ -277,7 +277,7 @@ def gemm(
         scope: which threads take part: thread, warp, warpgroup (wg), cta or cluster.
         dispatch: keep only the variant of this name.
         modifier: "satfinite" lets integers saturate; "xor" counts bits that differ instead of bits
-            that are both set ("and").
+            that are both set ("and"); of block-scaled products the kind, such as "mxf4nvf4".
         E: (M, K/2), two bits each (uint2): the positions of the nonzeros in their chunk of four.
         SFA: (M, K/block), the scales of A.
         SFB: (K/block, N), the scales of B.

@@ -52,6 +52,7 @@ __all__ = [
 ]  # fmt: skip
 
 TOLERANCE = 1e-5  # what the seed system asked of f32 accumulators, whatever K
+ASKED = {"f32": TOLERANCE, "f64": 1e-15}
 MARGIN = 10  # a control must exceed the tolerance so many times
 
 Array = npt.NDArray[Any]
@@ -291,9 +292,8 @@ def error_bound(program: AnyProgram, inputs: Matrices) -> float:
 
 
 def tolerance_of(program: AnyProgram, inputs: Matrices) -> float:
-    """Return the derived bound, or for f32 accumulators the seed's 1e-5 where that is tighter."""
-    bound = error_bound(program, inputs)
-    return min(bound, TOLERANCE) if program.body.written[0].dtype.token == "f32" else bound
+    """Return the derived bound; what was asked where that is tighter: 1e-5 of f32, 1e-15 of f64."""
+    return min(error_bound(program, inputs), ASKED.get(program.body.written[0].dtype.token, 1.0))
 
 
 # -- negative controls ----------------------------------------------------------------------------

@@ -135,11 +135,18 @@ class Case:
         narrow = row in MMA_FAMILY and row.d.bits < WIDE
         call = gemm(
             d, a, b, c, self.transpose_A, self.transpose_B, beta=self.beta, scope=self.scope,
-            dispatch="mma.sync*" if narrow else None, modifier=row.modifier or None,
+            dispatch="mma.sync*" if narrow else None,
+            modifier=row.modifier or (row.kind if row.kind.startswith("mx") else None),
             **{role: self.region(role) for role in row.extras},
         )  # fmt: skip
         arch = "sm_90" if row.runs_on("sm_90") else row.fragment("A").targets[0]
-        return lower(call, threads=32 * self.warps[0] * self.warps[1], arch=arch)
+        made = lower(call, threads=32 * self.warps[0] * self.warps[1], arch=arch)
+        if made.instruction != row:
+            raise LayoutError(
+                f"{self.instruction}: for {self.tiles[2]} tiles along K dispatch takes "
+                f"{made.instruction}, of larger K; an odd number of tiles has {self.instruction}"
+            )
+        return made
 
     def __str__(self) -> str:
         """Return a short name."""

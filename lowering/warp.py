@@ -22,6 +22,7 @@ from layoutalg.fragments import WARP, Fragment
 from lowering.address import Index
 from lowering.body import Body, cells
 from lowering.descriptors import Descriptor
+from lowering.dtypes import DType
 from lowering.instructions import MmaInst
 from lowering.ops import (
     Arrive,
@@ -86,9 +87,41 @@ def as_matrix(value: Any, buffer: Buffer, role: str) -> Matrix:
             f"operand {role}: {buffer.name} needs a matrix of shape {buffer.shape}; "
             f"got {array.shape}"
         )
-    if array.dtype.kind not in "fiuV" or array.dtype.names is not None:
+    if array.dtype.kind not in "bfiuV" or array.dtype.names is not None:
         raise LayoutError(f"operand {role}: needs numbers; got dtype {array.dtype}")
+    check_range(array, buffer.dtype, role)
     return array.astype(buffer.dtype.numpy)
+
+
+def check_range(values: Matrix, dtype: DType, role: str) -> None:
+    """Refuse values that a type without fractions, or without signs, would change silently.
+
+    Floats are rounded; integers are not, and scales have no sign.
+
+    Raises:
+        LayoutError: the first such value is named.
+
+    >>> from lowering import dtypes
+    >>> check_range(np.array([0, 4]), dtypes.get("uint2"), "E")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: operand E: uint2 holds integers from 0 to 3; got 4
+    """
+    if dtype.token == "ue4m3":
+        negative = values.astype(np.float64) < 0
+        if negative.any():
+            least = values[negative].flat[0]
+            raise LayoutError(f"operand {role}: {dtype} has no sign; got {least}")
+        return
+    low, high = dtype.integers
+    if (low, high) == (0, 0):
+        return
+    numbers = values.astype(np.float64)
+    wrong = ~((numbers >= low) & (numbers <= high) & (numbers == np.floor(numbers)))
+    if wrong.any():
+        raise LayoutError(
+            f"operand {role}: {dtype} holds integers from {low} to {high}; got "
+            f"{values[wrong].flat[0]}"
+        )
 
 
 def poison(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Matrix:

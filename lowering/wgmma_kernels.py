@@ -399,6 +399,7 @@ def simulate(
         SimulationError: the kernel reads what nothing wrote, or races.
         LayoutError: sizes that no kernel takes.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> a, b = rng.integers(-4, 5, (64, 72)), rng.integers(-4, 5, (72, 64))
     >>> config = Config((64, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)

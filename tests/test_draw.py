@@ -13,7 +13,6 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -40,16 +39,16 @@ from layoutalg import (
     wgid,
     wid_in_wg,
 )
-from layoutalg.draw import gallery, output, triple
-from layoutalg.draw.formula import index_formula
+from layoutalg.draw import gallery, output
+from layoutalg.draw.chosen import chosen_fragments
+from layoutalg.draw.formula import digit_rules, digit_values, index_formula
 from layoutalg.draw.mpl import SceneFigure
-from layoutalg.draw.naming import register_name, slot_name
+from layoutalg.draw.naming import index_names, role_of, slot_name, slots_name
 from layoutalg.draw.palette import FILLS
 from layoutalg.draw.scene import SMALLEST_TEXT, Cell, Panel, Scene, Stroke, Text, text_width
 
 D = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
 TRIPLE = "mma.m16n8k16.f16"
-ROWS = [(name, operand) for name in fragments.names() for operand in fragments.operands(name)]
 SVG = "{http://www.w3.org/2000/svg}"
 
 # Every kind of map: one warp, four warps, replicas of lanes and of warps, addresses, tensor memory,
@@ -98,64 +97,17 @@ MAPS: dict[str, tuple[TileLayout, tuple[int, ...]]] = {
 }
 
 
-def sketch(operand: str, shape: tuple[int, int], layout: TileLayout, bits: int) -> Any:
-    """Return what a picture reads of a fragment; the table need not have the instruction."""
-    table = layout.table(shape)
-    lane, slot = table["laneid"], table.get("m", np.zeros(shape, dtype=np.int64))
-    coords = np.empty((32, int(slot.max()) + 1, 2), dtype=np.int64)
-    coords[lane, slot] = np.moveaxis(np.indices(shape), 0, -1)
-    return SimpleNamespace(
-        instruction="sketch",
-        operand=operand,
-        shape=shape,
-        layout=layout,
-        coords=coords,
-        slots=coords.shape[1],
-        bits=bits,
-        register_bits=max(bits, 32),
-        dtype=f"b{bits}",
-        min_arch="sm_80",
-        source="PTX ISA, Matrix Fragments for mma",
+def picture_of(name: str) -> tuple[object, ...]:
+    """Return all that a picture of an instruction shows, but the types."""
+    return tuple(
+        (role_of(f), f.shape, str(f.layout), f.bits, f.register_bits, index_names(f))
+        for f in chosen_fragments(name)
     )
 
 
-# K from 4 to 256, one slot to 32 in a register, a single operand.
-SKETCHES: dict[str, tuple[Any, ...]] = {
-    "m8n8k4.f64": (
-        sketch("A", (8, 4), TileLayout(S[(8, 4) : (4 @ laneid, 1 @ laneid)]), 64),
-        sketch("B", (4, 8), TileLayout(S[(4, 8) : (1 @ laneid, 4 @ laneid)]), 64),
-        sketch("C/D.f64", (8, 8), TileLayout(S[(8, 4, 2) : (4 @ laneid, 1 @ laneid, 1)]), 64),
-    ),
-    **{
-        f"m16n8k{8 * word}.b{32 // word}": (
-            sketch(
-                "A",
-                (16, 8 * word),
-                TileLayout(S[(2, 8, 2, 4, word) : (word, 4 @ laneid, 2 * word, 1 @ laneid, 1)]),
-                32 // word,
-            ),
-            sketch(
-                "B",
-                (8 * word, 8),
-                TileLayout(S[(2, 4, word, 8) : (word, 1 @ laneid, 1, 4 @ laneid)]),
-                32 // word,
-            ),
-            sketch("C/D.s32", (16, 8), D, 32),
-        )
-        for word in (4, 8, 32)
-    },
-    "a long list": (sketch("D.f32", (16, 128), D.tile_to((16, 128), (16, 8)), 32),),
-    "ldmatrix": (
-        sketch("dst", (8, 8), TileLayout(S[(8, 4, 2) : (4 @ laneid, 1 @ laneid, 1)]), 16),
-    ),
-}
-
-
-def sketched(name: str) -> Scene:
-    """Return the picture of a sketch."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(triple, "chosen_fragments", lambda *_: SKETCHES[name])
-        return draw.operands_scene("sketch")
+# The first instruction of each kind of picture.
+KINDS = tuple({picture_of(name): name for name in reversed(fragments.names())}.values())[::-1]
+ROWS = [(name, operand) for name in KINDS for operand in fragments.operands(name)]
 
 
 def tiles(scene: Scene) -> list[Panel]:
@@ -172,8 +124,14 @@ def data(cell: Cell) -> dict[str, str]:
 def scenes() -> list[Scene]:
     """Return a picture of every kind."""
     maps = [draw.lane_map_scene(layout, shape) for layout, shape in MAPS.values()]
-    table = [draw.operands_scene(name) for name in fragments.names()]
-    return maps + table + [sketched(name) for name in SKETCHES]
+    products = [draw.operands_scene("mma.m8n8k4.f16", 16, instead=["A.col", "B.row", "C/D.f16"])]
+    return maps + products + [drawn(name) for name in KINDS]
+
+
+@cache
+def drawn(name: str) -> Scene:
+    """Return the picture of an instruction."""
+    return draw.operands_scene(name)
 
 
 def strokes(panel: Panel, role: str) -> list[Stroke]:
@@ -204,24 +162,39 @@ def box(text: Text) -> tuple[float, float, float, float]:
 
 
 @pytest.mark.parametrize(("instruction", "operand"), ROWS)
-def test_each_cell_names_the_lane_and_slot_of_the_fragment(instruction: str, operand: str) -> None:
+def test_each_cell_names_the_lanes_and_the_slot_of_the_fragment(
+    instruction: str, operand: str
+) -> None:
     fragment = fragments.get(instruction, operand)
-    accumulator = operand if operand[0] in "CD" else None
-    panel = draw.operands_scene(instruction, accumulator=accumulator).panel(operand)
-    named = {
-        (row, column): (str(lane), slot_name(fragment, slot))
-        for lane, slots in enumerate(fragment.coords.tolist())
-        for slot, (row, column) in enumerate(slots)
-    }
-    drawn = {
-        (int(d["row"]), int(d["col"])): (
-            str(32 * int(d.get("warp", 0)) + int(d["lane"])),
-            d["register"],
-        )
-        for d in map(data, panel.cells)
-    }
-    assert drawn == named
-    assert len(panel.cells) == len(drawn)
+    named: dict[tuple[int, ...], tuple[set[int], str]] = {}
+    for lane, slots in enumerate(fragment.holds.tolist()):
+        for slot, place in enumerate(slots):
+            lanes, _ = named.setdefault(tuple(place), (set(), ""))
+            named[tuple(place)] = lanes | {lane}, slot_name(fragment, slot)
+    shown = {}
+    for product in range(fragment.products):
+        scene = draw.operands_scene(instruction, None, instead=[operand], product=product)
+        cells = scene.panel(operand).cells
+        for cell in map(data, cells):
+            lanes = {
+                32 * int(warp) + int(lane)
+                for warp, lane in itertools.product(
+                    cell.get("warp", "0").split(), cell["lane"].split()
+                )
+            }
+            place = (int(cell["row"]), int(cell["col"]))
+            key = place if fragment.products == 1 else (product, *place)
+            shown[key] = lanes, cell["register"]
+        assert len(cells) == fragment.shape[0] * fragment.shape[1]
+    assert shown == named
+
+
+def test_every_instruction_is_drawn_with_its_operands() -> None:
+    for name in fragments.names():
+        scene = drawn(name)
+        assert {panel.name for panel in tiles(scene)} == {f.operand for f in chosen_fragments(name)}
+        assert all(strokes(panel, "lane") for panel in tiles(scene))
+        assert (scene.width, scene.height) <= (7 * 72, 9.6 * 72)
 
 
 @pytest.mark.parametrize("lane", [0, 5, 31])
@@ -271,12 +244,24 @@ def test_bold_labels_are_those_of_the_lane() -> None:
 
 
 def test_rows_of_a_are_rows_of_d_and_columns_of_b_are_columns_of_d() -> None:
-    for instruction in fragments.names():
+    for instruction in KINDS:
         if not instruction.startswith("mma"):
             continue
         scene = draw.operands_scene(instruction)
-        panels = {panel.name[0]: panel.cells for panel in tiles(scene)}
+        panels = {panel.name.split("/")[0]: panel.cells for panel in tiles(scene)}
         a, b, d = panels["A"], panels["B"], panels["C"]
+        for name, along in (("SFA", a), ("SFB", b), ("E", a)):
+            beside = panels.get(name, along)
+            if name == "SFA":
+                assert {(c.y, c.height) for c in beside} == {(c.y, c.height) for c in along}
+                assert max(c.x for c in beside) <= max(c.x for c in along)
+            else:
+                assert {(c.x, c.width) for c in beside} == {(c.x, c.width) for c in along}
+        if "SFA" in panels:
+            assert max(c.x for c in panels["SFA"]) < min(c.x for c in a)
+            assert max(c.y for c in panels["SFB"]) < min(c.y for c in b)
+        if "E" in panels:
+            assert min(c.y for c in panels["E"]) > max(c.y for c in a)
         assert {(c.y, c.height) for c in a} == {(c.y, c.height) for c in d}
         assert {(c.x, c.width) for c in b} == {(c.x, c.width) for c in d}
         assert max(c.x for c in a) < min(c.x for c in d)
@@ -303,12 +288,12 @@ def test_the_seam_at_row_8_is_dashed_and_the_frame_is_solid() -> None:
 def test_a_block_line_never_crosses_a_label() -> None:
     for scene in scenes():
         for panel in tiles(scene):
-            lines = segments(panel, "block")
             labels = [box(t) for t in panel.texts if not t.color.startswith("#4")]
-            for (x0, y0), (x1, y1) in lines:
-                for left, top, right, low in labels:
-                    assert not (x0 == x1 and left < x0 < right and y0 < low and top < y1)
-                    assert not (y0 == y1 and top < y0 < low and x0 < right and left < x1)
+            left, top, right, low = np.array(labels).reshape(-1, 4).T
+            for (x0, y0), (x1, y1) in segments(panel, "block"):
+                upright = (left < x0) & (x0 < right) & (y0 < low) & (top < y1)
+                level = (top < y0) & (y0 < low) & (x0 < right) & (left < x1)
+                assert not (upright if x0 == x1 else level).any()
 
 
 @pytest.mark.parametrize(("operand", "count"), [("A", 128), ("B", 64), ("C/D.f32", 0)])
@@ -328,57 +313,101 @@ def test_one_bracket_joins_the_slots_of_one_register(operand: str, count: int) -
         assert slots[1] == slots[0] + 1
 
 
-@pytest.mark.parametrize("name", SKETCHES)
-def test_any_fragment_is_drawn_cell_by_cell(name: str) -> None:
-    scene = sketched(name)
-    for fragment in SKETCHES[name]:
-        panel = scene.panel(fragment.operand)
-        table = fragment.layout.table(fragment.shape)
-        slots = table.get("m", np.zeros(fragment.shape, dtype=np.int64))
-        for cell in panel.cells:
-            where = int(data(cell)["row"]), int(data(cell)["col"])
-            assert int(data(cell)["lane"]) == table["laneid"][where]
-            assert data(cell)["register"] == slot_name(fragment, int(slots[where]))
-
-
 @pytest.mark.parametrize(
-    ("name", "label"),
+    ("name", "label", "lane", "count"),
     [
-        ("m8n8k4.f64", "a0"),
-        ("m16n8k32.b8", "a12..15"),
-        ("m16n8k64.b4", "b8..15"),
-        ("m16n8k256.b1", "a96..127"),
-        ("ldmatrix", "r0.1"),
+        ("mma.m8n8k4.f64", "a0", "T31", 1),
+        ("mma.m16n8k32.s8", "a12..15", "T31", 2),
+        ("mma.m16n8k64.s4", "b8..15", "T31", 2),
+        ("mma.m16n8k256.b1", "a96..127", "T31", 2),
+        ("mma.sp.m16n8k32.f16", "e8..15", "T29 +1", 0),
+        ("mma.m16n8k64.mxf4.e2m1.ue8m0", "sfa0..1", "T29 +1", 0),
+        ("ldmatrix.m8n8.x1.b16", "r0.1", "T31", 1),
     ],
 )
-def test_every_fragment_names_its_registers(name: str, label: str) -> None:
-    strings = [text.string for panel in tiles(sketched(name)) for text in panel.texts]
-    assert strings.count(label) == 32
-    assert strings.count("T31") >= strings.count("T30") > 0
+def test_every_fragment_names_its_registers(name: str, label: str, lane: str, count: int) -> None:
+    strings = [text.string for panel in tiles(draw.operands_scene(name)) for text in panel.texts]
+    if count:
+        assert strings.count(label) == 32
+        assert strings.count(lane) >= count
+    else:
+        assert any(string.endswith(label) for string in strings)
+        assert any(string.startswith(lane) for string in strings)
 
 
 def test_a_register_is_named_by_its_slots() -> None:
-    (a, _, d), (dst,) = SKETCHES["m16n8k32.b8"], SKETCHES["ldmatrix"]
-    assert [register_name(a, r) for r in (0, 3)] == ["a0..3", "a12..15"]
-    assert [register_name(d, r) for r in (0, 3)] == ["c0", "c3"]
-    assert register_name(dst, 0) == "r0"
+    a, _, d = fragments.rows("mma.m16n8k32.s8")
+    assert [slots_name(a, n, n + 3) for n in (0, 12)] == ["a0..3", "a12..15"]
+    assert [slots_name(d, n, n) for n in (0, 3)] == ["c0", "c3"]
+    assert slots_name(fragments.get("ldmatrix.m8n8.x2.b16", "dst"), 2, 3) == "r1"
 
 
 def test_a_long_list_flows_into_columns_under_one_heading() -> None:
-    side = sketched("a long list").panel("side")
+    side = draw.operands_scene("wgmma.m64n48").panel("side")
     lines = {t.string: t for t in side.texts if re.fullmatch(r"d\d+", t.string)}
-    assert list(lines) == [f"d{slot}" for slot in range(64)]
+    assert list(lines) == [f"d{slot}" for slot in range(24)]
     assert len({t.x for t in lines.values()}) > 1
-    assert len({t.y for t in lines.values()}) <= 32
+    assert len({t.y for t in lines.values()}) <= 12
     assert [t.string for t in side.texts].count("D") == 1
 
 
+def test_a_longer_list_ends_with_the_rule() -> None:
+    side = draw.operands_scene("wgmma.m64n256").panel("side")
+    strings = [t.string for t in side.texts]
+    assert [s for s in strings if re.fullmatch(r"d\d+", s)] == [f"d{slot}" for slot in range(12)]
+    rule = str(fragments.get("wgmma.m64n256", "D.f32").formula)
+    assert f"\u2026 d127; {rule}" in " ".join(strings)
+    assert "j < 32, rM < 2, rN < 2" in strings
+
+
 def test_a_register_of_many_slots_is_one_line_of_the_side_panel() -> None:
-    side = sketched("m16n8k256.b1").panel("side")
+    side = draw.operands_scene("mma.m16n8k256.b1").panel("side")
     strings = [text.string for text in side.texts]
     assert "a64..95" in strings
     assert "(g, 32t + 128..159)" in strings
     assert "(1, 160..191)" in strings
+
+
+def test_copies_are_counted_and_the_outlined_lane_is_named_first() -> None:
+    scene = draw.operands_scene("mma.m16n8k64.mxf4.e2m1.ue8m0", lane=7)
+    strings = [text.string for text in scene.panel("side").texts]
+    assert strings.count("2 copies") == strings.count("4 copies") == 1
+    held = [c for c in scene.panel("SFB").cells if "7" in data(c)["lane"].split()]
+    assert {c.title.split(" ")[0] for c in held} == {"T7"}
+    assert {data(c)["lane"] for c in held} == {"7 4 5 6"}
+    assert "T7 +3" in [text.string for text in scene.panel("SFB").texts if text.bold]
+
+
+def test_one_of_several_products_is_drawn_that_of_the_lane() -> None:
+    name = "mma.m8n8k4.f16"
+    scene = draw.operands_scene(name, lane=22)
+    strings = [text.string for text in scene.panel("side").texts]
+    assert "product 1 of 4: q = 1, lanes 4..7, 20..23" in strings
+    lanes = {data(c)["lane"] for panel in tiles(scene) for c in panel.cells}
+    assert lanes == {str(lane) for lane in (4, 5, 6, 7, 20, 21, 22, 23)}
+    heads = [t.string for t in scene.panel("legend").texts if t.string.startswith("g=")]
+    assert heads == ["g=1", "g=5"]
+    bare = draw.operands_scene(name, product=3)
+    assert not any(strokes(panel, "lane") for panel in tiles(bare))
+    assert not [t for t in bare.panel("side").texts if t.string.startswith("lane 5")]
+
+
+def test_a_tile_and_its_transpose_stand_side_by_side() -> None:
+    src, dst = (drawn("movmatrix.m8n8.trans.b16").panel(name).cells for name in ("src", "dst"))
+    assert {c.y for c in src} == {c.y for c in dst}
+    assert max(c.x + c.width for c in src) + 18 <= min(c.x for c in dst)
+    places = {(data(c)["lane"], data(c)["register"], data(c)["row"], data(c)["col"]) for c in src}
+    assert {(d["lane"], d["register"], d["col"], d["row"]) for d in map(data, dst)} == places
+
+
+def test_accumulators_and_other_forms_are_chosen() -> None:
+    def shown(name: str, **chosen: Any) -> list[str]:
+        return [panel.name for panel in tiles(draw.operands_scene(name, **chosen))]
+
+    assert shown(TRIPLE, accumulator="f16") == ["A", "B", "C/D.f16"]
+    assert shown(TRIPLE, accumulator="C/D.f16") == ["A", "B", "C/D.f16"]
+    assert shown("wgmma.m64n32", accumulator="s32") == ["D.s32"]
+    assert shown("mma.m8n8k4.f16", instead=["B.row", "A.col"]) == ["A.col", "B.row", "C/D.f32"]
 
 
 def inside(cell: Cell, x: float, y: float) -> bool:
@@ -449,12 +478,27 @@ def evaluated(rule: str, lanes: int) -> npt.NDArray[np.int64]:
     """Compute a rule such as ``16w + g + 2t + 8`` for every lane; a range counts as its begin."""
     lane = np.arange(lanes)
     letters = {"w": lane // 32, "g": lane % 32 // 4, "t": lane % 4, "": np.ones_like(lane)}
+    letters |= {"lane": lane % 32, "r": lane % 16, "q": lane // 4 % 4, "h": lane // 16 % 2}
+    letters |= {"t0": lane % 2, "t1": lane // 2 % 2}
     total = np.zeros_like(lane)
     for term in rule.split(" + "):
-        match = re.fullmatch(r"(\d*)([wgt]?)(\.\.\d+)?", term)
+        match = re.fullmatch(r"(\d*)(lane|t0|t1|[wgtrqh]?)(\.\.\d+)?", term)
         assert match is not None
         total += int(match[1] or 1) * letters[match[2]]
     return total
+
+
+@pytest.mark.parametrize("warps", [False, True])
+def test_the_digits_are_what_their_definitions_say(warps: bool) -> None:
+    rules = digit_rules(["lane + r + q + h + t0 + t1"], warps)
+    for lane in range(128 if warps else 32):
+        known = {"lane": lane, "thread": lane}
+        for rule in rules:
+            letter, _, term = rule.partition(" = ")
+            known[letter] = eval(term.replace("mod", "%"), {}, known)
+        assert digit_values(lane, rules) == tuple(
+            f"{letter} = {known[letter]}" for letter in (r.split(" ")[0] for r in rules)
+        )
 
 
 @given(
@@ -586,7 +630,7 @@ def test_every_owner_is_in_the_tooltip_and_selectable() -> None:
 
 def test_a_second_owner_is_outlined_too() -> None:
     panel = draw.lane_map_scene(*MAPS["two owners"], lane=7).panel("map")
-    assert {data(c)["lane"] for c in panel.cells if "7" in data(c)["lane"].split()} == {"5 7"}
+    assert {data(c)["lane"] for c in panel.cells if "7" in data(c)["lane"].split()} == {"7 5"}
     assert strokes(panel, "lane")
 
 
@@ -745,6 +789,12 @@ def test_the_legend_says_each_lane_s_colour() -> None:
         (lambda: draw.operands(TRIPLE, path="triple"), r"operands: .*got ''.*\.pdf, \.png, \.svg"),
         (lambda: draw.operands("mma.m16n8k17.f16"), "mma.m16n8k16.f16"),
         (lambda: draw.operands(TRIPLE, accumulator="C/D.f64"), r"C/D\.f64.*C/D\.f32"),
+        (lambda: draw.operands(TRIPLE, instead=["C/D.f64"]), r"A, B, C/D\.f32.*got 'C/D\.f64'"),
+        (lambda: draw.operands(TRIPLE, product=1), r"product is one of 0\.\.0 .*got 1"),
+        (
+            lambda: draw.operands("mma.m8n8k4.f16", lane=6, product=0),
+            r"lane 6 forms product 1.*product 0 are 0\.\.3, 16\.\.19",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_would(
@@ -1008,7 +1058,7 @@ def test_svg_text_needs_no_matplotlib() -> None:
 def test_the_pictures_in_the_repository_are_what_the_gallery_draws(tmp_path: Path) -> None:
     kept = Path(__file__).parent.parent / "figures"
     for made in gallery.render(tmp_path):
-        if made.suffix == ".svg":  # the pixels of a PNG hang on the machine's FreeType
+        if made.suffix != ".png":  # the pixels of a PNG hang on the machine's FreeType
             assert made.read_bytes() == (kept / made.name).read_bytes(), made.name
         assert (kept / made.name).is_file()
 
@@ -1017,7 +1067,13 @@ def test_the_gallery_draws_every_instruction_again_alike(tmp_path: Path) -> None
     first = gallery.render(tmp_path / "one")
     second = gallery.render(tmp_path / "two")
     assert [p.name for p in first] == [
-        f"{name}.{suffix}" for name in gallery.GALLERY for suffix in ("svg", "png")
+        *(
+            f"{name}.{suffix}"
+            for name in gallery.GALLERY
+            for suffix in ("svg", "png")
+            if suffix == "svg" or name in gallery.PIXELS
+        ),
+        gallery.PAGE,
     ]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()

@@ -61,6 +61,10 @@ CALLS: dict[str, Callable[..., Figure]] = {
     "registers of bytes": lambda **k: draw.registers("mma.m16n8k32.s8", **k),
     "registers of bits": lambda **k: draw.registers("mma.m16n8k256.b1", **k),
     "registers of a warpgroup": lambda **k: draw.registers("wgmma.m64n64", **k),
+    "registers of nonzeros": lambda **k: draw.registers("mma.sp.m16n8k16.bf16", **k),
+    "registers of scales": lambda **k: draw.registers("mma.m16n8k64.mxf4nvf4.e2m1.ue4m3", **k),
+    "registers of four products": lambda **k: draw.registers("mma.m8n8k4.f16", **k),
+    "registers of tensor memory": lambda **k: draw.registers("tcgen05.st.16x64b.x8.b32", **k),
     "registers of f64": lambda **k: draw.registers("mma.m8n8k4.f64", **k),
     "derivation": lambda **k: draw.derivation(D.layout, D.shape, **k),
     "derivation with replicas": lambda **k: draw.derivation(NAMED, (8, 16), **k),
@@ -75,6 +79,7 @@ CALLS: dict[str, Callable[..., Figure]] = {
     "ldmatrix of B": lambda **k: draw.ldmatrix(MMA, "B", **k),
     "ldmatrix x1": lambda **k: draw.ldmatrix(MMA, "B", transposed=True, count=1, **k),
     "ldmatrix of nibbles": lambda **k: draw.ldmatrix("mma.m16n8k64.s4", "B", transposed=True, **k),
+    "ldmatrix of nonzeros": lambda **k: draw.ldmatrix("mma.sp.m16n8k32.f16", **k),
     "ldmatrix of tf32": lambda **k: draw.ldmatrix("mma.m16n8k4.tf32", **k),
     "banks": lambda **k: draw.banks(PLAIN, (64, 64), "f16", **k),
     "banks of a swizzle": lambda **k: draw.banks(SWIZZLED, (64, 64), 16, "cp.async", **k),
@@ -99,6 +104,7 @@ CALLS: dict[str, Callable[..., Figure]] = {
     "compare warps": lambda **k: draw.compare(WARPS, D.tiled(32, 8), (32, 8), 32, **k),
     "tiling": lambda **k: draw.tiling(MMA, (64, 64, 32), (2, 2), **k),
     "tiling of 128": lambda **k: draw.tiling(MMA, (128, 128, 64), (2, 4), 3, **k),
+    "tiling of nonzeros": lambda **k: draw.tiling("mma.sp.m16n8k32.f16", (64, 32, 64), **k),
     "tiling of one warp": lambda **k: draw.tiling(MMA, (32, 16, 16), **k),
 }
 
@@ -192,9 +198,14 @@ def test_text_is_readable_on_the_colours_of_conflicts_and_moves() -> None:
 
 REGISTER_TABLES = [
     (name, operand)
-    for name in (MMA, "mma.m16n8k8.tf32", "mma.m16n8k16.e4m3", "mma.m8n8k4.f64", "wgmma.m64n24")
+    for name in (
+        MMA, "mma.m16n8k8.tf32", "mma.m16n8k16.e4m3", "mma.m8n8k4.f64", "wgmma.m64n24",
+        "mma.m8n8k4.f16", "mma.sp.m16n8k32.f16", "mma.sp.m16n8k16.f16",
+        "mma.m16n8k64.mxf4nvf4.e2m1.ue4m3", "mma.m16n8k32.mxf8f6f4.e4m3",
+        "stmatrix.m8n8.x2.trans.b16", "tcgen05.ld.16x64b.x4.b32",
+    )
     for operand in fragments.operands(name)
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "operand"), REGISTER_TABLES)
@@ -203,20 +214,22 @@ def test_each_cell_of_the_register_table_is_the_element_of_its_lane(
 ) -> None:
     fragment = fragments.get(name, operand)
     panel = draw.registers_scene(name, operand).panel(operand)
-    step = 1 if fragment.bits >= 16 else 32 // fragment.bits
-    cells = [data(c) for c in panel.cells if "register" in data(c)]
-    want = {}
-    for lane in range(32):
-        for first in range(0, fragment.slots, step):
-            rows, cols = fragment.coords[lane, first : first + step].T.tolist()
-            label = [str(v[0]) if v[0] == v[-1] else f"{v[0]}..{v[-1]}" for v in (rows, cols)]
-            key = slot_name(fragment, first)
-            want[lane, key if step == 1 else f"{key}..{first + step - 1}"] = tuple(label)
-    got = {(int(d["lane"]), d["register"]): (d["row"], d["col"]) for d in cells}
-    shown = {key: want[key] for key in got}
-    assert got == shown
-    assert len(cells) == len(got)
-    assert len(got) == len(want) or fragment.slots > 32
+    slots = {slot_name(fragment, slot): slot for slot in range(fragment.slots)}
+    seen = set()
+    for cell in (data(c) for c in panel.cells if "register" in data(c)):
+        begin, _, end = cell["register"].partition("..")
+        first = slots[begin]
+        last = first if not end else first + int(end) - int(begin.lstrip("abcdefsr"))
+        lane = int(cell["lane"])
+        rows, cols = fragment.coords[lane, first : last + 1].T.tolist()
+        for values, said in ((rows, cell["row"]), (cols, cell["col"])):
+            low, _, high = said.partition("..")
+            assert values == (
+                list(range(int(low), int(high) + 1)) if high else values[:1] * len(values)
+            )
+            assert values[0] == int(low)
+        seen |= {(lane, slot) for slot in range(first, last + 1)}
+    assert seen == {(lane, slot) for lane in range(32) for slot in range(fragment.slots)}
 
 
 def test_columns_stand_in_ptx_operand_order_and_packed_slots_are_bracketed() -> None:
@@ -732,6 +745,16 @@ def test_the_layouts_of_a_tiling_carry_the_replicas() -> None:
     assert "R[2:2@warpid]" in said
 
 
+def test_a_sparse_a_has_half_the_columns() -> None:
+    page = scene("tiling of nonzeros")
+    a, b = page.panel("A").cells, page.panel("B").cells
+    assert len(a) == 4 * 2
+    assert len(b) == 2 * 4
+    assert {data(c)["col"] for c in a} == {"0", "16"}
+    assert {data(c)["row"] for c in b} == {"0", "32"}
+    assert "nz" in texts(page.panel("A"))
+
+
 def test_boundaries_of_warps_steps_and_instructions() -> None:
     page = scene("tiling")
     for part, warp, step, solid in (("A", 1, 1, 3), ("B", 1, 1, 7), ("D", 2, 0, 10)):
@@ -813,6 +836,15 @@ def test_boundaries_of_warps_steps_and_instructions() -> None:
         (lambda: draw.tiling(MMA, (64, 64, 16), (2, 2), 4), "0..3, or None; got 4"),
         (lambda: draw.tiling("wgmma.m64n8", (64, 8, 16)), "one warp with A, B and D"),
         (lambda: draw.tiling(MMA, (64, 512, 16), width=1), "larger width"),
+        (
+            lambda: draw.tiling("mma.m8n8k4.f16", (64, 64, 16)),
+            "one product is needed; mma.m8n8k4.f16 forms 4 of 8 x 8",
+        ),
+        (lambda: draw.ldmatrix("mma.m8n8k4.f16"), "one product is needed; mma.m8n8k4.f16 forms 4"),
+        (
+            lambda: draw.ldmatrix("mma.m16n8k64.mxf4.e2m1.ue8m0", "SFA"),
+            "whole vectors of 4 slots",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_would(
@@ -841,6 +873,14 @@ def test_given_axes_are_drawn_on_at_their_width() -> None:
     assert draw.registers(MMA, "A", ax=axes) is figure
     assert len(axes.collections) == 3
     assert axes.get_xlim()[1] == pytest.approx(draw.registers_scene(MMA, "A", width=7).width)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_picture_takes_axes(name: str) -> None:
+    figure = Figure(figsize=(7, 7), dpi=100)
+    axes = figure.add_axes((0, 0, 1, 1))
+    assert CALLS[name](ax=axes) is figure
+    assert len(axes.collections) == 3
 
 
 def test_tikz_has_every_cell_colour_line_and_text_of_the_scene() -> None:

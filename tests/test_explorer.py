@@ -991,3 +991,11 @@ def test_the_default_shape_holds_the_layout() -> None:
         assert sorted(pages.default_shape(parse(text))) == sorted(shape), text
         assert np.prod(pages.default_shape(parse(text))) == parse(text).size()
     assert pages.default_shape(ComposeLayout(3, 3, 3, parse("S[512:1]"))) == (8, 64)
+
+
+def test_every_operand_of_the_table_has_a_page_of_the_budget() -> None:
+    for instruction in fragments.names():
+        assert len(fragments.to_html(instruction).encode()) <= 60_000, instruction
+    space = pages._fragment_space(fragments.get("mma.m8n8k4.f16", "D"), 21)
+    assert space["note"] == "8 × 8, f32, product 1 of 4"
+    assert space["shape"] == (8, 8)

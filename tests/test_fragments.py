@@ -262,3 +262,13 @@ def test_tensor_memory_moves_are_the_atoms_of_a_warp() -> None:
 def test_every_mma_of_the_table_is_an_instruction_of_gemm() -> None:
     mma = {name for name in fragments.names() if name.startswith("mma.")}
     assert mma == {row.name for row in (*lw.MMA_FAMILY, *lw.MMA_EXTENDED)}
+
+
+def test_tensor_memory_moves_of_whole_lanes() -> None:
+    """PTX ISA: 32x32b gives lane l row l; 16x32bx2 gives lanes 16 and up the second columns."""
+    rows = fragments.get("tcgen05.ld.32x32b.x4.b32", "dst").coords
+    assert rows.tolist() == [[[lane, col] for col in range(4)] for lane in range(32)]
+    rows = fragments.get("tcgen05.st.16x32bx2.x2.b32", "src").coords
+    assert rows.tolist() == [
+        [[lane % 16, 2 * (lane // 16) + col] for col in range(2)] for lane in range(32)
+    ]

@@ -129,16 +129,16 @@ WARPS = {name: Axis.get(axis) for name, axis in (AXES | {"warp": "wid_in_wg"}).i
 def test_fragments_both_ways(name: str) -> None:
     for operand in fragments.operands(name):
         row = fragments.get(name, operand)
-        if any(extent & (extent - 1) for extent in row.shape):
+        if any(extent & (extent - 1) for extent in row.tile):
             with pytest.raises(LayoutError, match=r"powers? of two"):
-                to_triton(row.layout, row.shape, WARPS)
+                to_triton(row.layout, row.tile, WARPS)
             continue
-        linear = to_triton(row.layout, row.shape, WARPS)
-        thread, slot = np.indices(row.coords.shape[:2])
+        linear = to_triton(row.layout, row.tile, WARPS)
+        thread, slot = np.indices(row.holds.shape[:2])
         place = {"register": slot, "lane": thread % 32, "warp": thread // 32}
-        assert (np.stack(linear.apply(**place), axis=-1) == row.coords).all()
-        back = from_triton(linear, WARPS).table(row.shape)
-        for axis, column in row.layout.table(row.shape).items():
+        assert (np.stack(linear.apply(**place), axis=-1) == row.holds).all()
+        back = from_triton(linear, WARPS).table(row.tile)
+        for axis, column in row.layout.table(row.tile).items():
             assert np.array_equal(back.get(axis, np.zeros_like(column)), column)
 
 

@@ -136,13 +136,19 @@ def crosses(tv: CuteLayout, shape: tuple[int, ...]) -> bool:
 def test_fragments_have_their_tv_layouts(name: str) -> None:
     for operand in fragments.operands(name):
         row = fragments.get(name, operand)
-        tv = to_tv(row.layout.canonicalize(target="cuda"), row.shape)
+        shape = (
+            row.products * row.shape[0],
+            row.shape[1],
+        )  # of several products, one below another
+        tv = to_tv(row.layout.canonicalize(target="cuda"), shape)
         assert tv.extents == row.coords.shape[:2]
         thread, slot = np.indices(tv.extents)
-        element = row.coords[..., 0] + row.shape[0] * row.coords[..., 1]
-        assert (tv(thread, slot) == element).all()
-        back = from_tv(str(tv), row.shape).table(row.shape)
-        for axis, column in row.layout.canonicalize(target="cuda").table(row.shape).items():
+        down = row.coords[..., 0]
+        if row.products > 1:
+            down = down + row.shape[0] * row.holds[..., 0]
+        assert (tv(thread, slot) == down + shape[0] * row.coords[..., 1]).all()
+        back = from_tv(str(tv), shape).table(shape)
+        for axis, column in row.layout.canonicalize(target="cuda").table(shape).items():
             assert np.array_equal(back.get(axis, np.zeros_like(column)), column)
 
 

@@ -570,9 +570,9 @@ def test_the_device_is_named_by_nvidia_smi(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(subprocess, "run", answer)
-    assert probing._where("device") == ("NVIDIA H200", "580.159.04")
+    assert probing.machine_names("device") == ("NVIDIA H200", "580.159.04")
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert probing._where("device")[1] == "unknown"
+    assert probing.machine_names("device")[1] == "unknown"
 
 
 def test_the_raw_kernels_assemble() -> None:

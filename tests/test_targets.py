@@ -538,7 +538,7 @@ def test_a08_f64() -> None:
     assert complaints(mixed)
     made = program(next(row for row in lw.MMA_FAMILY if row.name == "mma.m8n8k4.f64"), (1, 1, 1), 0)
     into = lw.Buffer("D", (8, 8), "s32", layout=made.buffer("D").layout)
-    with pytest.raises(lw.DispatchError, match="with these A and B C and D may be float64"):
+    with pytest.raises(lw.DispatchError, match="with these A and B, C and D may be float64"):
         lw.lower(lw.gemm(into, made.buffer("A"), made.buffer("B"), dispatch="mma.sync*"))
 
 

@@ -19,6 +19,7 @@ import lowering as lw
 from layoutalg import LayoutError, fragments
 from lowering import verification
 from lowering.cli import main
+from lowering.instructions import named
 from lowering.ops import Elements, LoadMatrix, Mma, Transfer, walk
 from lowering.verification import (
     CASES,
@@ -97,7 +98,7 @@ def test_the_other_dense_mma_are_right_on_the_simulator() -> None:
     """Integers and f64 as exactly as they can be; f16 accumulators within their own bound."""
     for result in verify(FAMILY, "simulator"):
         assert result.verdict == "ok", result
-        kind = result.instruction.split(".row.col.")[1].split(".")[0]
+        kind = str(named(result.case.partition(" 1x1x1")[0]).d.token)
         assert result.error <= {"s32": 0.0, "f64": 1e-15, "f32": 1e-7, "f16": 5e-4}[kind]
     names = {case.instruction for case in family_cases()}
     assert sum("xor" in name for name in names) == 3
@@ -394,7 +395,8 @@ def test_the_command_prints_a_table_and_says_vacuous(monkeypatch: pytest.MonkeyP
     assert done.exit_code == 0, done.output
     rows = done.stdout.splitlines()
     assert rows[0].split() == [
-        "case", "mma", "error", "bound", "zeros", "a1/a2", "k", "step", "common", "k",
+        "case", "mma", "error", "bound", "zeros", "a1/a2", "k", "step", "extras",
+        "common", "k",
     ]  # fmt: skip
     assert len(rows) == 5
     assert all(row.endswith("  ok") for row in rows[1:-1])
@@ -410,7 +412,7 @@ def test_the_command_prints_a_table_and_says_vacuous(monkeypatch: pytest.MonkeyP
 
 def test_the_command_knows_every_group() -> None:
     (choice,) = (p.type for p in main.commands["verify"].params if p.name == "group")
-    assert set(choice.choices) == {"all", "family", *CASES}  # type: ignore[attr-defined]
+    assert set(choice.choices) == {"all", "family", "scaled", *CASES}  # type: ignore[attr-defined]
 
 
 # -- what a device said ---------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from layoutalg.draw.bank_map import banks, banks_scene
 from layoutalg.draw.explorer import fragment_html, frame, layout_html, operands_html
+from layoutalg.draw.instruction_map import operands, operands_scene, operands_svg
 from layoutalg.draw.jupyter import widget
 from layoutalg.draw.maps import lane_map, lane_map_scene, lane_map_svg
 from layoutalg.draw.matrices import ldmatrix, ldmatrix_scene
@@ -11,7 +12,6 @@ from layoutalg.draw.ribbon import derivation, derivation_scene
 from layoutalg.draw.sector_map import coalescing, coalescing_scene
 from layoutalg.draw.svg import svg_text
 from layoutalg.draw.tikz import tikz_text
-from layoutalg.draw.triple import operands, operands_scene, operands_svg
 from layoutalg.draw.warp_tiles import tiling, tiling_scene
 
 __all__ = [

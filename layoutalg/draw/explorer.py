@@ -21,11 +21,11 @@ from importlib import resources
 from typing import Any
 
 from layoutalg.axis import Axis
-from layoutalg.draw.naming import slot_letter, slots_per_register
+from layoutalg.draw.chosen import chosen_fragments, lane_and_product, layout_of
+from layoutalg.draw.naming import INDEX, slot_letter, slots_per_register
 from layoutalg.draw.output import checked_page
 from layoutalg.draw.ownership import DEFAULT_LANE
 from layoutalg.draw.palette import EMPTY, FILLS, INK, PAPER, WARP_HUES
-from layoutalg.draw.triple import INDEX, chosen_fragments
 from layoutalg.errors import LayoutError
 from layoutalg.files import write_whole
 from layoutalg.fragments import Fragment
@@ -298,13 +298,18 @@ def layout_document(
     return document_of("layout", str(layout) if title is None else title, [space], lane=lane)
 
 
-def _fragment_space(fragment: Fragment) -> dict[str, Any]:
+def _fragment_space(fragment: Fragment, lane: int) -> dict[str, Any]:
+    """Return an operand; of several products, the one that the lane works on."""
     letter = slot_letter(fragment)
+    _, product = lane_and_product((fragment,), lane, None)
+    note = f"{fragment.shape[0]} × {fragment.shape[1]}, {fragment.dtype}"
+    if fragment.products > 1:
+        note += f", product {product} of {fragment.products}"
     return space_of(
         fragment.operand.split(".")[0],
-        fragment.layout,
+        layout_of(fragment, product),
         fragment.shape,
-        note=f"{fragment.shape[0]} × {fragment.shape[1]}, {fragment.dtype}",
+        note=note,
         role={"C": "D"}.get(fragment.operand[0], fragment.operand[0]),
         letter=letter or "r",
         dotted=letter is None,
@@ -342,7 +347,7 @@ def fragment_html(
     document = document_of(
         "layout",
         heading,
-        [_fragment_space(fragment)],
+        [_fragment_space(fragment, lane)],
         about=f"{fragment.formula} ({fragment.source})",
         lane=lane,
     )
@@ -376,7 +381,7 @@ def operands_html(
     document = document_of(
         "operands",
         instruction if title is None else title,
-        [_fragment_space(each) for each in chosen],
+        [_fragment_space(each, lane) for each in chosen],
         about=chosen[0].source,
         lane=lane,
     )

@@ -52,15 +52,14 @@ class Swatches:
 def swatches_of(owners: Ownership, lane: int | None) -> Swatches:
     """Say what each colour of a tile means; the swatch of the outlined lane is outlined."""
     if owners.hue_is == "group" and owners.lane is not None:
-        lanes = int(owners.lane.max()) + 1
-        groups = min(-(-lanes // 4), len(HUES))
-        place = None if lane is None else divmod(lane % WARP, 4)
+        groups = np.unique(owners.lane % WARP // 4).tolist()
+        place = None if lane is None else (groups.index(lane % WARP // 4), lane % 4)
         return Swatches(
-            "colour: lane = 4g + t" + " (mod 32)" * (lanes > WARP),
-            tuple(f"g={g}" for g in range(groups)),
+            "colour: lane = 4g + t" + " (mod 32)" * bool(owners.lane.max() >= WARP),
+            tuple(f"g={g}" for g in groups),
             tuple(f"t={t}" for t in range(4)),
-            HUES[:groups],
-            tuple(tuple(str(4 * g + t) for t in range(4)) for g in range(groups)),
+            tuple(HUES[g] for g in groups),
+            tuple(tuple(str(4 * g + t) for t in range(4)) for g in groups),
             place,
         )
     hues = np.unique(owners.colors() // 4).tolist()

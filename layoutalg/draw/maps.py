@@ -57,7 +57,7 @@ def lane_map_scene(
     register: str | None = None,
 ) -> Scene:
     """Return the picture that :func:`lane_map` draws, as data."""
-    owners = owners_of(layout, shape, "lane_map")
+    owners = owners_of(layout, shape, "lane_map").led_by(lane)
     if instruction is not None and (
         len(instruction) != 2 or any(extent < 1 for extent in instruction)
     ):
@@ -77,12 +77,13 @@ def lane_map_scene(
 
     # The narrowest page and cell that show as much as any, but no cells of less than 3 points.
     pages = (width,) if width is not None else (COLUMN, PAGE)
-    tried = [
-        placed(tile, cell_size(page * INCH - edge, rows, columns, widest))
+    cells = dict.fromkeys(
+        cell_size(page * INCH - edge, rows, columns, widest)
         for page in pages
         for widest in (22.0, 34.0)
         if page == pages[-1] or columns * 3.0 <= page * INCH - edge
-    ]
+    )
+    tried = [placed(tile, cell) for cell in cells]
     shown = min(tried, key=lambda each: LEVELS.index(each.detail.level))
     cell = shown.cell
     if min(cell) <= 0.1:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from layoutalg import fragments
+from layoutalg.draw.chosen import operand_of
 from layoutalg.draw.legend import legend_of
 from layoutalg.draw.maps import PAGE, finished, width_for
-from layoutalg.draw.naming import slots_per_register
+from layoutalg.draw.naming import index_names, slots_per_register
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import DEFAULT_LANE, BoolArray, Ownership, labels_of
 from layoutalg.draw.page import INCH, MARGIN, SMALL, arrow, frame, grid, heading, outline, page
@@ -25,7 +26,6 @@ from layoutalg.draw.panel import (
     title_width,
 )
 from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
-from layoutalg.draw.triple import INDEX, operand_of
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
 from layoutalg.matrix_load import MatrixLoad, matrix_loads
@@ -61,6 +61,11 @@ def ldmatrix_scene(
         raise LayoutError(
             f"ldmatrix: lane is one of 0..{fragment.lanes - 1}, or None; got {lane!r}"
         )
+    if fragment.products > 1:
+        raise LayoutError(
+            f"ldmatrix: an operand of one product is needed; {instruction} forms "
+            f"{fragment.products}, and the lanes of a product are no 8 rows of 4 lanes"
+        )
     loads = matrix_loads(
         fragment.layout,
         fragment.shape,
@@ -75,7 +80,7 @@ def ldmatrix_scene(
     chunks = columns // loads[0].rows.shape[2]
 
     room = width * INCH - 2 * MARGIN
-    names = INDEX.get(fragment.operand[0], ("row", "col"))
+    names = index_names(fragment)
     kept = f"[{names[1]}][{names[0]}]" if transposed else f"[{names[0]}][{names[1]}]"
     notes = [
         f"{loads[0].instruction}" + (f", {len(loads)} times" if len(loads) > 1 else ""),
@@ -171,7 +176,7 @@ def _stored_tile(
         lanes, slots = lanes.transpose(1, 0, 2), slots.transpose(1, 0, 2)
     turned = Ownership((("T", lanes),), (("m", slots),), lanes, None)
     packed = slots_per_register(fragment)
-    names = INDEX.get(fragment.operand[0], ("row", "col"))
+    names = index_names(fragment)
     held: BoolArray | None = None if lane is None else (lanes == lane).any(axis=-1)
     forms = f"x{loads[0].count}{'.trans' * loads[0].trans}"
     return Tile(
@@ -182,7 +187,7 @@ def _stored_tile(
         names[transposed],
         names[not transposed],
         packed,
-        lambda register: f"r{register}",
+        lambda first, _: f"r{first // packed}",
         held,
         (8, loads[0].rows.shape[2]),
     )

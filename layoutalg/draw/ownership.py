@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -90,6 +90,30 @@ class Ownership:
         values = self.memory[0][1]
         low, high = address_range(values)
         return (values - low) * len(FILLS) // (high - low)
+
+    def led_by(self, lane: int | None) -> Ownership:
+        """Return the same owners, the copy of a lane before the others in the cells it holds.
+
+        >>> from layoutalg import R, S, TileLayout, laneid
+        >>> both = owners_of(TileLayout(S[2 : 1 @ laneid] + R[2 : 2 @ laneid]), (2,), "doc")
+        >>> both.led_by(3).thread_number.tolist()
+        [[[0, 2], [3, 1]]]
+        """
+        numbers = self.thread_number
+        if numbers is None or numbers.shape[-1] == 1:
+            return self
+        order = np.argsort(numbers != lane, axis=-1, kind="stable")
+
+        def ordered(values: IntArray) -> IntArray:
+            return np.take_along_axis(np.broadcast_to(values, numbers.shape), order, axis=-1)
+
+        return replace(
+            self,
+            threads=tuple((name, ordered(values)) for name, values in self.threads),
+            memory=tuple((name, ordered(values)) for name, values in self.memory),
+            lane=None if self.lane is None else ordered(self.lane),
+            warp=None if self.warp is None else ordered(self.warp),
+        )
 
     def holds(self, lane: int | None, function: str) -> BoolArray | None:
         """Return which cells the thread of this number owns; None where none is to be outlined.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ TITLE = 10.0  # height of the title line, in points
 COLUMN_HEADER = 8.0  # height of the column numbers
 _BRACKET = 10.5  # width of a bracketed range with its turned text
 _BRACKET_ROOM = 1.4  # kept free in a cell for the bracket of a register
+_NARROWEST = 0.27  # em: no character is narrower
 _SMALLEST_GRID = 5.0  # cells narrower than this are drawn without a grid
 
 Point = tuple[float, float]
@@ -43,7 +44,7 @@ class Tile:
         labels: of the cells.
         rows: the letter of the row index, ``columns`` that of the column index.
         word: slots in one register; 1 where slots are not packed or that is not known.
-        packed: names the slots of a register, where there are several.
+        packed: names slots of one register, from the first to the last.
         held: the cells to outline.
         instruction: rows and columns of one instruction inside the tile, None for the whole tile.
         largest: font size of the labels that is not exceeded.
@@ -56,7 +57,7 @@ class Tile:
     rows: str = "row"
     columns: str = "col"
     word: int = 1
-    packed: Callable[[int], str] = str
+    packed: Callable[[int, int], str] = "{}..{}".format
     held: BoolArray | None = None
     instruction: tuple[int, int] | None = None
     largest: float = 7.0
@@ -215,30 +216,40 @@ def detail_of(tile: Tile, cell: Point) -> Detail:
     bold = [False] * len(labels.title) if tile.held is None else tile.held.reshape(-1).tolist()
     lines: Lines = list(zip(labels.thread, labels.memory, strict=True))
     if not tile.owners.threads:
-        lines = [tuple(words.split(" ")) for words in labels.memory]
+        lines = [tuple(what.split(" ")) for what in labels.memory]
     runs = word_runs(tile)
     across, room = runs.across, _BRACKET_ROOM if tile.word > 1 else 0.0
     box = (cell[0], cell[1] - room) if across else (cell[0] - room, cell[1])
-    if (size := _size(lines, bold, box, tile.largest)) is not None:
-        shift = (0.0, -room / 2) if across else (room / 2, 0.0)
-        return Detail("large", size, tuple(lines), shift=shift)
-    _, thread = np.unique(labels.thread, return_inverse=True)
-    holder = thread.reshape(tile.owners.shape)
+    shift = (0.0, -room / 2) if across else (room / 2, 0.0)
+    ways = [lines]
+    if tile.owners.threads:
+        if " " in "".join(labels.thread):  # T4 +3 in two lines
+            ways.append([(*who.split(" "), what) for who, what in lines])
+        ways.append([(" ".join(pair),) for pair in lines])
+    for way in ways:
+        if (size := _size(way, bold, box, tile.largest)) is not None:
+            return Detail("large", size, tuple(way), shift=shift)
+    number: dict[str, int] = {}
+    names = [number.setdefault(name, len(number)) for name in labels.thread]
+    holder = np.array(names, dtype=np.int64).reshape(tile.owners.shape)
     if tile.word > 1:
-        registers = (tile.owners.memory[0][1][..., 0] // tile.word).reshape(-1).tolist()
-        ranges: Lines = [(labels.thread[a], tile.packed(registers[a])) for a in runs.first]
+        slots = tile.owners.memory[0][1][..., 0].reshape(-1).tolist()
+        ranges: Lines = [
+            (labels.thread[a], tile.packed(slots[a], slots[b]))
+            for a, b in zip(runs.first, runs.last, strict=True)
+        ]
         one_line: Lines = [(" ".join(pair),) for pair in ranges]
         for lines in (ranges, one_line):
             found = _in_runs("large", lines, bold, runs, cell, tile)
             if found is not None:
                 return found
     if tile.owners.threads:
-        for names in (labels.thread, labels.lane):
-            lines = [(name,) for name in names]
+        for words in (labels.thread, labels.lane):
+            lines = [(word,) for word in words]
             if (size := _size(lines, bold, cell, tile.largest)) is not None:
                 return Detail("medium", size, tuple(lines))
             runs = runs_of(holder)
-            lines = [(names[a],) for a in runs.first]
+            lines = [(words[a],) for a in runs.first]
             found = _in_runs("medium", lines, bold, runs, cell, tile)
             if found is not None:
                 return found
@@ -248,6 +259,8 @@ def detail_of(tile: Tile, cell: Point) -> Detail:
 def _size(lines: Lines, bold: Sequence[bool], box: Point, largest: float = 7.0) -> float | None:
     """Return the size at which every label fits a box: the widest decides."""
     stacked = max(map(len, lines))
+    if fitting_size(_NARROWEST, stacked, *box, largest) is None:  # no label fits so small a box
+        return None
     found = {(line, heavy) for label, heavy in set(zip(lines, bold, strict=True)) for line in label}
     if not all(line for line, _ in found):
         return None
@@ -282,7 +295,8 @@ def panel_of(name: str, shown: Placed, at: Point) -> Panel:
     """
     tile, cell, detail = shown.tile, shown.cell, shown.detail
     x, y = at
-    cells = _cells(tile.owners, tile.labels, at, cell)
+    labelled = None if detail.runs is None else set(detail.runs.last)
+    cells = _cells(tile.owners, tile.labels, at, cell, labelled)
     strokes = list(_grid(detail, tile.owners.shape, at, cell))
     if bracketed(shown):
         strokes.append(_word_brackets(tile, at, cell))
@@ -302,7 +316,10 @@ def panel_of(name: str, shown: Placed, at: Point) -> Panel:
     return Panel(name, cells, tuple(s for s in strokes if s.paths), tuple(texts))
 
 
-def _cells(owners: Ownership, labels: Labels, at: Point, cell: Point) -> tuple[Cell, ...]:
+def _cells(
+    owners: Ownership, labels: Labels, at: Point, cell: Point, cornered: Container[int] | None
+) -> tuple[Cell, ...]:
+    """Return the cells; a second owner's colour is in the corner of each, or of some."""
     (x, y), (width, height) = at, cell
     rows, columns = owners.shape
     colors = owners.colors()
@@ -311,7 +328,10 @@ def _cells(owners: Ownership, labels: Labels, at: Point, cell: Point) -> tuple[C
     if colors.shape[-1] > 1:
         flat = colors.reshape(len(base), -1)
         pairs = [list(dict.fromkeys(row)) for row in flat.tolist()]
-        corner = [FILLS[pair[1]] if len(pair) == 2 else None for pair in pairs]
+        corner = [
+            FILLS[pair[1]] if len(pair) == 2 and (cornered is None or n in cornered) else None
+            for n, pair in enumerate(pairs)
+        ]
     xs = [x + width * j for j in range(columns)] * rows
     ys = [y + height * i for i in range(rows) for _ in range(columns)]
     return tuple(
@@ -392,9 +412,9 @@ def _boundaries(tile: Tile, detail: Detail, at: Point, cell: Point) -> list[Stro
     strokes.append(Stroke((*inner, frame), 0.8, INK, role="instruction"))
     if tile.held is not None:
         edges = boundary(tile.held.astype(np.int64), frame=True)
-        weight = 1.4 if min(cell) >= _SMALLEST_GRID else 1.0
+        weight = 1.4 if min(cell) >= _SMALLEST_GRID else 1.0 if min(cell) >= 3 else 0.6
         halo = edge_paths(edges, at, cell, weight / 2 + 0.6)
-        strokes.append(Stroke(halo, weight + 1.2, PAPER, role="halo"))
+        strokes.append(Stroke(halo, min(2 * weight, weight + 1.2), PAPER, role="halo"))
         line = edge_paths(edges, at, cell, weight / 2)
         strokes.append(Stroke(line, weight, "#000000", role="lane"))
     return strokes

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layoutalg import fragments
-from layoutalg.draw.formula import index_formula, index_range
+from layoutalg.draw.chosen import chosen_fragments
+from layoutalg.draw.formula import digit_rules, index_formula, index_range
 from layoutalg.draw.maps import PAGE, finished, width_for
-from layoutalg.draw.naming import register_name, slot_name, slots_per_register
+from layoutalg.draw.naming import heading_of, slots_name, slots_per_register
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import DEFAULT_LANE
 from layoutalg.draw.page import (
@@ -33,7 +34,6 @@ from layoutalg.draw.palette import FILLS, NOTE
 from layoutalg.draw.panel import Path
 from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, text_width
 from layoutalg.draw.sidebar import slots_per_line
-from layoutalg.draw.triple import chosen_fragments
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import WARP, Fragment
 
@@ -83,7 +83,16 @@ class Block:
     @property
     def width(self) -> float:
         """Width with the lanes at the left, in points."""
-        return _GROUP + lane_width(self.fragment) + len(self.columns) * self.pitch
+        columns = lane_width(self.fragment) + len(self.columns) * self.pitch
+        words = text_width(heading_of(self.fragment), 7, True) + 4 + text_width(self.note, 6)
+        return _GROUP + max(columns, words)
+
+    @property
+    def note(self) -> str:
+        """What stands beside the operand's name."""
+        rows, columns = self.fragment.shape
+        more = "" if self.first else ", continued"
+        return f"{rows} \u00d7 {columns}, {self.fragment.dtype}{more}"
 
 
 def lane_width(fragment: Fragment) -> float:
@@ -115,7 +124,7 @@ def columns_of(fragment: Fragment, lanes: range) -> tuple[Column, ...]:
                 slot,
                 step,
                 slot // packed,
-                register_name(fragment, slot // packed) if step > 1 else slot_name(fragment, slot),
+                slots_name(fragment, slot, slot + step - 1),
                 (rules[0], rules[1]),
                 tuple(f"{row},{col}" for row, col in ranges),
                 tuple((row, col) for row, col in ranges),
@@ -135,9 +144,7 @@ def registers_scene(
 ) -> Scene:
     """Return the picture that :func:`registers` draws, as data."""
     chosen = (
-        chosen_fragments(instruction, None)
-        if operand is None
-        else (fragments.get(instruction, operand),)
+        chosen_fragments(instruction) if operand is None else (fragments.get(instruction, operand),)
     )
     threads = max(fragment.lanes for fragment in chosen)
     begin, end = (0, min(threads, WARP)) if lanes is None else lanes
@@ -166,10 +173,11 @@ def registers_scene(
             notes.append(
                 f"{columns[0].name}..{columns[-1].name}: {count} of {fragment.slots} slots"
             )
-    rules = [f"g = {unit} // 4", f"t = {unit} mod 4"]
-    if threads > WARP:
-        rules = [f"w = {unit} // 32", f"g = {unit} mod 32 // 4", f"t = {unit} mod 4"]
-    notes.append(", ".join(rules))
+    used = [rule for block in blocks for column in block.columns for rule in column.rules]
+    several = chosen[0].products > 1
+    notes.append(", ".join(digit_rules([*used, "q"] if several else used, threads > WARP)))
+    if several:
+        notes.append(f"{chosen[0].products} products: a lane holds elements of product q")
     title, right, top = heading(instruction + ": registers", notes, room)
     right += MARGIN
     panels = [title]
@@ -248,11 +256,10 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
     body = left + lanes
     cells: list[Cell] = []
     texts: list[Text] = []
-    name = fragment.operand.split(".")[0]
-    rows, cols = fragment.shape
+    name = heading_of(fragment)
     texts.append(Text(left, y + 8, name, 7, "start", bold=True))
-    note = f"{rows} \u00d7 {cols}, {fragment.dtype}" + ("" if block.first else ", continued")
-    texts.append(Text(left + text_width(name, 7, True) + 4, y + 8, note, 6, "start", color=NOTE))
+    beside = left + text_width(name, 7, True) + 4
+    texts.append(Text(beside, y + 8, block.note, 6, "start", color=NOTE))
     for word, up in (("row", 8.2), ("col", 2.4)):
         texts.append(Text(body - 3, top - up, word, SMALL, "end", color=NOTE))
     for j, column in enumerate(block.columns):

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg.draw.formula import index_formula, index_range
-from layoutalg.draw.naming import register_name, slot_name, slots_per_register
+from layoutalg.draw.chosen import certificates_of, lanes_of
+from layoutalg.draw.formula import digit_rules, digit_values, index_formula, index_range
+from layoutalg.draw.naming import heading_of, slots_name, slots_per_register
 from layoutalg.draw.palette import INK, NOTE
 from layoutalg.draw.scene import Panel, Stroke, Text, text_width
 from layoutalg.fragments import WARP, Fragment
+from layoutalg.targets import written
 
 _SIZE = 6.5
 _PITCH = 9.0
 _GAP = 11.0  # between two lists
 _INDENT = 5.0  # of a name from its register's bracket
-_LONGEST = 16  # lines of one list; more flow into the next column
+_LONGEST = 12  # lines of one list; more flow into the next column
+_MOST = 2 * _LONGEST  # lines of a fragment; where there are more, the rule stands for the rest
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def entries_of(fragment: Fragment, lane: int | None) -> tuple[Entry, ...]:
         entries.append(
             Entry(
                 slot // packed,
-                register_name(fragment, slot // packed) if step > 1 else slot_name(fragment, slot),
+                slots_name(fragment, slot, slot + step - 1),
                 f"({rules[0]}, {rules[1]})" if None not in rules else "",
                 f"({places[0]}, {places[1]})" if places else "",
             )
@@ -64,12 +67,20 @@ def entries_of(fragment: Fragment, lane: int | None) -> tuple[Entry, ...]:
 
 
 def slots_per_line(fragment: Fragment) -> int:
-    """Return how many slots share a line: a whole register where more than two lie in a row."""
-    packed, coords = slots_per_register(fragment), fragment.coords
-    wholes = packed > 2 and all(
-        _straight(coords[:, i : i + packed]) for i in range(0, fragment.slots, packed)
-    )
-    return packed if wholes else 1
+    """Return how many slots share a line: those of a register, or of a part, that lie in a row.
+
+    Two or fewer do not.
+
+    >>> from layoutalg.fragments import get
+    >>> slots_per_line(get("mma.m16n8k32.s8", "A")), slots_per_line(get("mma.sp.m16n8k32.f16", "E"))
+    (4, 8)
+    """
+    step, coords = slots_per_register(fragment), fragment.coords
+    while step > 2:
+        if all(_straight(coords[:, i : i + step]) for i in range(0, fragment.slots, step)):
+            return step
+        step //= 2
+    return 1
 
 
 def _straight(part: npt.NDArray[np.int64]) -> bool:
@@ -78,31 +89,45 @@ def _straight(part: npt.NDArray[np.int64]) -> bool:
 
 
 def sidebar_of(
-    fragments: tuple[Fragment, ...], lane: int | None, x: float, y: float, width: float
+    fragments: tuple[Fragment, ...],
+    lane: int | None,
+    product: int,
+    x: float,
+    y: float,
+    width: float,
 ) -> tuple[Panel, float, float]:
     """Draw the side panel with its corner at (x, y); return it, and width and height taken."""
     first = fragments[0]
-    unit = "thread" if len(first.coords) > WARP else "lane"
+    unit = "thread" if first.lanes > WARP else "lane"
     texts = [Text(x, y + 7, first.instruction, 8, "start", True)]
-    taken = text_width(first.instruction, 8, True)
     bottom = y + 10
-    origin = f"{first.min_arch} and later; {first.source}"
+
+    def note(line: str, size: float, pitch: float, color: str) -> None:
+        nonlocal bottom
+        bottom += pitch
+        texts.append(Text(x, bottom, line, size, "start", color=color))
+
+    origin = f"{written(first.min_arch)}; {first.source}"
     for line in _wrapped(origin.split(), " ", width, 5.0):
-        bottom += 7
-        texts.append(Text(x, bottom, line, 5, "start", color=NOTE))
-        taken = max(taken, text_width(line, 5))
+        note(line, 5.0, 7.0, NOTE)
     bottom += 4
-    digits = _digits(len(first.coords), lane)
-    for line in [line for part in digits for line in _wrapped(part, ", ", width, _SIZE)]:
-        bottom += _PITCH
-        texts.append(Text(x, bottom, line, _SIZE, "start"))
-        taken = max(taken, text_width(line, _SIZE))
+    listed = {fragment.operand: entries_of(fragment, lane) for fragment in fragments}
+    for line in _wrapped_all(_digits(fragments, listed, lane, product), width):
+        note(line, _SIZE, _PITCH, INK)
+    taken = max(text_width(text.string, text.size, text.bold) for text in texts)
     paths: list[tuple[tuple[float, float], ...]] = []
     left, top, row_bottom = x, bottom + 13, bottom + 13
+    rest: list[str] = []
     for fragment in fragments:
-        entries = entries_of(fragment, lane)
+        entries = listed[fragment.operand]
+        if len(entries) > _MOST:
+            entries = entries[:_LONGEST]
+            rest += _rule(fragment)
         for begin in range(0, len(entries), _LONGEST):
             part = entries[begin : begin + _LONGEST]
+            head = heading_of(fragment) if begin == 0 else ""
+            copies = f"{fragment.copies} copies" if head and fragment.copies > 1 else ""
+            heads = text_width(head, _SIZE, True) + 4 + text_width(copies, 5)
             columns = [
                 max(text_width(text, _SIZE) for text in texts_of)
                 for texts_of in (
@@ -111,44 +136,73 @@ def sidebar_of(
                     [entry.place for entry in part],
                 )
             ]
-            wide = _INDENT + sum(columns) + 5.0 * (columns[1] > 0) + 5.0 * (columns[2] > 0)
+            third = _INDENT + columns[0] + 5.0 + columns[1] + 5.0 * (columns[1] > 0)
+            third = max(third, heads + 5.0 if head else 0.0)
+            wide = third + columns[2]
             if left > x and left + wide > x + width:
                 left, top = x, row_bottom + 12
-            if begin == 0:
-                head = fragment.operand.split(".")[0]
+            if head:
                 texts.append(Text(left, top, head, _SIZE, "start", True))
-            at = [left + _INDENT, left + _INDENT + columns[0] + 5.0]
-            at.append(at[1] + columns[1] + 5.0 * (columns[1] > 0))
+            if copies:
+                after = left + text_width(head, _SIZE, True) + 4
+                texts.append(Text(after, top, copies, 5, "start", color=NOTE))
+            at = (left + _INDENT, left + _INDENT + columns[0] + 5.0, left + third)
             if part[0].place:
                 texts.append(Text(at[2], top, f"{unit} {lane}", 5, "start", color=NOTE))
             for n, entry in enumerate(part):
                 low = top + 10 + _PITCH * n
-                texts.append(Text(at[0], low, entry.name, _SIZE, "start"))
-                if entry.rule:
-                    texts.append(Text(at[1], low, entry.rule, _SIZE, "start"))
-                if entry.place:
-                    texts.append(Text(at[2], low, entry.place, _SIZE, "start"))
+                for place, string in zip(at, (entry.name, entry.rule, entry.place), strict=True):
+                    if string:
+                        texts.append(Text(place, low, string, _SIZE, "start"))
             paths += _brackets(part, left + 1, top + 10)
             row_bottom = max(row_bottom, top + 10 + _PITCH * (len(part) - 1) + 2)
             taken = max(taken, left - x + wide)
             left += wide + _GAP
+    bottom = row_bottom + 2 * bool(rest)
+    for line in _wrapped_all(rest, width):
+        note(line, _SIZE, _PITCH, INK)
+        taken = max(taken, text_width(line, _SIZE))
+    bottom += 3
+    for statement in certificates_of(fragments):
+        for line in _wrapped(statement.split(), " ", max(width, taken), 5.0):
+            note(line, 5.0, 7.0, NOTE)
+            taken = max(taken, text_width(line, 5))
     strokes = (Stroke(tuple(paths), 0.5, INK, role="word"),) if paths else ()
     texts.sort(key=lambda text: (text.size, text.bold, text.color))
-    return Panel("side", (), strokes, tuple(texts)), taken, row_bottom - y
+    return Panel("side", (), strokes, tuple(texts)), taken, bottom - y
 
 
-def _digits(lanes: int, lane: int | None) -> tuple[tuple[str, ...], ...]:
-    """Define g and t, and w where there are several warps, and give those of the lane."""
-    unit = "thread" if lanes > WARP else "lane"
-    rules = [f"g = {unit} // 4", f"t = {unit} mod 4"]
-    values = []
-    if lanes > WARP:
-        rules = [f"w = {unit} // {WARP}", f"g = {unit} mod {WARP} // 4", f"t = {unit} mod 4"]
+def _digits(
+    fragments: tuple[Fragment, ...],
+    listed: Mapping[str, tuple[Entry, ...]],
+    lane: int | None,
+    product: int,
+) -> tuple[tuple[str, ...], ...]:
+    """Define the digits that the rules use, and give those of the lane; name the product."""
+    first = fragments[0]
+    rules = [entry.rule for entries in listed.values() for entry in entries]
+    several = first.products > 1
+    defined = digit_rules([*rules, "q"] if several else rules, first.lanes > WARP)
+    lines = [defined]
     if lane is not None:
-        values = [f"w = {lane // WARP}"] * (lanes > WARP)
-        values += [f"g = {lane % WARP // 4}", f"t = {lane % 4}"]
-        values[0] = f"{unit} {lane}: {values[0]}"
-    return tuple(filter(None, (tuple(rules), tuple(values))))
+        unit = "thread" if first.lanes > WARP else "lane"
+        values = digit_values(lane, defined)
+        lines.append((f"{unit} {lane}: {values[0]}", *values[1:]))
+    if several:
+        lines.append(
+            (
+                f"product {product} of {first.products}: q = {product}",
+                f"lanes {lanes_of(first, product)}",
+            )
+        )
+    return tuple(lines)
+
+
+def _rule(fragment: Fragment) -> list[str]:
+    """Return the rule of all slots, where not all are listed."""
+    last = slots_name(fragment, fragment.slots - 1, fragment.slots - 1)
+    digits = ", ".join(f"{name} < {extent}" for name, extent in fragment.formula.digits)
+    return [f"\u2026 {last}; {fragment.formula}", digits]
 
 
 def _brackets(
@@ -177,3 +231,9 @@ def _wrapped(parts: Sequence[str], by: str, width: float, size: float) -> list[s
         else:
             lines.append(part)
     return lines
+
+
+def _wrapped_all(lines: Sequence[str | Sequence[str]], width: float) -> list[str]:
+    """Break lines after commas."""
+    parts = [line.split(", ") if isinstance(line, str) else line for line in lines]
+    return [each for line in parts for each in _wrapped(line, ", ", width, _SIZE)]

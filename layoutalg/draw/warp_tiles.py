@@ -11,8 +11,9 @@ import numpy as np
 
 from layoutalg import fragments
 from layoutalg.axis import warpid
-from layoutalg.draw.maps import PAGE, finished
-from layoutalg.draw.naming import slot_name
+from layoutalg.draw.chosen import chosen_fragments
+from layoutalg.draw.maps import PAGE, finished, width_for
+from layoutalg.draw.naming import index_names, role_of, slot_name
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import HUE_OF_WARP, IntArray
 from layoutalg.draw.page import (
@@ -30,13 +31,13 @@ from layoutalg.draw.page import (
 from layoutalg.draw.palette import HUES, INK, NOTE, PAPER
 from layoutalg.draw.panel import Path, Point, boundary, edge_paths
 from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, centred, fitting_size, text_width
-from layoutalg.draw.triple import chosen_fragments
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
 from layoutalg.iters import Iter
 from layoutalg.layout import TileLayout
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _HIGH = 19.0  # height of an instruction's tile, in points
@@ -123,14 +124,19 @@ def parts_of(
     >>> print(a.layout)
     S[(2,2,2,8,2,4,2):(1@warpid,8,2,4@laneid,4,1@laneid,1)] + R[2:2@warpid]
     """
-    found = {f.operand[0]: f for f in chosen_fragments(instruction, accumulator)}
-    a, b, d = (found.get(letters[0], found.get(letters[-1])) for letters in ("A", "B", "CD"))
+    found = {role_of(f): f for f in chosen_fragments(instruction, accumulator)}
+    a, b, d = (found.get(role) for role in "ABD")
     if a is None or b is None or d is None or {a.lanes, b.lanes, d.lanes} != {fragments.WARP}:
         raise LayoutError(
             f"tiling: an instruction of one warp with A, B and D in registers is needed; "
             f"{instruction} has {', '.join(fragments.operands(instruction))}"
         )
-    tile = (d.shape[0], d.shape[1], a.shape[1])
+    if d.products > 1:
+        raise LayoutError(
+            f"tiling: an instruction that forms one product is needed; {instruction} forms "
+            f"{d.products} of {d.shape[0]} x {d.shape[1]}. mma.m16n8k8.f16 fits"
+        )
+    tile = (d.shape[0], d.shape[1], b.shape[0])
     sizes, across = tuple(shape), tuple(warps)
     if (
         len(sizes) != 3
@@ -149,8 +155,9 @@ def parts_of(
             f"warps need M a multiple of {tile[0] * down}, N of {tile[1] * right} and K of "
             f"{tile[2]}; got {sizes}"
         )
+    kept = k * a.shape[1] // tile[2]  # columns of A: its nonzeros where it is sparse
     return (
-        _part("A", a, (m, k), (down, 1), down, Iter(right, down, warpid)),
+        _part("A", a, (m, kept), (down, 1), down, Iter(right, down, warpid)),
         _part("B", b, (k, n), (1, right), down, Iter(down, 1, warpid)),
         _part("D", d, (m, n), (down, right), down, None),
     )
@@ -249,7 +256,7 @@ def _panel(part: Part, warp: int | None, at: Point, cell: Point) -> Panel:
     (x, y), (wide, high) = at, cell
     rows, columns, _ = part.warps.shape
     step, across = part.fragment.shape
-    letter = {"A": ("m", "k"), "B": ("k", "n"), "D": ("m", "n")}[part.name]
+    letter = index_names(part.fragment)
     cells, labels = [], []
     for i in range(rows):
         for j in range(columns):
@@ -376,9 +383,10 @@ def tiling(
     warps: Sequence[int] = (1, 1),
     warp: int | None = 0,
     path: str | os.PathLike[str] | None = None,
+    ax: Axes | None = None,
     *,
     accumulator: str | None = None,
-    width: float = PAGE,
+    width: float | None = None,
 ) -> Figure:
     """Draw a tile shared by warps: A left, B on top, D between them, one cell per instruction.
 
@@ -392,8 +400,9 @@ def tiling(
         warps: how many along M, and along N; warp i + warps[0] * j is at (i, j).
         warp: outlined; None for none.
         path: file to write; the suffix says what.
-        accumulator: operand name, where the instruction has several.
-        width: of the page in inches.
+        ax: axes to draw on, instead of a figure of its own.
+        accumulator: type of the accumulator, such as ``"f16"``, where the instruction has several.
+        width: of the page in inches, 7 unless given.
 
     Raises:
         LayoutError: the tile does not consist of the warps' instructions; the warp, instruction or
@@ -404,6 +413,7 @@ def tiling(
     'W0 W2: a0..7 from m 0, k 0'
     """
     checked = None if path is None else checked_path(path, "tiling")
-    return finished(
-        tiling_scene(instruction, shape, warps, warp, accumulator=accumulator, width=width), checked
+    scene = tiling_scene(
+        instruction, shape, warps, warp, accumulator=accumulator, width=width_for(ax, width)
     )
+    return finished(scene, checked, ax)

@@ -1,4 +1,4 @@
-"""Other notations for layouts: CuTe, Triton, TVMScript and JSON, each both ways.
+"""Other notations for layouts: CuTe, Triton, TVMScript, JSON and LaTeX, each both ways.
 
 What the other notation cannot say is refused, with the reason. Nothing here is imported by
 ``import layoutalg``.
@@ -15,12 +15,15 @@ from layoutalg.interop.cute_algebra import (
 from layoutalg.interop.cute_maps import from_cute, from_tv, to_cute, to_tv
 from layoutalg.interop.cute_swizzle import CuteComposed, CuteSwizzle, parse_cute, parse_swizzle
 from layoutalg.interop.json_form import decode, encode, from_json, to_json
+from layoutalg.interop.latex_form import from_latex, to_latex
+from layoutalg.interop.notations import NOTATIONS, Reading, read, write
 from layoutalg.interop.triton import LinearLayout, from_triton, to_triton
 from layoutalg.interop.tvmscript import from_tvmscript, to_tvmscript
 
 __all__ = [
-    "CuteComposed", "CuteLayout", "CuteSwizzle", "LinearLayout", "coalesce", "complement",
-    "compose", "decode", "encode", "from_cute", "from_json", "from_triton", "from_tv",
-    "from_tvmscript", "left_inverse", "logical_divide", "parse_cute", "parse_swizzle",
-    "right_inverse", "to_cute", "to_json", "to_triton", "to_tv", "to_tvmscript",
+    "NOTATIONS", "CuteComposed", "CuteLayout", "CuteSwizzle", "LinearLayout", "Reading", "coalesce",
+    "complement", "compose", "decode", "encode", "from_cute", "from_json", "from_latex",
+    "from_triton", "from_tv", "from_tvmscript", "left_inverse", "logical_divide", "parse_cute",
+    "parse_swizzle", "read", "right_inverse", "to_cute", "to_json", "to_latex", "to_triton",
+    "to_tv", "to_tvmscript", "write",
 ]  # fmt: skip

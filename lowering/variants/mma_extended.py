@@ -101,16 +101,23 @@ def _candidates(context: Context) -> list[MmaInst]:
     given = {role: region.buffer.dtype for role, region in operands.items()}
     known = [row for row in MMA_EXTENDED if row.extras == extras]
     if not known:
-        lists = " or ".join(
-            dict.fromkeys(", ".join(row.extras) for row in MMA_EXTENDED if row.extras)
-        )
-        fail(f"beside A, B, C and D an mma takes {lists}; got {', '.join(extras)}")
+        if set(extras) < {"SFA", "SFB"}:
+            missing = "SFB" if extras == ("SFA",) else "SFA"
+            fail(f"{extras[0]} alone: the scales of the other operand, {missing}, are missing")
+        fail(f"an mma takes E or SFA and SFB beside A, B, C and D; got {', '.join(extras)}")
+    modifier = context.call.config.get("modifier")
+    kinds = [row.kind for row in known if is_scaled(context.call)]
+    if modifier is not None and modifier not in kinds:
+        have = f"one of {', '.join(dict.fromkeys(kinds))}" if kinds else "none"
+        fail(f"modifier {modifier!r}: it may be {have}")
     tokens = {role: dtype.token for role, dtype in given.items()}
     widths = {role: given[role].bits for role in "AB"}
     rows = [
         row
         for row in known
-        if _types(row) == tokens and all(row.fragment(r).bits == widths[r] for r in "AB")
+        if _types(row) == tokens
+        and all(row.fragment(r).bits == widths[r] for r in "AB")
+        and modifier in (None, row.kind)
     ]
     if not rows:
         listed = dict.fromkeys(

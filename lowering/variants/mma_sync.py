@@ -27,7 +27,7 @@ from layoutalg.size import Size, is_int, product
 from layoutalg.targets import lacking
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.dtypes import DType
-from lowering.instructions import MMA_FAMILY, MmaInst
+from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MmaInst
 from lowering.ops import Elements, Mma, Move, Op, Zero
 from lowering.registers import element_map, register_count, register_range
 from lowering.tile import EXTRAS, BufferRegion, TilePrimitiveCall
@@ -59,16 +59,19 @@ def full_active_lanes(context: Context) -> bool | tuple[bool, str]:
     return True
 
 
+def _swizzled(role: str, layout: object) -> str:
+    return (
+        f"{role} is swizzled ({layout}); registers have no addresses to permute: use a TileLayout"
+    )
+
+
 def no_replica(context: Context) -> bool | tuple[bool, str]:
     """Hold where no operand is replicated or swizzled."""
     for role in ("D", "A", "B", "C"):
         region = context.call.operands[role]
         layout = region.buffer.layout
         if not isinstance(layout, TileLayout):
-            return False, (
-                f"{role} is swizzled ({layout}); registers have no addresses to permute: use a "
-                "TileLayout"
-            )
+            return False, _swizzled(role, layout)
         if layout.replica:
             return False, (
                 f"{role} is replicated: {layout}; drop R[...]: warps that a layout does not name "
@@ -148,7 +151,7 @@ def check_held_in_registers(call: TilePrimitiveCall, role: str) -> None:
     """Decline an operand that is not in registers."""
     buffer = call.operands[role].buffer
     if buffer.scope != "local":
-        stage = "copy it into registers first" if role in "DC" else "stage it with ldmatrix"
+        stage = "stage it with ldmatrix" if role in "AB" else "copy it into registers first"
         fail(f"{role} must be in registers (scope local); {buffer} is in {buffer.scope}: {stage}")
 
 
@@ -210,7 +213,11 @@ def _candidates(context: Context) -> list[MmaInst]:
         hint = f"with these A and B, C and D may be {' or '.join(sums)}"
         if not sums:
             hint = f"with A {types[0]}, B may be {' or '.join(pairs)}"
-        if not pairs:
+        if types[0].token == types[1].token == "f32":
+            hint = "32-bit floats multiply as tfloat32"
+        elif any(row.a == types[0] for row in MMA_EXTENDED if "SFA" in row.extras) and not pairs:
+            hint = f"{types[0]} multiplies with block scales: give SFA= and SFB="
+        elif not pairs:
             hint = f"A may be {', '.join(dict.fromkeys(str(row.a) for row in MMA_FAMILY))}"
         fail(f"no instruction fits: none takes {_named(types)}; {hint}")
     wanted = context.call.config.get("modifier")
@@ -246,7 +253,11 @@ def _problem(shapes: dict[str, tuple[int, int]]) -> dict[str, int]:
     """Return M, N and K; refuse shapes that disagree."""
     (m, k), (k_b, n) = shapes["A"], shapes["B"]
     if k != k_b:
-        fail(f"K of A and B must agree; A is {m}x{k} (M,K), B is {k_b}x{n} (K,N) after transposes")
+        sparse = "; for 2:4 sparse A give the positions, E=" if k_b == 2 * k else ""
+        fail(
+            f"K of A and B must agree; A is {m}x{k} (M,K), B is {k_b}x{n} (K,N) after "
+            f"transposes{sparse}"
+        )
     for role in ("D", "C"):
         if shapes[role] != (m, n):
             have = "x".join(map(str, shapes[role]))
@@ -258,6 +269,8 @@ def sliced(context: Context, role: str) -> TileLayout:
     """Return the canonical layout of an operand's region; decline what registers cannot hold."""
     region = context.call.operands[role]
     buffer = region.buffer
+    if not isinstance(buffer.layout, TileLayout):
+        fail(_swizzled(role, buffer.layout))
     sizes = [size for it in buffer.layout.shard for size in (it.extent, it.stride)]
     if not is_int(*sizes, *buffer.layout.offset.values()):
         fail(

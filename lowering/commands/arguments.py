@@ -1,0 +1,184 @@
+"""What the commands share: reading layouts and numbers, printing tables, JSON and progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from layoutalg import ComposeLayout, LayoutError, TileLayout, fragments
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Each = TypeVar("Each")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A layout of the command line, its logical shape and its fragment, where it has them."""
+
+    layout: TileLayout | ComposeLayout
+    shape: tuple[int, ...] | None = None
+    fragment: fragments.Fragment | None = None
+
+    def over(self, command: str) -> tuple[int, ...]:
+        """Return the shape.
+
+        Raises:
+            LayoutError: it is not known.
+        """
+        if self.shape is None:
+            raise LayoutError(f"{command}: give the shape of {self.layout}, such as --shape 16,8")
+        return self.shape
+
+
+class WithExamples(click.Command):
+    """A command whose help ends with examples, each a line of a shell."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **rest: Any) -> None:
+        super().__init__(*arguments, **rest)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, unwrapped, so that they can be copied."""
+        with formatter.section("Examples"):
+            for example in self.examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+def command(*examples: str) -> Callable[[Callable[..., Any]], WithExamples]:
+    """Make a function a command with these examples."""
+    return click.command(cls=WithExamples, examples=examples)
+
+
+def numbers(text: str, option: str, example: str = "16,8") -> tuple[int, ...]:
+    """Read ``16,8`` or ``16x8``.
+
+    Raises:
+        LayoutError: the text is none.
+    """
+    parts = text.replace("x", ",").split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise LayoutError(f"{option}: must look like {example}; got {text!r}")
+    return tuple(int(part) for part in parts)
+
+
+def pairs(values: Sequence[str], option: str) -> dict[str, str]:
+    """Read ``NAME=VALUE`` options.
+
+    Raises:
+        LayoutError: one is no such pair.
+    """
+    found = {}
+    for value in values:
+        name, sign, rest = value.partition("=")
+        if not sign or not name.strip() or not rest.strip():
+            raise LayoutError(f"{option}: must look like NAME=VALUE; got {value!r}")
+        found[name.strip()] = rest.strip()
+    return found
+
+
+def contents(argument: str) -> tuple[str, str]:
+    """Return the text that an argument stands for, and its file: "" where it is itself the text.
+
+    ``-`` is standard input; the name of a file is what the file holds.
+    """
+    if argument == "-":
+        return sys.stdin.read(), "-"
+    if "\n" not in argument and len(argument) < 256 and Path(argument).is_file():
+        return Path(argument).read_text(encoding="utf-8"), argument
+    return argument, ""
+
+
+def layout_of(
+    argument: str,
+    shape: str | None = None,
+    notation: str | None = None,
+    unit: str | None = None,
+    bits: int | None = None,
+) -> Given:
+    """Read a layout in any notation, or a fragment: ``mma.m16n8k16.f16:A``.
+
+    Args:
+        argument: the layout, a file that holds it, or ``-`` for standard input.
+        shape: logical extents, as written; a fragment is tiled to them.
+        notation: one of ``interop.NOTATIONS``; guessed unless given.
+        unit: what a swizzle of CuTe counts, "elements" or "bytes".
+        bits: of an element, for the unit "bytes".
+
+    Raises:
+        LayoutError: it is none; the message names the file, and shows the place where that is
+            known.
+    """
+    from layoutalg import interop
+
+    extents = None if shape is None else numbers(shape, "--shape")
+    text, file = contents(argument)
+    name, _, operand = text.strip().partition(":")
+    if notation is None and name in fragments.names():
+        return _fragment(name, operand, extents)
+    try:
+        found = interop.read(text, notation, extents, unit, bits)
+    except LayoutError as error:
+        if not file:
+            raise
+        where = "standard input" if file == "-" else file
+        raise type(error)(f"{where}: {error}") from None
+    return Given(found.layout, extents or found.shape)
+
+
+def _fragment(name: str, operand: str, shape: tuple[int, ...] | None) -> Given:
+    """Return a row of the fragment table, tiled where the shape is another."""
+    if not operand:
+        known = ", ".join(f"{name}:{each}" for each in fragments.operands(name))
+        raise LayoutError(f"layout: name an operand of {name}: {known}")
+    row = fragments.get(name, operand)
+    if shape in (None, row.tile):
+        return Given(row.layout, row.tile, row)
+    assert shape is not None
+    return Given(row.layout.tile_to(shape, row.tile), shape)
+
+
+def json_option(command: Command) -> Command:
+    """Give a command the option ``--json``, in the argument ``as_json``."""
+    option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    return option(command)
+
+
+def shape_option(command: Command) -> Command:
+    """Give a command the option ``--shape``."""
+    text = "Logical shape, such as 16,8; a fragment is tiled to it."
+    return click.option("--shape", help=text)(command)
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON."""
+    return json.dumps(value, indent=1, ensure_ascii=False)
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as JSON."""
+    click.echo(json_text(value))
+
+
+def echo_rows(rows: Sequence[tuple[str, Any]]) -> None:
+    """Print a table of two columns."""
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        for index, line in enumerate(str(value).splitlines() or [""]):
+            click.echo(f"  {name if index == 0 else '':<{width}}  {line}")
+
+
+@contextmanager
+def progress(items: Sequence[Each], label: str) -> Iterator[Iterable[Each]]:
+    """Show a bar on a terminal's standard error, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield items
+        return
+    with click.progressbar(items, label=label, file=sys.stderr) as bar:
+        yield bar

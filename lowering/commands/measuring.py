@@ -1,0 +1,115 @@
+"""``bench``: rates of whole products on a GPU, beside cuBLAS and the ceiling of the instruction."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from layoutalg import LayoutError
+from layoutalg.files import write_whole
+from lowering.commands.arguments import command
+
+
+@command(
+    "layoutalg bench --size 4096 --size 8192 -o rates.json",
+    "layoutalg bench --dtype bfloat16 --tune --plot rates.svg",
+    "layoutalg bench --record rates.json --plot rates.svg",
+)
+@click.option("--size", "sizes", type=int, multiple=True, help="M = N = K; may be repeated.")
+@click.option(
+    "--dtype", type=click.Choice(["float16", "bfloat16"]), default="float16", show_default=True
+)
+@click.option("--tune", is_flag=True, help="Search the configs of each size first, and keep them.")
+@click.option("--rounds", type=click.IntRange(3), default=12, show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the record (JSON).")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw TFLOP/s over size.")
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Draw a record that was written before, in place of measuring.",
+)
+def bench(
+    sizes: tuple[int, ...],
+    dtype: str,
+    tune: bool,
+    rounds: int,
+    output: Path | None,
+    plot: Path | None,
+    record: Path | None,
+) -> None:
+    """Measure matmul beside cuBLAS and the ceiling of mma.sync, in turns, in one run.
+
+    cuBLAS takes part where torch is installed. Rates are medians, by events, on rotating random
+    inputs; ratios of one run say more than rates, which move with the heat of the GPU.
+    """
+    if record is not None:
+        kept = _read(record)
+    else:
+        kept = _measured(sizes or (1024, 2048, 4096, 8192), dtype, tune, rounds)
+    if output is not None:
+        write_whole(output, (json.dumps(kept, indent=1) + "\n").encode())
+    if plot is not None:
+        _draw(kept, plot)
+        click.echo(plot)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return a record that the command wrote."""
+    try:
+        record = dict(json.loads(path.read_text(encoding="utf-8")))
+        if all({"size", "rates"} <= set(row) for row in record["rows"]):
+            return record
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise LayoutError(f"--record: {path} is no record of bench")
+
+
+def _measured(sizes: Sequence[int], dtype: str, tune: bool, rounds: int) -> dict[str, Any]:
+    """Measure, print the table, and return the record."""
+    from lowering import benching
+    from lowering.launching import device
+    from lowering.probing import machine_names
+
+    on, rows = device(0), []
+    for size in sizes:
+        if tune:
+            with click.progressbar(length=0, label=f"tune {size}", file=sys.stderr) as bar:
+
+                def shown(configs: Sequence[Any], bar: Any = bar) -> Iterator[Any]:
+                    bar.length = len(configs)
+                    for config in configs:
+                        yield config
+                        bar.update(1)
+
+                benching.tune(size, dtype, on, shown)
+        rows.append(benching.measured(size, dtype, on, rounds=rounds))
+    click.echo(f"{on.name}, {on.arch}, {dtype}, {rounds} rounds; TFLOP/s")
+    click.echo(benching.table(rows))
+    return {
+        "device": on.name,
+        "driver": machine_names("device")[1],
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "command": " ".join(["layoutalg", *sys.argv[1:]]),
+        "dtype": dtype,
+        "rows": [row.as_dict() for row in rows],
+    }
+
+
+def _draw(record: dict[str, Any], path: Path) -> None:
+    """Draw the rates of a record over size, with the ceiling."""
+    from layoutalg.draw.rates import rates
+    from lowering.benching import CEILING, CUBLAS, OURS
+
+    points = {
+        name: [(row["size"], row["rates"][name]) for row in record["rows"] if name in row["rates"]]
+        for name in (OURS, CUBLAS, CEILING)
+    }
+    ceilings = {CEILING: points.pop(CEILING)}
+    kept = {name: found for name, found in points.items() if found}
+    rates(kept, ceilings, f"{record['dtype']} matmul by mma.sync, {record['device']}", path)

@@ -1,24 +1,5 @@
 """Lowering of tile primitives to tensor-core instructions, and the machines that run them.
 
-<<<<<<< HEAD
-from lowering import variants
-from lowering.dispatch import (
-    Context,
-    DispatchError,
-    DispatchFail,
-    Lowered,
-    fail,
-    list_variants,
-    predicate,
-    register_dispatch,
-)
-from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
-from lowering.kernel import Kernel, KernelProgram
-from lowering.product import matmul
-from lowering.program import Program, lower
-from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm, gemm_async
-from lowering.verification import verify
-=======
 The package is imported when one of its names is first used: the command needs it rarely.
 """
 
@@ -41,9 +22,8 @@ if TYPE_CHECKING:
     from lowering.kernel import Kernel, KernelProgram
     from lowering.product import matmul
     from lowering.program import Program, lower
-    from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm
+    from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm, gemm_async
     from lowering.verification import verify
->>>>>>> main
 
 __all__ = [
     "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context",

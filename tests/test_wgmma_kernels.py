@@ -12,7 +12,7 @@ import pytest
 
 import lowering as lw
 from layoutalg import LayoutError
-from lowering import cuda, launching, product, tuning
+from lowering import assemble, cuda, launching, product, tuning
 from lowering.launching import Device
 from lowering.matmul_kernels import Config, Form, Problem, matmul_program
 from lowering.ops import (
@@ -258,7 +258,7 @@ def test_a_whole_program_and_its_ptx_assemble() -> None:
         "stmatrix.sync.aligned.m8n8.x4", "shfl.sync.idx",
     ):  # fmt: skip
         assert part in text, part
-    assert lw.assemble.assemble(text, "sm_90a")[:4] == b"\x7fELF"
+    assert assemble.assemble(text, "sm_90a")[:4] == b"\x7fELF"
     with pytest.raises(LayoutError, match="sm_100a lacks wgmma"):
         cuda.check_body(program.body, "k", "sm_100a")
 

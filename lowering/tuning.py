@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from layoutalg import LayoutError
 from lowering.launching import Device, cache_folder, sources_digest, write_whole
 from lowering.matmul_kernels import Config, Form
 
@@ -41,7 +42,9 @@ def candidates(form: Form, on: Device) -> tuple[tuple[Config, float], ...]:
     return tuple(
         (config, worth)
         for config, worth in CANDIDATES
-        if config.runs_on(on.arch) and config.shared_bytes(form) <= on.shared_limit
+        if config.runs_on(on.arch)
+        and config.shared_bytes(form) <= on.shared_limit
+        and (config.wgmma or form.dtype.bits == 16)
     )
 
 
@@ -50,6 +53,9 @@ def default(form: Form, sizes: Sequence[int], on: Device) -> Config:
 
     A multiprocessor works on one tile after the other, at a rate that is worth its config: the time
     is waves times tile area over worth.
+
+    Raises:
+        LayoutError: no config of this type runs there.
 
     >>> h200 = Device(0, "sm_90", 132, "NVIDIA H200", 227 * 1024, None)
     >>> form = Form("float16")
@@ -62,7 +68,12 @@ def default(form: Form, sizes: Sequence[int], on: Device) -> Config:
         down, across = (-(-n // tile) for n, tile in zip(sizes[:2], config.tile[:2], strict=True))
         return -(-down * across // on.processors) * config.tile[0] * config.tile[1] / worth
 
-    return min(candidates(form, on), key=time)[0]
+    found = candidates(form, on)
+    if not found:
+        raise LayoutError(
+            f"matmul: {form.dtype} goes by wgmma alone, which sm_90a has; {on.name} is {on.arch}"
+        )
+    return min(found, key=time)[0]
 
 
 def shape_class(form: Form, sizes: Sequence[int]) -> str:

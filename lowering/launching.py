@@ -271,11 +271,11 @@ def encode_map(
     driver = _driver()
     rows, cols, swizzle, token = box
     wide, narrow = driver.cuuint64_t, driver.cuuint32_t
-    names = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32"}
+    names = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "s32": "INT32"}
     size = dtypes.get(token).bits // 8
     return call(
         "cuTensorMapEncodeTiled",
-        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{names[token]}"),
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{names.get(token, 'UINT8')}"),
         2,
         pointer,
         [wide(shape[1]), wide(shape[0])],

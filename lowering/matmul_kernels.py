@@ -13,8 +13,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from layoutalg import LayoutError, S, TileLayout, warpid
 from layoutalg.axis import Axis
 from layoutalg.fragments import WARP, transposed
@@ -34,6 +32,10 @@ VECTOR = 16  # bytes of a copy
 PERIOD = 128  # bytes of a row of a swizzled tile, at most
 EPILOGUES = ("", "alpha", "beta")  # D = A·B, alpha·A·B, alpha·A·B + beta·C
 STEP = 16  # K of the instructions
+# What each type of the inputs may give; the first by default. Those of 8 bits go by wgmma alone.
+OUTPUTS = {
+    "f16": ("f16", "f32"), "bf16": ("bf16", "f32"), "e4m3": ("f32", "f16", "bf16"), "s8": ("s32",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,17 +71,27 @@ class Form:
         """Convert, then check.
 
         Raises:
-            LayoutError: another input type than f16 and bf16, another output than f32 and the
-                input's, or an unknown epilogue.
+            LayoutError: types that :data:`OUTPUTS` does not list, an epilogue that is unknown or
+                scales integers, or 8-bit operands with M or N in consecutive cells.
         """
         given = dtypes.get(dtype)
-        made = given if out is None else dtypes.get(out)
-        if given.token not in ("f16", "bf16") or made.token not in ("f32", given.token):
+        known = OUTPUTS.get(given.token, ())
+        made = dtypes.get(known[0] if out is None and known else out or given)
+        if made.token not in known:
             raise LayoutError(
-                f"matmul: takes f16 or bf16 and returns f32 or the same; got {given} and {made}"
+                f"matmul: takes f16 or bf16 and returns f32 or the same, takes e4m3 and returns "
+                f"f32, f16 or bf16, takes s8 and returns s32; got {given} and {made}"
             )
-        if epilogue not in EPILOGUES:
-            raise LayoutError(f"matmul: the epilogue must be one of {EPILOGUES}; got {epilogue!r}")
+        if epilogue not in EPILOGUES or (epilogue and made.token == "s32"):
+            raise LayoutError(
+                f"matmul: the epilogue must be one of {EPILOGUES}, that of s32 the first; got "
+                f"{epilogue!r}"
+            )
+        if given.bits == 8 and (transpose_A, transpose_B) != (False, True):
+            raise LayoutError(
+                f"matmul: of {given} K must lie in consecutive cells, in the rows of A and in the "
+                f"columns of B; got transpose_A={transpose_A}, transpose_B={transpose_B}"
+            )
         for key, value in (
             ("dtype", given), ("out", made), ("transpose_A", bool(transpose_A)),
             ("transpose_B", bool(transpose_B)), ("edges", bool(edges)), ("epilogue", epilogue),
@@ -414,6 +426,8 @@ def matmul_program(form: Form, config: Config, arch: str = "sm_90") -> KernelPro
         LayoutError: the shared tiles do not fit.
         DispatchError: a copy or a product of the config fits no variant.
     """
+    if form.dtype.bits != 16:
+        raise LayoutError(f"matmul: {form.dtype} goes by wgmma alone; got the config {config}")
     kernel = Kernel(f"matmul_{form}_{config}", config.threads, arch)
     sizes = {name: kernel.scalar(name) for name in "MNK"}
     tile_m, tile_n, tile_k = config.tile
@@ -719,7 +733,7 @@ def run_grid(
     scalars: Mapping[str, Any],
     given: Mapping[str, Matrix],
 ) -> Matrix:
-    """Return D after every CTA of a grid has run on the NumPy warp; NaN lies between all rows.
+    """Return D after every CTA of a grid has run on the NumPy warp; poison lies between rows.
 
     Args:
         body: of the kernel.
@@ -740,6 +754,7 @@ def run_grid(
     shapes = {role: (matrix.shape[0], matrix.shape[1]) for role, matrix in given.items()}
     m, n = shapes["D"]
     out = Grid(body, scalars, shapes, problem.pitches).run(extents, flat)["D"].reshape(m, -1)
-    if not np.isnan(out[:, n:].astype(np.float32)).all():
+    between = out[:, n:]
+    if between.tobytes() != poison(out.dtype, between.shape).tobytes():
         raise LayoutError("simulate: the kernel wrote between the rows of D")
     return out[:, :n]

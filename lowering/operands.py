@@ -12,8 +12,11 @@ from layoutalg import LayoutError
 from lowering import dtypes
 from lowering.dtypes import DType
 
-_KINDS = {(2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32"}  # DLPack's (code, bits)
-_TORCH = {f"torch.{name}": name for name in ("float16", "bfloat16", "float32")}
+_KINDS = {  # DLPack's (code, bits)
+    (2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32", (0, 8): "int8", (0, 32): "int32",
+}  # fmt: skip
+_NAMES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "int8", "int32")
+_TORCH = {f"torch.{name}": name for name in _NAMES}
 _CUDA = 2  # DLPack's device type
 _TYPES: dict[Any, DType] = {}
 ALIGNMENT = 16  # bytes: of every vector
@@ -87,7 +90,7 @@ def on_device(value: Any, role: str) -> DeviceMatrix | None:
 
 def _named(name: str | None, given: Any, role: str) -> DType:
     if name is None:
-        raise LayoutError(f"matmul: {role} must be of float16, bfloat16 or float32; got {given}")
+        raise LayoutError(f"matmul: {role} must be of {', '.join(_NAMES)}; got {given}")
     return dtypes.get(name)
 
 
@@ -95,6 +98,7 @@ def _from_interface(value: Any, role: str) -> DeviceMatrix:
     """Read ``__cuda_array_interface__``; a type of 2 bytes without a name is taken for bf16."""
     face = value.__cuda_array_interface__
     names = {"<f2": "float16", "<f4": "float32", "|V2": "bfloat16", "<V2": "bfloat16"}
+    names |= {"|i1": "int8", "<i4": "int32"}
     kind = _named(names.get(face["typestr"]), face["typestr"], role)
     shape = tuple(int(extent) for extent in face["shape"])
     size = kind.bits // 8

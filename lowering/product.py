@@ -10,8 +10,9 @@ import numpy as np
 
 from layoutalg import LayoutError
 from lowering import dtypes, operands, tuning
+from lowering.dtypes import DType
 from lowering.launching import Device, Loaded, call, compiled, device, tensor_maps
-from lowering.matmul_kernels import Config, Form, Problem
+from lowering.matmul_kernels import OUTPUTS, Config, Form, Problem
 from lowering.operands import DeviceMatrix
 from lowering.wgmma_kernels import fitted, launch_of, program_of
 
@@ -83,6 +84,13 @@ def plan(
         raise LayoutError(f"matmul: c must be {result.dtype} as out is; got {added.dtype}")
     names = {"A": left, "B": right} | ({} if added is None else {"C": added}) | {"D": result}
     problem = Problem((m, n, k), {name: matrix.pitch for name, matrix in names.items()})
+    for name, matrix in names.items():
+        step = operands.ALIGNMENT * 8 // matrix.dtype.bits
+        if matrix.pitch % step:
+            raise LayoutError(
+                f"matmul: rows of {name} must start a multiple of {step} elements apart, 16 bytes; "
+                f"got {matrix.pitch} of {matrix.dtype}"
+            )
     epilogue = "beta" if added is not None else "" if alpha == 1 else "alpha"
     form = Form(left.dtype, result.dtype, left.transposed, right.transposed, epilogue=epilogue)
     on = device(left.device)
@@ -106,6 +114,15 @@ def plan(
     )
 
 
+def given_type(dtype: DType) -> DType:
+    """Return the type of a product of matrices of a type, where nothing else is asked for.
+
+    >>> [str(given_type(dtypes.get(each))) for each in ("bf16", "e4m3", "s8")]
+    ['bfloat16', 'float32', 'int32']
+    """
+    return dtypes.get(OUTPUTS.get(dtype.token, (dtype.name,))[0])
+
+
 def forget_plans() -> None:
     """Forget all plans, after a search has changed what is chosen."""
     _PLANS.clear()
@@ -124,6 +141,9 @@ def matmul(
 ) -> Any:
     """Return ``alpha·a@b + beta·c`` of f16 or bf16 matrices, summed in f32, on the GPU.
 
+    On sm_90a of e4m3 too, and of s8, which sum to s32: a with rows, b with columns in consecutive
+    cells.
+
     Args:
         a: (M, K), an array of torch, CuPy, NumPy, or any other with ``__cuda_array_interface__`` or
             DLPack. Rows or columns lie in consecutive cells; the others may be any multiple of 8
@@ -134,7 +154,7 @@ def matmul(
         c: (M, N), of the type of ``out``, where ``beta`` is not 0; it may be ``out`` itself.
         alpha: a factor.
         beta: a factor.
-        dtype: of ``out`` where it is made; that of the inputs by default.
+        dtype: of ``out`` where it is made; by default that of the inputs, f32 for e4m3, s32 for s8.
         config: how the kernel is cut; chosen by tuning or by default where left out.
         stream: handle of a CUDA stream; by default the current one of the arrays' library.
 
@@ -148,7 +168,7 @@ def matmul(
         return _on_host(a, b, out, c, alpha, beta, dtype, config)
     left, right = _given(a, "a"), _given(b, "b")
     if out is None:
-        kind = left.dtype if dtype is None else dtypes.get(dtype)
+        kind = given_type(left.dtype) if dtype is None else dtypes.get(dtype)
         out = operands.empty_like(a, (left.shape[0], right.shape[1]), kind)
     result = _given(out, "out")
     added = None if beta == 0 or c is None else _given(c, "c")
@@ -220,7 +240,8 @@ def _on_host(
     a: Any, b: Any, out: Any, c: Any, alpha: float, beta: float, dtype: Any, config: Config | None
 ) -> Any:
     """Multiply NumPy arrays: to device 0 and back."""
-    kind = dtypes.get(a.dtype if dtype is None else dtype) if out is None else dtypes.get(out.dtype)
+    kind = given_type(dtypes.get(a.dtype)) if dtype is None else dtypes.get(dtype)
+    kind = kind if out is None else dtypes.get(out.dtype)
     shape = (a.shape[0], b.shape[-1])
     host = np.empty(shape, kind.numpy) if out is None else out
     with Uploaded() as memory:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from layoutalg import LayoutError
 from lowering.launching import Device, cache_folder, sources_digest, write_whole
 from lowering.matmul_kernels import Config, Form
 
@@ -41,7 +42,9 @@ def candidates(form: Form, on: Device) -> tuple[tuple[Config, float], ...]:
     return tuple(
         (config, worth)
         for config, worth in CANDIDATES
-        if config.runs_on(on.arch) and config.shared_bytes(form) <= on.shared_limit
+        if config.runs_on(on.arch)
+        and config.shared_bytes(form) <= on.shared_limit
+        and (config.wgmma or form.dtype.bits == 16)
     )
 
 
@@ -51,10 +54,18 @@ def default(form: Form, sizes: Sequence[int], on: Device) -> Config:
     A multiprocessor works on one tile after the other, at a rate that is worth its config: the time
     is waves times tile area over worth.
 
+    Raises:
+        LayoutError: no config of this type runs there.
+
     >>> h200 = Device(0, "sm_90", 132, "NVIDIA H200", 227 * 1024, None)
     >>> form = Form("float16")
+<<<<<<< HEAD
     >>> [default(form, (n, n, n), h200).tile for n in (8192, 2048, 256)]
     [(128, 256, 64), (128, 256, 64), (64, 64, 64)]
+=======
+    >>> [default(form, (n, n, n), h200).tile for n in (8192, 1024, 256)]
+    [(128, 256, 64), (64, 128, 64), (64, 64, 64)]
+>>>>>>> h/async
     """
 
     def time(row: tuple[Config, float]) -> float:
@@ -62,7 +73,12 @@ def default(form: Form, sizes: Sequence[int], on: Device) -> Config:
         down, across = (-(-n // tile) for n, tile in zip(sizes[:2], config.tile[:2], strict=True))
         return -(-down * across // on.processors) * config.tile[0] * config.tile[1] / worth
 
-    return min(candidates(form, on), key=time)[0]
+    found = candidates(form, on)
+    if not found:
+        raise LayoutError(
+            f"matmul: {form.dtype} goes by wgmma alone, which sm_90a has; {on.name} is {on.arch}"
+        )
+    return min(found, key=time)[0]
 
 
 def shape_class(form: Form, sizes: Sequence[int]) -> str:

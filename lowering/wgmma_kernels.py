@@ -98,6 +98,8 @@ class Schedule:
 def fitted(form: Form, config: Config, sizes: tuple[int, int, int]) -> tuple[Form, Config]:
     """Return form and config fitted to M, N and K: edges, and rows of tiles numbered together.
 
+    K of a config's tile is that of 16-bit operands: narrower ones have more in the same bytes.
+
     >>> config = Config(wgmma=True, bulk=True, producer=True, warps=(8, 1))
     >>> [fitted(Form("float16"), config, (m, 256, 64))[1].group for m in (8192, 128 * 9, 128 * 10)]
     [8, 1, 2]
@@ -105,9 +107,11 @@ def fitted(form: Form, config: Config, sizes: tuple[int, int, int]) -> tuple[For
     if config.wgmma:
         down = -(-sizes[0] // config.tile[0])
         group = next(g for g in GROUPS if g <= config.group and -(-down // g) * g <= WASTE * down)
+        m, n, k = config.tile
+        config = replace(config, tile=(m, n, k * 16 // form.dtype.bits), group=group)
         # The copy engine minds the edges of all matrices but C.
         whole, edges = form.fitted(sizes, config).whole, form.epilogue == "beta"
-        return replace(form, edges=edges, whole=whole), replace(config, group=group)
+        return replace(form, edges=edges, whole=whole), config
     return form.fitted(sizes, config), config
 
 
@@ -201,7 +205,8 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
     for name in "MNK":
         kernel.scalar(name)
     operands = tuple(_staged(kernel, form, config, role) for role in "AB")
-    total = kernel.alloc("D_held", config.tile[:2], "float32", layout=accumulator(config))
+    summed = "int32" if form.out.token == "s32" else "float32"
+    total = kernel.alloc("D_held", config.tile[:2], summed, layout=accumulator(config))
     finish = Epilogue(kernel, form, config, total)
     for name in ("ctas", "total", "turns", "width", "reciprocal"):
         kernel.scalar(name)
@@ -399,6 +404,7 @@ def simulate(
         SimulationError: the kernel reads what nothing wrote, or races.
         LayoutError: sizes that no kernel takes.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> a, b = rng.integers(-4, 5, (64, 72)), rng.integers(-4, 5, (72, 64))
     >>> config = Config((64, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)

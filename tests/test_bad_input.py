@@ -66,7 +66,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         lambda: gemm(b=buffer("B", (32, 8))),
         "mma.m16n8k*",
         "lowering",
-        "K of A and B must agree; A is 16x16 (M,K), B is 32x8 (K,N) after transposes",
+        (
+            "K of A and B must agree; A is 16x16 (M,K), B is 32x8 (K,N) after transposes; for 2:4 "
+            "sparse A give the positions, E="
+        ),
     ),
     "wrong shape: D": (
         lambda: gemm(d=buffer("D", (32, 8))),
@@ -86,7 +89,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         ),
         "mma.m16n8k*",
         "lowering",
-        "K of A and B must agree; A is 32x16 (M,K), B is 32x8 (K,N) after transposes",
+        (
+            "K of A and B must agree; A is 32x16 (M,K), B is 32x8 (K,N) after transposes; for 2:4 "
+            "sparse A give the positions, E="
+        ),
     ),
     "wrong shape: three dimensions": (
         lambda: gemm(a=lw.Buffer("A", (2, 16, 8), "f16", layout=A_FRAG)),

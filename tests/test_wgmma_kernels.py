@@ -12,7 +12,7 @@ import pytest
 
 import lowering as lw
 from layoutalg import LayoutError
-from lowering import cuda, launching, product, tuning
+from lowering import assemble, cuda, launching, product, tuning
 from lowering.launching import Device
 from lowering.matmul_kernels import Config, Form, Problem, matmul_program
 from lowering.ops import (
@@ -102,6 +102,36 @@ def test_every_epilogue(epilogue: str, out: str) -> None:
 )
 def test_turns_and_rounds(config: Config, sizes: tuple[int, int, int], processors: int) -> None:
     assert exact(Form("float16"), config, sizes, processors=processors)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out"), [("e4m3", None), ("e4m3", "float16"), ("e4m3", "bfloat16"), ("s8", None)]
+)
+def test_operands_of_8_bits(dtype: str, out: str | None) -> None:
+    """Twice the K in the same bytes, both operands K-major; edges in every dimension."""
+    form = Form(dtype, out, False, True)
+    assert fitted(form, ONE, (64, 64, 256))[1].tile == (64, 64, 128)
+    assert exact(form, ONE, (72, 136, 272), padding=16)
+    assert exact(form, replace(TWO, stages=2), (128, 64, 256))
+
+
+def test_what_operands_of_8_bits_ask_for() -> None:
+    form = Form("e4m3", transpose_B=True)
+    for make, message in (
+        (lambda: Form("e4m3"), "K must lie in consecutive cells"),
+        (lambda: Form("s8", "float32", False, True), "takes s8 and returns s32"),
+        (lambda: Form("s8", None, False, True, epilogue="alpha"), "that of s32 the first"),
+        (lambda: matmul_program(form, Config()), "goes by wgmma alone"),
+        (
+            lambda: tuning.default(form, (64, 64, 64), replace(H200, arch="sm_120")),
+            "goes by wgmma alone, which sm_90a has",
+        ),
+    ):
+        with pytest.raises(LayoutError, match=message):
+            make()
+    a, b = Shown("|i1", (64, 40), (40, 1)), Shown("|i1", (40, 64), (1, 40))
+    with pytest.raises(LayoutError, match="rows of A must start a multiple of 16 elements apart"):
+        lw.matmul(a, b, out=Shown("<i4", (64, 64)))
 
 
 def test_random_inputs_are_within_the_error_of_one_rounding() -> None:
@@ -258,7 +288,7 @@ def test_a_whole_program_and_its_ptx_assemble() -> None:
         "stmatrix.sync.aligned.m8n8.x4", "shfl.sync.idx",
     ):  # fmt: skip
         assert part in text, part
-    assert lw.assemble.assemble(text, "sm_90a")[:4] == b"\x7fELF"
+    assert assemble.assemble(text, "sm_90a")[:4] == b"\x7fELF"
     with pytest.raises(LayoutError, match="sm_100a lacks wgmma"):
         cuda.check_body(program.body, "k", "sm_100a")
 

@@ -59,13 +59,8 @@ def default(form: Form, sizes: Sequence[int], on: Device) -> Config:
 
     >>> h200 = Device(0, "sm_90", 132, "NVIDIA H200", 227 * 1024, None)
     >>> form = Form("float16")
-<<<<<<< HEAD
-    >>> [default(form, (n, n, n), h200).tile for n in (8192, 2048, 256)]
-    [(128, 256, 64), (128, 256, 64), (64, 64, 64)]
-=======
     >>> [default(form, (n, n, n), h200).tile for n in (8192, 1024, 256)]
     [(128, 256, 64), (64, 128, 64), (64, 64, 64)]
->>>>>>> h/async
     """
 
     def time(row: tuple[Config, float]) -> float:

@@ -87,7 +87,8 @@ def as_matrix(value: Any, buffer: Buffer, role: str) -> Matrix:
             f"operand {role}: {buffer.name} needs a matrix of shape {buffer.shape}; "
             f"got {array.shape}"
         )
-    if array.dtype.kind not in "bfiuV" or array.dtype.names is not None:
+    kinds = "fiuV" if buffer.dtype.integers == (0, 0) else "bfiuV"
+    if array.dtype.kind not in kinds or array.dtype.names is not None:
         raise LayoutError(f"operand {role}: needs numbers; got dtype {array.dtype}")
     check_range(array, buffer.dtype, role)
     return array.astype(buffer.dtype.numpy)

@@ -22,6 +22,7 @@ from layoutalg import (
     LayoutError,
     R,
     S,
+    SwizzleLayout,
     TileLayout,
     convert,
     draw,
@@ -31,7 +32,7 @@ from layoutalg import (
     warpid,
 )
 from layoutalg.draw.bank_map import way_color
-from layoutalg.draw.mpl import SceneFigure
+from layoutalg.draw.mpl import SceneFigure, _outline
 from layoutalg.draw.naming import slot_name
 from layoutalg.draw.palette import EMPTY, FILLS, HUES, INK, NOTE, WAYS
 from layoutalg.draw.ribbon import derived
@@ -659,8 +660,8 @@ def test_colours_mean_the_same_in_both_maps() -> None:
     assert {key[0] for key in hues[1]} == {"0"}
     assert hues[1].items() <= hues[0].items()
     two = draw.compare_scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape)
-    assert {data(c)["class"] for c in two.panel("moves").cells} == {"0", "1"}
-    assert {c.fill for c in two.panel("classes").cells} == {WAYS[0], WAYS[1]}
+    assert {data(c)["class"] for c in two.panel("moves").cells} == {"1"}
+    assert {c.fill for c in two.panel("classes").cells} == {WAYS[1]}
     captions = [t.string for p in two.panels for t in p.texts if t.string.startswith("colour")]
     assert captions == ["colour: lane = 4g + t", "colour: m, from"]
 
@@ -670,6 +671,81 @@ def test_the_same_slot_of_another_warp_is_a_move() -> None:
     page = draw.compare_scene(D.layout, other, D.shape, 32)
     assert {data(c)["class"] for c in page.panel("moves").cells} == {"3"}
     assert "of 128 elements: 128 move to another warp" in texts(page.panel("title"))
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "shape"),
+    [
+        ("S[(4,4):(1@P,1@F)]", "S[(4,4):(1@F,1@P)]", (4, 4)),
+        ("S[(4,4):(1@bx,1@by)]", "S[(4,4):(1@by,1@bx)]", (4, 4)),
+        ("S[(4,4):(1@bx,1)]", "S[(4,4):(1,1@bx)]", (4, 4)),
+        ("S[(4,2,4):(1@TLane,1@bx,1@TCol)]", "S[(4,2,4):(1@TCol,1@bx,1@TLane)]", (8, 4)),
+        ("S[16:1@bx]", "S[16:1@by]", (16,)),
+    ],
+)
+def test_what_stays_is_at_the_same_place_on_every_axis(
+    src: str, dst: str, shape: tuple[int, ...]
+) -> None:
+    one, two = parse(src), parse(dst)
+    page = draw.compare_scene(one, two, shape)
+    places = [
+        [{a: v for a, v in each.apply(n).items() if v} for each in (one, two)]
+        for n in range(int(np.prod(shape)))
+    ]
+    stays = [data(c)["class"] == "0" for c in page.panel("moves").cells]
+    assert stays == [here == there for here, there in places]
+    assert 0 < sum(stays) < len(stays)
+
+
+@pytest.mark.parametrize(
+    ("src", "dst"),
+    [
+        ("S[(4,4):(1@P,1@F)]", "S[(4,4):(1@TLane,1@TCol)]"),
+        ("S[(4,4):(4,1)]", "S[(4,4):(4@F,1@F)]"),
+        ("S[(4,4):(4@laneid,1@laneid)]", "S[(4,4):(4,1)]"),
+    ],
+)
+def test_nothing_stays_between_unlike_spaces(src: str, dst: str) -> None:
+    page = draw.compare_scene(parse(src), parse(dst), (4, 4))
+    assert texts(page.panel("title"))[-1] == "of 16 elements: 16 move"
+
+
+def test_a_title_is_plain_text_in_every_kind_of_file(tmp_path: Path) -> None:
+    def drawn(title: str) -> bytes:
+        draw.lane_map(D.layout, D.shape, title=title, path=tmp_path / "a.png")
+        return (tmp_path / "a.png").read_bytes()
+
+    assert drawn("costs $5 and $6") != drawn("costs 5and6")
+    assert len(_outline("$5$", False)) > len(_outline("5", False))
+    draw.lane_map(D.layout, D.shape, title="$x_{$", path=tmp_path / "c.png")
+    draw.lane_map(D.layout, D.shape, title="$x_{$", path=tmp_path / "c.pdf")
+
+
+@pytest.mark.parametrize("title", ["a\x07b", "a\nb", "\ud800", 5])
+def test_a_title_is_one_line_of_text(title: Any) -> None:
+    for refuses in (
+        lambda: draw.lane_map_svg(D.layout, D.shape, title=title),
+        lambda: draw.derivation(D.layout, D.shape, title=title),
+        lambda: D.layout.to_html(D.shape, title=title),
+    ):
+        with pytest.raises(LayoutError, match="a title is one line of text"):
+            refuses()
+
+
+@pytest.mark.parametrize("function", [draw.lane_map, draw.derivation, draw.banks])
+def test_what_no_picture_shows_is_refused(function: Any) -> None:
+    for shape in (5, None, ("n", 8), (2.0, 8)):
+        with pytest.raises(LayoutError, match="a shape is a sequence of numbers"):
+            function(PLAIN, shape)
+    for width in ("7", float("nan"), float("inf"), 0, True):
+        with pytest.raises(LayoutError, match="width is that of the page in inches"):
+            function(PLAIN, (64, 64), width=width)
+    with pytest.raises(LayoutError, match="ax is the axes of a figure"):
+        function(PLAIN, (64, 64), ax=5)
+    with pytest.raises(
+        LayoutError, match=f"{function.__name__}: .* is of|{function.__name__}: a tile"
+    ):
+        function(SwizzleLayout(3, 3, 3), (64, 64))
 
 
 def test_the_recipe_is_that_of_the_conversion() -> None:
@@ -909,13 +985,13 @@ def test_tikz_has_every_cell_colour_line_and_text_of_the_scene() -> None:
 
 
 def test_tikz_sets_names_from_outside_as_they_are() -> None:
-    nasty = r"50% of \a_b {x} #1 $y$ ~^&<>|" + "\nend"
+    nasty = r"50% of \a_b {x} #1 $y$ ~^&<>|"
     page = draw.lane_map_scene(D.layout, D.shape, title=nasty)
     text = draw.tikz_text(page)
     assert text.splitlines()[2].startswith("\\begin{tikzpicture}")
     for character in "%_{}#$&":
         assert f"\\{character}" in escaped(nasty)
-    assert "\n" not in escaped(nasty)
+    assert escaped("two\nlines") == "two lines"
     bare = re.sub(r"\\[{}]", "", text)
     assert bare.count("{") == bare.count("}")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from layoutalg.draw.maps import PAGE, finished, width_for
 from layoutalg.draw.output import checked_path
-from layoutalg.draw.ownership import IntArray
+from layoutalg.draw.ownership import IntArray, checked_shape
 from layoutalg.draw.page import (
     INCH,
     MARGIN,
@@ -128,9 +128,14 @@ def banks_scene(
 ) -> Scene:
     """Return the picture that :func:`banks` draws, as data."""
     bits = element_bits(dtype, "banks")
-    if len(tuple(shape)) != 2:
-        raise LayoutError(f"banks: a tile has (rows, columns); got shape {tuple(shape)}")
-    extents = (int(shape[0]), int(shape[1]))
+    extents = checked_shape(shape, "banks")
+    if len(extents) != 2:
+        raise LayoutError(f"banks: a tile has (rows, columns); got shape {extents}")
+    if not isinstance(layout, TileLayout | ComposeLayout):
+        raise LayoutError(
+            f"banks: a tile in memory is a layout of elements; got {layout!r}. A swizzle is drawn "
+            "over the tile it permutes: ComposeLayout(swizzle, tile)"
+        )
     asked = access_of(access, extents, bits, "banks")
     after: TileLayout | ComposeLayout
     if isinstance(layout, ComposeLayout):

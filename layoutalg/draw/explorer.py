@@ -26,6 +26,7 @@ from layoutalg.draw.naming import INDEX, slot_letter, slots_per_register
 from layoutalg.draw.output import checked_page
 from layoutalg.draw.ownership import DEFAULT_LANE
 from layoutalg.draw.palette import EMPTY, FILLS, INK, PAPER, WARP_HUES
+from layoutalg.draw.scene import checked_title
 from layoutalg.errors import LayoutError
 from layoutalg.files import write_whole
 from layoutalg.fragments import Fragment
@@ -150,8 +151,7 @@ def document_of(
     Raises:
         LayoutError: the title is no text, or the lane no number.
     """
-    if not isinstance(title, str):
-        raise LayoutError(f"to_html: the title must be text; got {title!r}")
+    checked_title(title, "to_html")
     if type(lane) is not int or not 0 <= lane < 1024:
         raise LayoutError(f"to_html: lane is a thread's number, 0..1023; got {lane!r}")
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from layoutalg.draw.legend import legend_of, swatches_of
 from layoutalg.draw.output import checked_path, write
 from layoutalg.draw.ownership import DEFAULT_LANE, HasTable, labels_of, owners_of
 from layoutalg.draw.panel import LEVELS, Point, Tile, gutter, header, panel_of, placed
-from layoutalg.draw.scene import Panel, Scene, Text, text_width
+from layoutalg.draw.scene import Panel, Scene, Text, checked_title, text_width
 from layoutalg.draw.svg import svg_text
 from layoutalg.errors import LayoutError
 
@@ -76,7 +77,7 @@ def lane_map_scene(
     edge = 2 * MARGIN + gutter(rows)
 
     # The narrowest page and cell that show as much as any, but no cells of less than 3 points.
-    pages = (width,) if width is not None else (COLUMN, PAGE)
+    pages = (checked_width(width),) if width is not None else (COLUMN, PAGE)
     cells = dict.fromkeys(
         cell_size(page * INCH - edge, rows, columns, widest)
         for page in pages
@@ -92,7 +93,8 @@ def lane_map_scene(
             f"{pages[-1]:g} inches. Pass a larger width, or slice the layout"
         )
     room = max(shown.width + gutter(rows), COLUMN * INCH - 2 * MARGIN)
-    lines = wrapped_title(str(layout) if title is None else title, room)
+    name = str(layout) if title is None else checked_title(title, "lane_map")
+    lines = wrapped_title(name, room)
     below = MARGIN + (_TITLE + 2) * len(lines)
     heading = Panel(
         "title",
@@ -116,7 +118,7 @@ def lane_map_scene(
     return Scene(
         content + 2 * MARGIN,
         low + 7 + depth + MARGIN,
-        title if title is not None else str(layout),
+        name,
         (heading, panel, legend),
     )
 
@@ -195,8 +197,25 @@ def lane_map(
 def width_for(ax: Axes | None, width: float | None) -> float:
     """Return the width of the page in inches: as asked, or that of the axes, or the widest."""
     if width is not None:
-        return width
+        return checked_width(width)
+    if ax is not None and not hasattr(ax, "get_window_extent"):
+        raise LayoutError(f"draw: ax is the axes of a figure, or None; got {ax!r}")
     return PAGE if ax is None else float(ax.get_window_extent().width / ax.figure.dpi)
+
+
+def checked_width(width: object) -> float:
+    """Return the width of a page in inches.
+
+    Raises:
+        LayoutError: it is no positive, finite number.
+
+    >>> checked_width("7")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: draw: width is that of the page in inches, such as 7.0; got '7'
+    """
+    if isinstance(width, int | float) and not isinstance(width, bool) and 0 < width < math.inf:
+        return float(width)
+    raise LayoutError(f"draw: width is that of the page in inches, such as {PAGE}; got {width!r}")
 
 
 def finished(scene: Scene, path: Path | None, ax: Axes | None = None) -> Figure:

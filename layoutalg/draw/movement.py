@@ -15,6 +15,7 @@ from layoutalg.draw.maps import PAGE, cell_size, finished, width_for
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import (
     DEFAULT_LANE,
+    BoolArray,
     HasTable,
     IntArray,
     Ownership,
@@ -50,19 +51,22 @@ _DEEPEST = 300.0  # height of a map
 _LOW_ROW = 8.0  # height of a row of moves that bear no labels
 
 # What an element has to do, least first; the colours are those of conflicts.
-STAYS, SLOT, LANE, WARP = range(4)
+STAYS, SLOT, LANE, WARP, BLOCK = range(5)
 CLASSES = (
     ("stay", WAYS[0]),
     ("move within their lane", WAYS[1]),
     ("move to another lane", WAYS[2]),
-    ("move to another warp", WAYS[4]),
+    ("move to another warp", WAYS[3]),
+    ("move to another block", WAYS[4]),
 )
 
 
 def classes_of(src: Ownership, dst: Ownership) -> IntArray:
-    """Say what each element has to do: an array of ``STAYS`` to ``WARP``.
+    """Say what each element has to do: an array of ``STAYS`` to ``BLOCK``.
 
-    The nearest copy in ``src`` counts; of the copies in ``dst`` the one that needs most.
+    The nearest copy in ``src`` counts; of the copies in ``dst`` the one that needs most. An axis
+    that one layout lacks is 0 there; memories that share no axis, and threads beside memory, have
+    no place in common, and every element moves.
 
     >>> from layoutalg import S, TileLayout, laneid
     >>> A = TileLayout(S[(4, 2) : (1 @ laneid, 1)])
@@ -70,17 +74,34 @@ def classes_of(src: Ownership, dst: Ownership) -> IntArray:
     >>> classes_of(owners_of(A, (4, 2), "doc"), owners_of(B, (4, 2), "doc")).tolist()
     [[0, 2], [2, 0], [2, 2], [2, 2]]
     """
-    (where, lane), (there, other) = _thread(src), _thread(dst)
-    slots = _memory(src)[..., :, None, :] == _memory(dst)[..., None, :, :]
-    same_slot = slots.all(axis=-1)
-    same_lane = lane[..., :, None] == other[..., None, :]
-    same_warp = where[..., :, None] == there[..., None, :]
-    kind = np.full(same_lane.shape, WARP, dtype=np.int64)
-    kind[same_warp] = LANE
-    kind[same_warp & same_lane] = SLOT
-    kind[same_warp & same_lane & same_slot] = STAYS
+    (warp, lane), (other_warp, other_lane) = _thread(src), _thread(dst)
+    kind = np.where(_same(_slots(src), _slots(dst), warp, other_warp), STAYS, SLOT)
+    if _apart(src, dst):
+        kind[:] = SLOT
+    kind[lane[..., :, None] != other_lane[..., None, :]] = LANE
+    kind[warp[..., :, None] != other_warp[..., None, :]] = WARP
+    kind[~_same(_blocks(src), _blocks(dst), warp, other_warp)] = BLOCK
     found: IntArray = kind.min(axis=-2).max(axis=-1)
     return found
+
+
+def _apart(src: Ownership, dst: Ownership) -> bool:
+    """Return whether no place of the one is a place of the other, whatever its coordinates."""
+    unlike = bool(src.threads) != bool(dst.threads)
+    spaces = [{name for name, _ in side.memory} for side in (src, dst)]
+    return unlike or (all(spaces) and spaces[0].isdisjoint(spaces[1]))
+
+
+def _same(
+    here: dict[str, IntArray], there: dict[str, IntArray], like: IntArray, other: IntArray
+) -> BoolArray:
+    """Return per pair of copies whether they agree on every axis; what is lacking is 0."""
+    same = np.ones((*like.shape, other.shape[-1]), dtype=np.bool_)
+    for axis in here.keys() | there.keys():
+        one = here.get(axis, np.zeros_like(like))
+        two = there.get(axis, np.zeros_like(other))
+        same &= one[..., :, None] == two[..., None, :]
+    return same
 
 
 def _thread(owners: Ownership) -> tuple[IntArray, IntArray]:
@@ -88,19 +109,17 @@ def _thread(owners: Ownership) -> tuple[IntArray, IntArray]:
     (_, values) = (*owners.threads, *owners.memory)[0]
     nothing = np.zeros_like(values)
     warp = nothing if owners.warp is None else owners.warp
-    lane = nothing if owners.lane is None else owners.lane
-    for prefix, block in owners.threads:
-        if prefix not in ("T", "W", "G"):  # blocks of a cluster: further away than warps
-            warp = warp + (block << 20)
-    return warp, lane
+    return warp, nothing if owners.lane is None else owners.lane
 
 
-def _memory(owners: Ownership) -> IntArray:
-    """Return the memory coordinates of every owner, one more dimension at the end."""
-    (_, values) = (*owners.threads, *owners.memory)[0]
-    if not owners.memory:
-        return np.zeros((*values.shape, 1), dtype=np.int64)
-    return np.stack([value for _, value in owners.memory], axis=-1)
+def _blocks(owners: Ownership) -> dict[str, IntArray]:
+    """Return the coordinates of every owner's block within its cluster or grid."""
+    return {axis: values for axis, values in owners.threads if axis not in ("T", "W", "G")}
+
+
+def _slots(owners: Ownership) -> dict[str, IntArray]:
+    """Return the memory coordinates of every owner."""
+    return dict(owners.memory)
 
 
 def recipe_lines(src: Any, dst: Any, shape: Sequence[int], bits: int) -> list[str]:
@@ -129,7 +148,7 @@ def compare_scene(
     distributed = all(side.threads for side in sides)
     names = [name for name, _ in CLASSES]
     if not distributed:
-        names = ["stay", "move", "", ""]
+        names = ["stay", "move", "", "", ""]
         kinds = np.minimum(kinds, SLOT)
     counts = [int((kinds == kind).sum()) for kind in range(len(CLASSES))]
     said = ", ".join(f"{count} {name}" for count, name in zip(counts, names, strict=True) if count)
@@ -259,12 +278,9 @@ def _moves(
     lanes = [each.thread if any(each.thread) else each.memory for each in words]
     cells, texts = [], []
     flat = kinds.reshape(-1).tolist()
+    within = all(side.threads and side.memory for side in sides)
     labels = [
-        ""
-        if kind == STAYS
-        else f"{a}\u2192{b}"
-        if kind > SLOT or not sides[0].threads
-        else f"{m}\u2192{n}"
+        "" if kind == STAYS else f"{m}\u2192{n}" if kind == SLOT and within else f"{a}\u2192{b}"
         for kind, a, b, m, n in zip(flat, *lanes, *(each.memory for each in words), strict=True)
     ]
     widest = max((text_width(label, 1.0) for label in labels), default=0.0)
@@ -322,8 +338,8 @@ def compare(
 ) -> Figure:
     """Draw two layouts of one tile, what each element has to do to get there, and the recipe.
 
-    An element stays, moves to another slot of its lane, to another lane of its warp, or to another
-    warp; of a replicated element the nearest copy moves. The recipe is that of
+    An element stays, moves to another slot of its lane, to another lane of its warp, to another
+    warp, or to another block; of a replicated element the nearest copy moves. The recipe is that of
     :func:`layoutalg.convert`.
 
     Args:

@@ -17,7 +17,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.path import Path
-from matplotlib.textpath import TextPath
+from matplotlib.textpath import text_to_path
 from matplotlib.transforms import Affine2D, Bbox
 
 from layoutalg.draw.palette import PAPER
@@ -54,14 +54,13 @@ def _font(size: float, bold: bool) -> FontProperties:
 @lru_cache(maxsize=4096)
 def _outline(string: str, bold: bool) -> Path:
     """Return the glyphs of a string at 1 point, baseline at the origin."""
-    return TextPath((0, 0), string, size=1.0, prop=_font(1.0, bold))
+    vertices, codes = text_to_path.get_text_path(_font(1.0, bold), string, ismath=False)
+    return Path(np.asarray(vertices) / text_to_path.FONT_SCALE, codes)
 
 
 @lru_cache(maxsize=4096)
 def _advance(string: str, bold: bool) -> float:
     """Return the width of a string at 1 point."""
-    from matplotlib.textpath import text_to_path
-
     width, _, _ = text_to_path.get_text_width_height_descent(string, _font(1.0, bold), False)
     return float(width)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from layoutalg.axis import Axis
 from layoutalg.draw.palette import FILLS, WARP_HUES
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import WARP
+from layoutalg.swizzle import SwizzleLayout
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -150,6 +152,25 @@ def address_range(values: IntArray) -> tuple[int, int]:
     return int(values.min()), int(values.max()) + 1
 
 
+def checked_shape(shape: Any, function: str) -> tuple[int, ...]:
+    """Return a shape as a tuple of ints.
+
+    Raises:
+        LayoutError: it is no sequence of ints.
+
+    >>> checked_shape((16, "n"), "lane_map")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: lane_map: a shape is a sequence of numbers, such as (16, 8); \
+got (16, 'n')
+    """
+    try:
+        return tuple(operator.index(extent) for extent in shape)
+    except TypeError:
+        raise LayoutError(
+            f"{function}: a shape is a sequence of numbers, such as (16, 8); got {shape!r}"
+        ) from None
+
+
 def owners_of(layout: HasTable, shape: Sequence[int], function: str) -> Ownership:
     """Read the owners of every element from ``layout.table``.
 
@@ -165,7 +186,12 @@ def owners_of(layout: HasTable, shape: Sequence[int], function: str) -> Ownershi
     >>> owners_of(TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]), (8, 4), "doc").lane[1, 1]
     array([5])
     """
-    shape = tuple(shape)
+    shape = checked_shape(shape, function)
+    if isinstance(layout, SwizzleLayout) or not hasattr(layout, "table"):
+        raise LayoutError(
+            f"{function}: a picture is of a layout of elements; got {layout!r}. A swizzle is drawn "
+            "over the tile it permutes: ComposeLayout(swizzle, tile)"
+        )
     if len(shape) not in (1, 2) or 0 in shape:
         raise LayoutError(
             f"{function}: a picture has one or two dimensions, each of extent 1 or more; got shape "

@@ -11,7 +11,7 @@ import numpy as np
 
 from layoutalg.draw.maps import PAGE, finished, width_for
 from layoutalg.draw.output import checked_path
-from layoutalg.draw.ownership import DEFAULT_LANE, owners_of
+from layoutalg.draw.ownership import DEFAULT_LANE, checked_shape, owners_of
 from layoutalg.draw.page import (
     INCH,
     LINE,
@@ -23,7 +23,7 @@ from layoutalg.draw.page import (
     wrapped,
 )
 from layoutalg.draw.palette import HUES, INK, NOTE, PAPER, WARP_HUES
-from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, text_width
+from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, checked_title, text_width
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter
 
@@ -192,7 +192,10 @@ def derivation_scene(
 ) -> Scene:
     """Return the picture that :func:`derivation` draws, as data."""
     tile: Grouped = getattr(layout, "tile_layout", layout)
-    shape = tuple(shape)
+    shape = checked_shape(shape, "derivation")
+    if not hasattr(tile, "shard"):
+        raise LayoutError(f"derivation: a formula is of a layout of elements; got {layout!r}")
+    name = str(layout) if title is None else checked_title(title, "derivation")
     found = derived(tile, shape)
     place = _default_place(tile, shape) if at is None else tuple(at)
     if len(place) != len(shape) or not all(
@@ -206,7 +209,7 @@ def derivation_scene(
     room = width * INCH - 2 * MARGIN
     where = ", ".join(f"{n} = {x}" for n, x in zip(_LETTERS, place, strict=False))
     notes = [f"digits of the coordinates over {shape}; example: {where}"]
-    head, right, y = heading(str(layout) if title is None else title, notes, room)
+    head, right, y = heading(name, notes, room)
     right += MARGIN
 
     # The upper ribbon: the digits of each dimension; the lower one: the same boxes by axis.
@@ -247,7 +250,7 @@ def derivation_scene(
     return Scene(
         right + MARGIN,
         bottom + MARGIN,
-        title if title is not None else str(layout),
+        name,
         (head, connections, upper, lower, formulas),
     )
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from unicodedata import category
 
 from layoutalg.draw.palette import INK
+from layoutalg.errors import LayoutError
 
 CORNER = 0.45  # of a cell's edges, the colour of a second owner
 SMALLEST_TEXT = 5.0  # points: nothing on a page is set smaller
@@ -55,6 +57,21 @@ def text_width(string: str, size: float, bold: bool = False) -> float:
 @lru_cache(maxsize=4096)
 def _em(string: str) -> float:
     return sum(_WIDTHS.get(character, 1.0) for character in string)
+
+
+def checked_title(title: object, function: str) -> str:
+    r"""Return a title that every kind of file can hold.
+
+    Raises:
+        LayoutError: it is no text, or holds a control character or half of a surrogate pair.
+
+    >>> checked_title("a\nb", "lane_map")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: lane_map: a title is one line of text; got 'a\nb'
+    """
+    if isinstance(title, str) and not any(category(c) in ("Cc", "Cs") for c in title):
+        return title
+    raise LayoutError(f"{function}: a title is one line of text; got {title!r}")
 
 
 def fitting_size(

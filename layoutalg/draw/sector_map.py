@@ -10,7 +10,7 @@ import numpy as np
 
 from layoutalg.draw.maps import PAGE, finished, width_for
 from layoutalg.draw.output import checked_path
-from layoutalg.draw.ownership import DEFAULT_LANE, IntArray
+from layoutalg.draw.ownership import DEFAULT_LANE, IntArray, checked_shape
 from layoutalg.draw.page import INCH, MARGIN, SMALL, Mark, frame, heading, key, page, rectangle
 from layoutalg.draw.palette import EMPTY, FILLS, NOTE, PAPER
 from layoutalg.draw.panel import Path, Point
@@ -72,6 +72,7 @@ def coalescing_scene(
 ) -> Scene:
     """Return the picture that :func:`coalescing` draws, as data."""
     bits = element_bits(dtype, "coalescing")
+    shape = checked_shape(shape, "coalescing")
     if bits < 8:
         raise LayoutError(f"coalescing: an element has a byte or more; got {bits} bits")
     if vector is None:

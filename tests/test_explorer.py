@@ -608,6 +608,30 @@ def test_the_address_keeps_everything(browser: Browser, folder: Path) -> None:
 
 
 @real
+def test_opening_a_page_leaves_its_address(browser: Browser, folder: Path) -> None:
+    address = "#layout0=S%5B8%3A1%5D&at=0.5&pin=1&lane=3&zoom=1.25"
+    shown(browser, folder, D_FRAG.to_html((16, 8)), address[1:])
+    for _ in range(2):
+        assert browser.run("location.hash") == address
+        assert browser.run("explorer.spaces[0].text") == "S[8:1]"
+        assert browser.run("explorer.state") == {
+            "at": {"panel": 0, "cell": 5}, "pinned": True, "lane": 3, "zoom": 1.25, "pass": 0,
+        }  # fmt: skip
+        browser.run("globalThis.old = true")
+        browser.call("Page.reload")
+        browser.wait_for("!globalThis.old && !!globalThis.explorer?.state")
+
+
+@real
+def test_opening_waits_until_the_explorer_is_made(browser: Browser, folder: Path) -> None:
+    path = folder / "late.html"
+    late = "setTimeout(() => { explorer = { state: {} }; }, 300)"
+    path.write_text(f'<main id="explorer"></main><script>{late}</script>', encoding="utf-8")
+    browser.open(path)
+    assert browser.run("explorer.state") == {}
+
+
+@real
 def test_hostile_text_stays_text(browser: Browser, folder: Path) -> None:
     evil = "</script><script>globalThis.hacked=1</script><img src=x onerror='globalThis.hacked=1'>"
     shown(browser, folder, D_FRAG.to_html((16, 8), title=evil), f"layout0={quote(evil)}")

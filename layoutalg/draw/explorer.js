@@ -1481,8 +1481,14 @@ class Explorer {
     return make("div", { class: "editor" }, make("div", { class: "fields" }, text, shape), error);
   }
 
-  /** Show what is typed, or say why it cannot be shown. */
   typed(space, text, shape) {
+    const taken = this.take(space, text, shape);
+    if (taken) this.changed();
+    return taken;
+  }
+
+  /** Show a text and shape, or say why they cannot be shown. */
+  take(space, text, shape) {
     const { fields } = space;
     try {
       this.read(space, text, shape === null ? this.fitting(space, text) : extentsOf(shape));
@@ -1499,7 +1505,6 @@ class Explorer {
     this.state.at = null;
     this.state.pinned = false;
     this.lay();
-    this.changed();
     return true;
   }
 
@@ -1894,7 +1899,7 @@ class Explorer {
         if (text === space.text && (shape === null || shape === space.shape.join())) return;
         space.fields.text.value = text;
         if (shape !== null) space.fields.shape.value = shape.split(",").join(", ");
-        this.typed(space, text, shape);
+        this.take(space, text, shape);
       });
     }
     const zoom = number("zoom", 1, 0.25, 8);

@@ -156,7 +156,7 @@ class Browser:
         self.call("Page.navigate", url="about:blank")
         self.events.clear()
         self.call("Page.navigate", url=path.as_uri() + (f"#{fragment}" if fragment else ""))
-        self.wait_for("document.readyState === 'complete' && !!globalThis.explorer")
+        self.wait_for("document.readyState === 'complete' && !!globalThis.explorer?.state")
 
     def wait_for(self, condition: str) -> None:
         """Wait until a condition holds in the page."""

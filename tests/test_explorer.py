@@ -335,8 +335,37 @@ def test_a_typed_layout_is_refused_in_words(browser: Browser, folder: Path) -> N
     assert "has 32 elements, the shape 9 × 9 has 81" in browser.run(
         "document.querySelector('.error').textContent"
     )
+    assert _invalid(browser) == ["shape"]
+    browser.run(_typing("8 x", "shape"))
+    assert _invalid(browser) == ["shape"]
+    browser.run(_typing("S[", "layout"))
+    assert _invalid(browser) == ["layout"]
+    browser.run(_typing("S[(4,8):(8,1)]"))
     browser.run(_typing("8 4", "shape"))
     assert browser.run("explorer.panels[0].rows") == 8
+    assert _invalid(browser) == []
+
+
+@real
+def test_another_address_takes_back_what_was_refused(browser: Browser, folder: Path) -> None:
+    shown(browser, folder, D_FRAG.to_html((16, 8)))
+    for text, field in (("S[", "layout"), ("9, 9", "shape")):
+        browser.run(_typing(text, field))
+        assert _invalid(browser) == [field]
+        browser.run(f"location.hash = '#at=0.{len(text)}'")
+        browser.wait_for(f"explorer.state.at?.cell === {len(text)}")
+        assert browser.run("document.querySelector('.error').textContent") == ""
+        assert _invalid(browser) == []
+        typed = browser.run("[...document.querySelectorAll('.fields input')].map((it) => it.value)")
+        assert typed == [str(D_FRAG), "16, 8"]
+
+
+def _invalid(browser: Browser) -> list[str]:
+    """Return the names of the fields that are marked as wrong."""
+    names: list[str] = browser.run(
+        "[...document.querySelectorAll('[aria-invalid=true]')].map((field) => field.name)"
+    )
+    return names
 
 
 def _typing(text: str, field: str = "layout") -> str:
@@ -608,6 +637,30 @@ def test_the_address_keeps_everything(browser: Browser, folder: Path) -> None:
 
 
 @real
+def test_opening_a_page_leaves_its_address(browser: Browser, folder: Path) -> None:
+    address = "#layout0=S%5B8%3A1%5D&at=0.5&pin=1&lane=3&zoom=1.25"
+    shown(browser, folder, D_FRAG.to_html((16, 8)), address[1:])
+    for _ in range(2):
+        assert browser.run("location.hash") == address
+        assert browser.run("explorer.spaces[0].text") == "S[8:1]"
+        assert browser.run("explorer.state") == {
+            "at": {"panel": 0, "cell": 5}, "pinned": True, "lane": 3, "zoom": 1.25, "pass": 0,
+        }  # fmt: skip
+        browser.run("globalThis.old = true")
+        browser.call("Page.reload")
+        browser.wait_for("!globalThis.old && !!globalThis.explorer?.state")
+
+
+@real
+def test_opening_waits_until_the_explorer_is_made(browser: Browser, folder: Path) -> None:
+    path = folder / "late.html"
+    late = "setTimeout(() => { explorer = { state: {} }; }, 300)"
+    path.write_text(f'<main id="explorer"></main><script>{late}</script>', encoding="utf-8")
+    browser.open(path)
+    assert browser.run("explorer.state") == {}
+
+
+@real
 def test_hostile_text_stays_text(browser: Browser, folder: Path) -> None:
     evil = "</script><script>globalThis.hacked=1</script><img src=x onerror='globalThis.hacked=1'>"
     shown(browser, folder, D_FRAG.to_html((16, 8), title=evil), f"layout0={quote(evil)}")
@@ -838,6 +891,27 @@ def test_what_is_told_of_a_program(browser: Browser, folder: Path) -> None:
     assert [line.strip().split("(")[0] for line in lines] == [
         "cp.async.8", "ra[0..7] = ldmatrix.x4", "m16n8k16", "d[thread * 2] = rd[0,1]"
     ]  # fmt: skip
+
+
+@real
+def test_the_legend_tells_the_ranges_of_each_space(browser: Browser, folder: Path) -> None:
+    kernel = lw.Kernel("two")
+    a = kernel.param("a", (16, 16), "float16")
+    o = kernel.param("o", (32, 32), "float16")
+    r = kernel.alloc("r", (16, 16), "float16", layout=A.tiled(16, 16))
+    s = kernel.alloc("s", (16, 16), "float16", "shared")
+    kernel.copy(r, a)
+    kernel.copy(s, r)
+    kernel.copy(o[0:16, 0:16], r)
+    shown(browser, folder, kernel.lower().to_html())
+    rows = browser.run("[...document.querySelectorAll('.legend p')].map((p) => p.textContent)")
+    assert len(rows) == 4
+    for row in (
+        "hue of a, s: range of m from 0from 32from 64",
+        "hue of o: range of m from 0from 128from 256",
+        "hue: group of 4 lanes, darker: lane mod 4 T0–3T4–7",
+    ):
+        assert sum(each.startswith(row) for each in rows) == 1, rows
 
 
 LANE = Index.of("thread", 32)

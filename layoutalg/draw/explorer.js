@@ -14,9 +14,9 @@ const MOST_MOVES = 1 << 20; // thread moves of a program that are followed
 
 class Refusal extends Error {
   /** Words for the reader; `at` is the character of the text that they are about. */
-  constructor(words, at = null) {
+  constructor(words, at = null, field = "text") {
     super(words);
-    this.at = at;
+    Object.assign(this, { at, field });
   }
 }
 
@@ -1365,7 +1365,7 @@ class Explorer {
     const size = (shape ?? []).reduce((all, extent) => all * extent, 1);
     if (shape && size !== owners.count) {
       const all = shape.join(" × ");
-      throw new Refusal(`the layout has ${owners.count} elements, the shape ${all} has ${size}`);
+      throw new Refusal(`the layout has ${owners.count} elements, the shape ${all} has ${size}`, null, "shape");
     }
     const alone = !owners.threads.length && owners.memory.length === 1;
     const letter = space.letterGiven ?? (alone ? "" : owners.memory[0]);
@@ -1481,26 +1481,35 @@ class Explorer {
     return make("div", { class: "editor" }, make("div", { class: "fields" }, text, shape), error);
   }
 
-  /** Show what is typed, or say why it cannot be shown. */
   typed(space, text, shape) {
+    const taken = this.take(space, text, shape);
+    if (taken) this.changed();
+    return taken;
+  }
+
+  /** Show a text and shape, or say why they cannot be shown. */
+  take(space, text, shape) {
     const { fields } = space;
+    this.accept(fields);
     try {
       this.read(space, text, shape === null ? this.fitting(space, text) : extentsOf(shape));
-      fields.error.textContent = "";
-      fields.text.removeAttribute("aria-invalid");
     } catch (refusal) {
       if (!(refusal instanceof Refusal)) throw refusal;
       const caret = refusal.at === null || shape !== null ? "" : `\n${text}\n${" ".repeat(refusal.at)}^`;
       fields.error.textContent = refusal.message + caret;
-      fields.text.setAttribute("aria-invalid", "true");
+      fields[refusal.field].setAttribute("aria-invalid", "true");
       return false;
     }
     if (shape === null) fields.shape.value = space.shape.join(", ");
     this.state.at = null;
     this.state.pinned = false;
     this.lay();
-    this.changed();
     return true;
+  }
+
+  accept({ text, shape, error }) {
+    error.textContent = "";
+    for (const field of [text, shape]) field.removeAttribute("aria-invalid");
   }
 
   /** The shape that a typed layout has: as before where the size is the same. */
@@ -1551,8 +1560,7 @@ class Explorer {
     const { doc } = this;
     const rows = new Map();
     const swatch = (fill, words) => make("span", { class: "swatch" }, colored(doc.fills[fill]), words);
-    for (const { owners, layout } of this.spaces) {
-      if (rows.has(owners.hue)) continue;
+    for (const { name, owners, layout } of this.spaces) {
       const list = [];
       const hues = [...new Set(owners.fill.map((fill) => fill - (fill % 4)))].sort((a, b) => a - b);
       for (const hue of hues) {
@@ -1564,23 +1572,31 @@ class Explorer {
           chunk: `chunk ${hue / 4}`,
           memory: `from ${owners.low + Math.ceil((hue * (owners.high - owners.low)) / WARP)}`,
         }[owners.hue];
-        list.push([warp, swatch(hue, words)]);
+        list.push([warp, hue, words]);
       }
       if (owners.hue === "warp") list.sort((a, b) => a[0] - b[0]);
       const caption = {
-        group: "hue: group of 4 lanes, darker: lane mod 4",
-        warp: "hue: warp mod 8, darker: quarter of its lanes",
-        block: "hue: block mod 8",
-        chunk: `hue: which chunk of ${2 ** (layout.swizzle?.per ?? 0)} addresses, mod 8`,
-        memory: `hue: range of ${owners.memory[0]}`,
+        group: "group of 4 lanes, darker: lane mod 4",
+        warp: "warp mod 8, darker: quarter of its lanes",
+        block: "block mod 8",
+        chunk: `which chunk of ${2 ** (layout.swizzle?.per ?? 0)} addresses, mod 8`,
+        memory: `range of ${owners.memory[0]}`,
       }[owners.hue];
-      rows.set(owners.hue, make("p", {}, `${caption} `, ...list.map((each) => each[1])));
+      const key = `${caption} ${list}`;
+      if (!rows.has(key)) rows.set(key, { kind: owners.hue, names: [], caption, list });
+      rows.get(key).names.push(name);
     }
+    const kinds = [...rows.values()].map((row) => row.kind);
+    const told = [...rows.values()].map(({ kind, names, caption, list }) => {
+      const alone = kinds.indexOf(kind) === kinds.lastIndexOf(kind);
+      const swatches = list.map(([, hue, words]) => swatch(hue, words));
+      return make("p", {}, `hue${alone ? "" : ` of ${names.join(", ")}`}: ${caption} `, ...swatches);
+    });
     const marks = this.flow
       ? "Thick: the same value. Dashed: what an mma makes of it, or makes it of."
       : "Thick: the chosen element. Thin: the same lane. +n: n more owners. " +
         "Dashed lines: 8 × 8; solid: register or instruction; thick: warp.";
-    this.legend.replaceChildren(...rows.values(), make("p", {}, marks));
+    this.legend.replaceChildren(...told, make("p", {}, marks));
   }
 
   resize() {
@@ -1891,10 +1907,11 @@ class Explorer {
       this.spaces.forEach((space, n) => {
         const text = kept.get(`layout${n}`) ?? space.given;
         const shape = kept.get(`shape${n}`) ?? (kept.has(`layout${n}`) ? null : space.shapeGiven.join());
-        if (text === space.text && (shape === null || shape === space.shape.join())) return;
+        const same = text === space.text && (shape === null || shape === space.shape.join());
         space.fields.text.value = text;
-        if (shape !== null) space.fields.shape.value = shape.split(",").join(", ");
-        this.typed(space, text, shape);
+        space.fields.shape.value = shape?.split(",").join(", ") ?? space.shape.join(", ");
+        if (same) this.accept(space.fields);
+        else this.take(space, text, shape);
       });
     }
     const zoom = number("zoom", 1, 0.25, 8);
@@ -1937,7 +1954,7 @@ const matrixKey = (op) => [op.kind, op.count, op.trans, op.from, op.into].join()
 function extentsOf(text) {
   const parts = text.split(/[\s,x×]+/).filter(Boolean);
   if (!parts.length || !parts.every((part) => /^[1-9]\d{0,6}$/.test(part))) {
-    throw new Refusal("a shape is numbers from 1 on with commas between, such as 16, 8");
+    throw new Refusal("a shape is numbers from 1 on with commas between, such as 16, 8", null, "shape");
   }
   return parts.map(Number);
 }

@@ -286,6 +286,17 @@ def test_half_a_warpgroup() -> None:
     assert reasons(lambda: dispatch(part))["wgmma"].startswith("all lanes of a warpgroup must take")
 
 
+def test_warpgroups_that_are_not_equally_far_apart() -> None:
+    """Rows 0, 2, 1, 3 of tiles: no one expression says where A of a warpgroup starts."""
+    layout = accumulator(64).tile(TileLayout(S[(2, 2) : (1 @ wgid, 2 @ wgid)]), (4, 1), (64, 64))
+    total = lw.Buffer("C", (256, 64), "f32", layout=layout)
+    context = context_of(
+        lw.gemm_async(total, shared("A", (256, 64)), B, scope="cta"), "cuda", 512, None, "sm_90a"
+    )
+    message = "is not made of accumulators of a warpgroup"
+    assert message in reasons(lambda: dispatch(context))["wgmma"]
+
+
 def test_the_call_checks_its_own() -> None:
     with pytest.raises(LayoutError, match="gemm_async: transA must be True or False; got 1"):
         lw.gemm_async(C, A, B, transA=1)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from layoutalg import LayoutError, TileLayout, Verdict, fragments, prove
+from layoutalg import ComposeLayout, LayoutError, TileLayout, Verdict, fragments, prove
 from layoutalg.explanation import Explanation, explain_element, explain_held
 from layoutalg.verdict import Certificate, place_text
 from lowering.commands.arguments import (
@@ -18,6 +18,7 @@ from lowering.commands.arguments import (
     json_option,
     layout_of,
     numbers,
+    one_input,
     pairs,
     shape_option,
 )
@@ -63,6 +64,7 @@ def explain(
             "give two layouts to compare"
         )
     if other is not None:
+        one_input(layout, other)
         verdict = _compare(layout_of(layout, shape), layout_of(other, shape), target)
         if as_json:
             echo_json(_record(verdict))
@@ -83,9 +85,11 @@ def explain(
             click.echo(_element_text(given, found))
         return
     wanted = {"laneid": lane} if lane is not None else _place(str(place))
+    operands = _operands(layout, shape)
+    if lane is not None:
+        _check_lane(lane, operands)
     reports = [
-        (given, explain_held(given.layout, wanted, given.over("explain")))
-        for given in _operands(layout, shape)
+        (given, explain_held(given.layout, wanted, given.over("explain"))) for given in operands
     ]
     if not as_json:
         click.echo("\n\n".join(_held_text(*report, wanted) for report in reports))
@@ -104,6 +108,16 @@ def _operands(layout: str, shape: str | None) -> list[Given]:
     if layout in fragments.names():
         return [Given(row.layout, row.tile, row) for row in fragments.rows(layout)]
     return [layout_of(layout, shape)]
+
+
+def _check_lane(lane: int, operands: Sequence[Given]) -> None:
+    """Refuse a lane beyond the warp, unless a layout has more lanes."""
+    tiles = (
+        x.tile_layout if isinstance(x, ComposeLayout) else x for x in (g.layout for g in operands)
+    )
+    spans = [span for tile in tiles if isinstance(span := tile.span("laneid"), int)]
+    if lane >= (lanes := max(32, *spans, 0)):
+        raise LayoutError(f"--lane: must lie in 0..{lanes - 1}; got {lane}")
 
 
 def _place(text: str) -> dict[str, int]:

@@ -69,8 +69,10 @@ def draw(
     if everything:
         from layoutalg.draw import gallery
 
-        if subject is not None or shape is not None:
-            raise LayoutError("draw: --all redraws the gallery; it takes no instruction or shape")
+        if (subject, shape, kind) != (None, None, None):
+            raise LayoutError(
+                "draw: --all redraws the gallery; it takes no instruction, shape or kind"
+            )
         _refuse_options("--all")
         for path in gallery.render(output or Path("figures")):
             click.echo(path)

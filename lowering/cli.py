@@ -56,6 +56,20 @@ def _marked(text: str) -> str:
     return "\n".join(click.style(x, fg="red") if x.strip() == "^" else x for x in lines)
 
 
+def _echo_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    """Print the version, which only an installed package has."""
+    if not asked or ctx.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        said = f"version {version('layoutalg')}"
+    except PackageNotFoundError:
+        said = "not installed: run from its source, without a version"
+    click.echo(f"layoutalg, {said}")
+    ctx.exit()
+
+
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -65,7 +79,10 @@ def _marked(text: str) -> str:
         "layoutalg draw mma.m16n8k16.f16 -o triple.svg",
     ),
 )
-@click.version_option(package_name="layoutalg")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_echo_version,
+    help="Show the version and exit.",
+)  # fmt: skip
 def main() -> None:
     """Layouts of GPU tensor cores: derive, draw, convert, lower and verify them.
 

@@ -283,6 +283,15 @@ def test_show_as_json() -> None:
     assert "inverse" not in json_of("show", "Sw<3,4,3> o smem_ptr[16b](unset) o (8,64):(64,1)")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["mma.m16n8k16.f16:A"], [D_TEXT, "--shape", "16,8"], ["S[(n,8):(8,1)]"], [SWIZZLED]],
+)
+def test_show_reads_what_it_prints_as_json(arguments: list[str]) -> None:
+    shown = run("show", *arguments, "--json").stdout
+    assert run("show", "-", "--json", stdin=shown).stdout == shown
+
+
 def test_explain_an_element() -> None:
     printed = list(lines(run("explain", D_TEXT, "--shape", "16,8", "--at", "9,3")))
     assert printed == [
@@ -630,6 +639,71 @@ def test_a_bar_shows_on_a_terminal_alone(
 # -- errors ----------------------------------------------------------------------------------------
 
 ERRORS = {
+    "a file that is missing": (
+        ["show", "nofile.txt"],
+        "layoutalg: no such file or instruction: 'nofile.txt'\n",
+    ),
+    "a missing file whose name begins with a digit": (
+        ["show", "2d.txt"],
+        "layoutalg: no such file or instruction: '2d.txt'\n",
+    ),
+    "an instruction that is mistyped": (
+        ["show", "mma.m16n8k16.f61"],
+        "layoutalg: no such file or instruction: 'mma.m16n8k16.f61'; did you mean "
+        "mma.m16n8k16.f64, mma.m16n8k16.f16, mma.m16n8k16.bf16, mma.sp.m16n8k16.f16?\n",
+    ),
+    "a fragment of a mistyped instruction": (
+        ["explain", "mma.m16n8k16.f61:A", "--lane", "5"],
+        None,
+    ),
+    "a folder": (
+        ["show", "/tmp"],
+        "layoutalg: /tmp is a folder; give a layout, an instruction or a file\n",
+    ),
+    "JSON that is no layout": (
+        ["show", '{"shard": 5}'],
+        'layoutalg: from_json: needs an object with the key "layoutalg": 1\n',
+    ),
+    "JSON that is cut": (
+        ["show", '{\n "shard": [\n'],
+        "layoutalg: from_json: Expecting value: line 3 column 1 (char 14)\n",
+    ),
+    "a lane of a fragment beyond the warp": (
+        ["explain", "mma.m16n8k16.f16:A", "--lane", "99"],
+        "layoutalg: --lane: must lie in 0..31; got 99\n",
+    ),
+    "a lane of an instruction beyond the warp": (
+        ["explain", "mma.m16n8k16.f16", "--lane", "32"],
+        "layoutalg: --lane: must lie in 0..31; got 32\n",
+    ),
+    **{
+        f"standard input twice, to {words[0]}": (
+            words,
+            "layoutalg: only one argument may be -: standard input is read once\n",
+        )
+        for words in ([name, "-", "-"] for name in ("explain", "draw", "convert", "lint"))
+    },
+    "warps of operands": (
+        ["draw", "mma.m16n8k16.f16", "--warps", "3,3", "-o", "x.svg"],
+        "layoutalg: draw: --warps is of tiling; operands takes none\n",
+    ),
+    "a dtype of operands": (
+        ["draw", "mma.m16n8k16.f16", "--dtype", "f64"],
+        "layoutalg: draw: --dtype is of banks, coalescing; operands takes none\n",
+    ),
+    "an access of a lane map": (
+        ["draw", "S[8:1@laneid]", "--shape", "8", "--access", "ldmatrix"],
+        "layoutalg: draw: --access is of banks; lane_map takes none\n",
+    ),
+    "an operand of a lane map": (
+        ["draw", "S[8:1@laneid]", "--shape", "8", "--operand", "A"],
+        "layoutalg: draw: --operand is of registers, ldmatrix; lane_map takes none\n",
+    ),
+    "a lane of the gallery": (
+        ["draw", "--all", "--lane", "3"],
+        "layoutalg: draw: --lane is of operands, registers, ldmatrix, lane_map, compare, "
+        "coalescing; --all takes none\n",
+    ),
     "a CuTe layout that does not parse": (
         ["convert", "(4,?):(1,4)", "--to", "text"],
         "layoutalg: cute: a dynamic size ? is unknown here; write its value\n  (4,?):(1,4)\n"
@@ -815,7 +889,11 @@ ERRORS = {
     ),
     "the gallery and an instruction": (
         ["draw", "--all", "mma.m16n8k8.f16"],
-        "layoutalg: draw: --all redraws the gallery; it takes no instruction or shape\n",
+        "layoutalg: draw: --all redraws the gallery; it takes no instruction, shape or kind\n",
+    ),
+    "the gallery and a kind": (
+        ["draw", "--all", "--kind", "banks"],
+        "layoutalg: draw: --all redraws the gallery; it takes no instruction, shape or kind\n",
     ),
     "an instruction and a shape": (
         ["draw", "mma.m16n8k8.f16", "--shape", "16,8"],
@@ -851,7 +929,7 @@ def test_an_error_in_a_file_or_standard_input_names_it(tmp_path: Path) -> None:
     assert result.stderr.startswith("layoutalg: standard input: parse: ")
     (tmp_path / "bad.bin").write_bytes(b"\xff\xfe")
     result = run("show", "bad.bin")
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert (result.exit_code, result.stderr) == (2, "layoutalg: bad.bin: not UTF-8 text\n")
 
 
 def test_a_folder_that_is_missing_is_an_error_of_the_user(tmp_path: Path) -> None:
@@ -894,12 +972,19 @@ def test_python_m_layoutalg_is_the_same_command() -> None:
     assert bad.stderr.endswith("\n  S[\n    ^\n")
 
 
-def test_the_version_is_that_of_the_installed_package() -> None:
-    try:
-        version = importlib.metadata.version("layoutalg")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("layoutalg is not installed: --version has nothing to say")
-    assert run("--version").stdout.split()[-1] == version
+def test_the_version_is_that_of_the_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: f"1.2.3 of {name}")
+    assert run("--version").stdout == "layoutalg, version 1.2.3 of layoutalg\n"
+
+
+def test_a_tree_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert list(lines(run("--version"))) == [
+        "layoutalg, not installed: run from its source, without a version"
+    ]
 
 
 def test_a_record_of_the_bench_is_drawn_without_a_device(tmp_path: Path) -> None:

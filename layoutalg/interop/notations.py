@@ -34,7 +34,7 @@ NOTATIONS = ("text", "cute", "tv", "triton", "tvm", "json", "latex")
 
 # What only one notation has, in the order in which it is looked for.
 _MARKS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("json", re.compile(r'\{.*"layoutalg"', re.DOTALL)),
+    ("json", re.compile(r'\{\s*(["}]|\w+\s*:|$)')),
     ("triton", re.compile(r"#|\{\s*\w+\s*=|.*->|.*is a size 1 dimension", re.DOTALL)),
     ("latex", re.compile(r"\$|.*\\", re.DOTALL)),
     ("tvm", re.compile(r"(\w+\.)*(TileLayout|ComposeLayout|SwizzleLayout|from_iters)\b|\w+\.S\[")),

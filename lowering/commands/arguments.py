@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +18,9 @@ from layoutalg import ComposeLayout, LayoutError, TileLayout, fragments
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Each = TypeVar("Each")
+
+# What may name a file or an instruction, and is no layout in any notation.
+_NAME = re.compile(r"([A-Za-z~/.]|[\w-]+[./][A-Za-z])[^\[({<=\\\n]*")
 
 
 @dataclass(frozen=True)
@@ -88,11 +93,28 @@ def contents(argument: str) -> tuple[str, str]:
 
     ``-`` is standard input; the name of a file is what the file holds.
     """
-    if argument == "-":
-        return sys.stdin.read(), "-"
-    if "\n" not in argument and len(argument) < 256 and Path(argument).is_file():
-        return Path(argument).read_text(encoding="utf-8"), argument
+    try:
+        if argument == "-":
+            return sys.stdin.read(), "-"
+        if "\n" not in argument and len(argument) < 256 and Path(argument).is_file():
+            return Path(argument).read_text(encoding="utf-8"), argument
+    except UnicodeDecodeError:
+        raise LayoutError(f"{_named(argument)}: not UTF-8 text") from None
     return argument, ""
+
+
+def one_input(*arguments: str | None) -> None:
+    """Refuse ``-`` twice.
+
+    Raises:
+        LayoutError: standard input, which can be read once, is named more often.
+    """
+    if arguments.count("-") > 1:
+        raise LayoutError("only one argument may be -: standard input is read once")
+
+
+def _named(file: str) -> str:
+    return "standard input" if file == "-" else file
 
 
 def layout_of(
@@ -122,14 +144,41 @@ def layout_of(
     name, _, operand = text.strip().partition(":")
     if notation is None and name in fragments.names():
         return _fragment(name, operand, extents)
+    if not file and _NAME.fullmatch(text.strip()):
+        raise LayoutError(_nothing_named(name))
+    if notation is None:
+        text, said = _shown(text)
+        extents = extents or said
     try:
         found = interop.read(text, notation, extents, unit, bits)
     except LayoutError as error:
         if not file:
             raise
-        where = "standard input" if file == "-" else file
-        raise type(error)(f"{where}: {error}") from None
+        raise type(error)(f"{_named(file)}: {error}") from None
     return Given(found.layout, extents or found.shape)
+
+
+def _nothing_named(name: str) -> str:
+    """Say that a name is no file and no instruction, and which instruction is near."""
+    if Path(name).is_dir():
+        return f"{name} is a folder; give a layout, an instruction or a file"
+    near = difflib.get_close_matches(name, fragments.names(), 4)
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    return f"no such file or instruction: {name!r}{hint}"
+
+
+def _shown(text: str) -> tuple[str, tuple[int, ...] | None]:
+    """Return the layout and the shape of what ``show --json`` prints; other text as it is."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return text, None
+    if not (isinstance(record, dict) and isinstance(record.get("layout"), str)):
+        return text, None
+    shape = record.get("shape")
+    if isinstance(shape, list) and shape and all(type(each) is int for each in shape):
+        return record["layout"], tuple(shape)
+    return record["layout"], None
 
 
 def _fragment(name: str, operand: str, shape: tuple[int, ...] | None) -> Given:

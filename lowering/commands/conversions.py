@@ -27,6 +27,7 @@ from lowering.commands.arguments import (
     json_option,
     layout_of,
     numbers,
+    one_input,
     shape_option,
 )
 
@@ -73,6 +74,7 @@ def convert(
         raise LayoutError(
             "convert: give two layouts, from which to which, or one and --to with a notation"
         )
+    one_input(layout, other)
     width = None if bits is None else int(bits)
     left = layout_of(layout, shape, notation, unit, width)
     if other is not None:

@@ -18,9 +18,12 @@ from lowering.commands.arguments import (
     json_option,
     layout_of,
     numbers,
+    one_input,
     pairs,
     shape_option,
 )
+
+_LANES = 32
 
 
 @command(
@@ -63,6 +66,7 @@ def explain(
             "give two layouts to compare"
         )
     if other is not None:
+        one_input(layout, other)
         verdict = _compare(layout_of(layout, shape), layout_of(other, shape), target)
         if as_json:
             echo_json(_record(verdict))
@@ -83,9 +87,11 @@ def explain(
             click.echo(_element_text(given, found))
         return
     wanted = {"laneid": lane} if lane is not None else _place(str(place))
+    operands = _operands(layout, shape)
+    if lane is not None:
+        _check_lane(lane, operands)
     reports = [
-        (given, explain_held(given.layout, wanted, given.over("explain")))
-        for given in _operands(layout, shape)
+        (given, explain_held(given.layout, wanted, given.over("explain"))) for given in operands
     ]
     if not as_json:
         click.echo("\n\n".join(_held_text(*report, wanted) for report in reports))
@@ -104,6 +110,12 @@ def _operands(layout: str, shape: str | None) -> list[Given]:
     if layout in fragments.names():
         return [Given(row.layout, row.tile, row) for row in fragments.rows(layout)]
     return [layout_of(layout, shape)]
+
+
+def _check_lane(lane: int, operands: Sequence[Given]) -> None:
+    """Refuse a lane beyond the warp of an instruction; a layout may have nothing there."""
+    if lane >= _LANES and any(given.fragment is not None for given in operands):
+        raise LayoutError(f"--lane: must lie in 0..{_LANES - 1}; got {lane}")
 
 
 def _place(text: str) -> dict[str, int]:

@@ -22,6 +22,7 @@ from lowering.commands.arguments import (
     json_option,
     json_text,
     numbers,
+    one_input,
     pairs,
     progress,
 )
@@ -206,6 +207,7 @@ def lint(
     from lowering.linting import lint as run_lint
     from lowering.linting import statements
 
+    one_input(*sources)
     claims = {role: parse(text) for role, text in pairs(layouts, "--layout").items()}
     elements = {}
     for name, text in pairs(held, "--held").items():

@@ -6,14 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from layoutalg import LayoutError, fragments
 from layoutalg.memory_access import ACCESSES
-from lowering.commands.arguments import Given, command, layout_of, numbers
+from lowering.commands.arguments import Given, command, layout_of, numbers, one_input
 
 _OF_INSTRUCTIONS = ("operands", "registers", "ldmatrix", "tiling")
 _OF_LAYOUTS = ("lane_map", "derivation", "banks")
 _OF_TWO = ("compare", "coalescing")
+_KINDS_OF_OPTIONS = {
+    "lane": ("operands", "registers", "ldmatrix", "lane_map", "compare", "coalescing"),
+    "operand": ("registers", "ldmatrix"),
+    "warps": ("tiling",),
+    "dtype": ("banks", "coalescing"),
+    "access": ("banks",),
+}
 
 
 @command(
@@ -61,8 +69,11 @@ def draw(
     if everything:
         from layoutalg.draw import gallery
 
-        if subject is not None or shape is not None:
-            raise LayoutError("draw: --all redraws the gallery; it takes no instruction or shape")
+        if (subject, shape, kind) != (None, None, None):
+            raise LayoutError(
+                "draw: --all redraws the gallery; it takes no instruction, shape or kind"
+            )
+        _refuse_options("--all")
         for path in gallery.render(output or Path("figures")):
             click.echo(path)
         return
@@ -74,6 +85,8 @@ def draw(
     )
     if (other is not None) != (chosen in _OF_TWO):
         raise LayoutError(f"draw: {chosen} is of {'two' if chosen in _OF_TWO else 'one'}")
+    _refuse_options(chosen)
+    one_input(subject, other)
     path = output or Path(f"{chosen}.svg")
     if chosen in _OF_INSTRUCTIONS:
         if not of_instruction:
@@ -83,6 +96,14 @@ def draw(
         given = [layout_of(each, shape) for each in (subject, other) if each is not None]
         _draw_layouts(chosen, given, lane, dtype, access, path)
     click.echo(path)
+
+
+def _refuse_options(kind: str) -> None:
+    """Refuse the options that were given and are of other kinds of picture."""
+    source = click.get_current_context().get_parameter_source
+    for name, kinds in _KINDS_OF_OPTIONS.items():
+        if kind not in kinds and source(name) is ParameterSource.COMMANDLINE:
+            raise LayoutError(f"draw: --{name} is of {', '.join(kinds)}; {kind} takes none")
 
 
 def _draw_instruction(

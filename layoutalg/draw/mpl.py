@@ -55,7 +55,7 @@ def _font(size: float, bold: bool) -> FontProperties:
 def _outline(string: str, bold: bool) -> Path:
     """Return the glyphs of a string at 1 point, baseline at the origin."""
     vertices, codes = text_to_path.get_text_path(_font(1.0, bold), string, ismath=False)
-    return Path(np.asarray(vertices) / text_to_path.FONT_SCALE, codes)
+    return Path(np.asarray(vertices) * (1.0 / text_to_path.FONT_SCALE), codes)
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,6 @@ import ctypes
 import hashlib
 import json
 import os
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import layoutalg
-from layoutalg import LayoutError
+from layoutalg import LayoutError, files
 from lowering import dtypes
 from lowering.kernel import KernelProgram
 
@@ -44,10 +43,7 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).replace(path)
+        files.write_whole(path, data)
     except OSError as error:
         warnings.warn(f"layoutalg: {path} cannot be written ({error})", stacklevel=2)
 

@@ -156,6 +156,17 @@ class Config:
             LayoutError: a warp would have no whole mma tiles, fewer than two stages, or a group or
                 a swizzle that is none.
         """
+        numbers = (*self.tile, *self.warps, self.stages, self.group, self.swizzle)
+        truths = (self.spread, self.bulk, self.producer, self.wgmma)
+        if (
+            (len(self.tile), len(self.warps)) != (3, 2)
+            or any(type(each) is not int or each < 1 for each in numbers)
+            or any(type(each) is not bool for each in truths)
+        ):
+            raise LayoutError(
+                "matmul: a config has a tile of three sizes, two counts of warps, stages, a group "
+                f"and a swizzle, all ints of 1 or more, and truths; got {self!r}"
+            )
         if self.wgmma:
             self._check_wgmma()
         (m, n, k), (along_m, along_n) = self.tile, self.warps
@@ -714,8 +725,17 @@ def simulate(
     >>> bool((simulate(form, config, a, b) == a @ b).all())
     True
     """
+    if a.ndim != 2 or b.ndim != 2:
+        raise LayoutError(f"simulate: A and B have two dimensions; got {a.shape} and {b.shape}")
     m, k = a.shape[::-1] if form.transpose_A else a.shape
-    n = b.shape[0] if form.transpose_B else b.shape[1]
+    deep, n = b.shape[::-1] if form.transpose_B else b.shape
+    if deep != k:
+        raise LayoutError(f"simulate: A and B must have one K; got {k} and {deep}")
+    if (c is not None) != (form.epilogue == "beta") or (c is not None and c.shape != (m, n)):
+        got = "none" if c is None else f"C of {c.shape}"
+        raise LayoutError(f"simulate: {form} has C {(m, n)} where it has beta alone; got {got}")
+    if padding < 0 or padding % 8:
+        raise LayoutError(f"simulate: padding is a multiple of 8, 0 or more; got {padding}")
     given = {"A": a.astype(form.dtype.numpy), "B": b.astype(form.dtype.numpy)}
     if c is not None:
         given["C"] = c.astype(form.out.numpy)

@@ -42,6 +42,29 @@ class DeviceMatrix(NamedTuple):
         inner, outer = (0, 1) if self.transposed else (1, 0)
         return self.strides[outer] if self.shape[outer] > 1 else self.shape[inner]
 
+    def overlaps(self, other: DeviceMatrix) -> bool:
+        """Whether the two may share a byte; views of one buffer side by side do not.
+
+        >>> f16 = dtypes.get("float16")
+        >>> left = DeviceMatrix(0, (16, 8), (32, 1), f16, 0)
+        >>> [left.overlaps(DeviceMatrix(at, (16, 8), (32, 1), f16, 0)) for at in (8, 16, 48, 1024)]
+        [True, False, False, False]
+        """
+        (rows, wide, pitch), (count, width, step) = self._bytes(), other._bytes()
+        apart = other.pointer - self.pointer
+        if apart >= (rows - 1) * pitch + wide or -apart >= (count - 1) * step + width:
+            return False
+        if pitch != step:
+            return True
+        column = apart % pitch
+        return column < wide or column + width > pitch
+
+    def _bytes(self) -> tuple[int, int, int]:
+        """Return stored rows, and the bytes of a row and from one to the next."""
+        rows, columns = self.shape[::-1] if self.transposed else self.shape
+        size = self.dtype.bits // 8
+        return rows, columns * size, self.pitch * size
+
 
 def check(matrix: DeviceMatrix, role: str) -> None:
     """Refuse a matrix that kernels cannot address.
@@ -102,9 +125,17 @@ def _from_interface(value: Any, role: str) -> DeviceMatrix:
     kind = _named(names.get(face["typestr"]), face["typestr"], role)
     shape = tuple(int(extent) for extent in face["shape"])
     size = kind.bits // 8
+    if face.get("mask") is not None:
+        raise LayoutError(f"matmul: {role} must have no mask")
+    if role == "out" and face["data"][1]:
+        raise LayoutError("matmul: out must be writable; got a read-only array")
     given = face.get("strides")
     if given is None:
         strides = tuple(int(np.prod(shape[at + 1 :])) for at in range(len(shape)))
+    elif any(int(stride) % size for stride in given):
+        raise LayoutError(
+            f"matmul: strides of {role} must be multiples of its {size} bytes; got {tuple(given)}"
+        )
     else:
         strides = tuple(int(stride) // size for stride in given)
     place = getattr(getattr(value, "device", None), "id", 0)
@@ -135,6 +166,8 @@ def from_dlpack(capsule: Any, role: str) -> DeviceMatrix:
     read.restype, read.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     tensor = _Tensor.from_address(read(capsule, b"dltensor"))
     kind = _named(_KINDS.get((tensor.code, tensor.bits)), (tensor.code, tensor.bits), role)
+    if tensor.lanes != 1:
+        raise LayoutError(f"matmul: {role} must be of scalars; got vectors of {tensor.lanes}")
     shape = tuple(tensor.shape[at] for at in range(tensor.ndim))
     if tensor.strides:
         strides = tuple(tensor.strides[at] for at in range(tensor.ndim))

@@ -208,7 +208,18 @@ def multiply(
     pointers = [left.pointer, right.pointer, result.pointer]
     if added is not None:
         pointers.insert(2, added.pointer)
+    for role, matrix in (("a", left), ("b", right), ("c", added)):
+        if matrix is None or not result.overlaps(matrix):
+            continue
+        if role != "c" or matrix[:3] != result[:3]:
+            raise LayoutError(
+                f"matmul: out must share no memory with {role}, which the kernel still reads; got "
+                f"{result.pointer:#x} and {matrix.pointer:#x}"
+                + (". c may be out itself" if role == "c" else "")
+            )
     for pointer in pointers:
+        if not pointer:
+            raise LayoutError("matmul: a matrix must have memory; got the address 0")
         if pointer % operands.ALIGNMENT:
             raise LayoutError(
                 f"matmul: a matrix must start at a multiple of {operands.ALIGNMENT} bytes, as "
@@ -240,9 +251,26 @@ def _on_host(
     a: Any, b: Any, out: Any, c: Any, alpha: float, beta: float, dtype: Any, config: Config | None
 ) -> Any:
     """Multiply NumPy arrays: to device 0 and back."""
+    used = {"a": a, "b": b, "out": out, "c": None if beta == 0 else c}
+    for role, matrix in used.items():
+        if matrix is not None and not (isinstance(matrix, np.ndarray) and matrix.ndim == 2):
+            got = getattr(matrix, "shape", type(matrix).__name__)
+            raise LayoutError(
+                f"matmul: {role} must be a NumPy array of two dimensions, as a and b; got {got}"
+            )
+    if a.shape[1] != b.shape[0] or a.dtype != b.dtype:
+        raise LayoutError(
+            f"matmul: b must be (K, N) with a's K = {a.shape[1]} and type; a is {a.dtype} "
+            f"{a.shape}, b {b.dtype} {b.shape}"
+        )
     kind = given_type(dtypes.get(a.dtype)) if dtype is None else dtypes.get(dtype)
     kind = kind if out is None else dtypes.get(out.dtype)
-    shape = (a.shape[0], b.shape[-1])
+    shape = (a.shape[0], b.shape[1])
+    if out is not None and (out.shape != shape or not out.flags.writeable):
+        raise LayoutError(
+            f"matmul: out must be {shape} and writable; got {out.shape}"
+            + ("" if out.flags.writeable else ", read-only")
+        )
     host = np.empty(shape, kind.numpy) if out is None else out
     with Uploaded() as memory:
         left, right = memory.put(a, "a"), memory.put(b, "b")
@@ -278,6 +306,8 @@ class Uploaded:
         """
         if matrix.ndim != 2:
             raise LayoutError(f"matmul: {role} must have two dimensions; got {matrix.shape}")
+        if not matrix.dtype.isnative:
+            matrix = matrix.astype(matrix.dtype.newbyteorder("="))
         flip = matrix.strides[0] < matrix.strides[1]
         stored = np.ascontiguousarray(matrix.T if flip else matrix)
         pointer = call("cuMemAlloc", max(1, stored.nbytes))

@@ -1,12 +1,14 @@
 """Which config a product takes: a default by a model of waves, or what was measured on the device.
 
-Measured choices are kept in one JSON file per device, written whole; a file that cannot be read is
-ignored, with a warning.
+Measured choices are kept in a folder per device, a JSON file for each class of shapes, written
+whole, so that processes that tune at once lose nothing; a file that cannot be used is ignored, with
+a warning.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -39,10 +41,13 @@ CANDIDATES: tuple[tuple[Config, float], ...] = (
 
 def candidates(form: Form, on: Device) -> tuple[tuple[Config, float], ...]:
     """Return the candidates that run on a device, with their worth."""
-    return tuple(
-        (config, worth)
-        for config, worth in CANDIDATES
-        if config.runs_on(on.arch)
+    return tuple((config, worth) for config, worth in CANDIDATES if fits(config, form, on))
+
+
+def fits(config: Config, form: Form, on: Device) -> bool:
+    """Return whether a config runs on a device, and has room there."""
+    return (
+        config.runs_on(on.arch)
         and config.shared_bytes(form) <= on.shared_limit
         and (config.wgmma or form.dtype.bits == 16)
     )
@@ -85,23 +90,28 @@ def shape_class(form: Form, sizes: Sequence[int]) -> str:
     return f"{form} {'x'.join(str(1 << max(0, n - 1).bit_length()) for n in sizes)}"
 
 
-def _file(on: Device) -> Path:
-    return cache_folder() / f"{on.name.replace(' ', '_')}.{on.arch}.json"
+def _file(on: Device, name: str) -> Path:
+    return (
+        cache_folder() / f"{on.name}.{on.arch}".replace(" ", "_") / f"{name}.json".replace(" ", "_")
+    )
 
 
-def kept(on: Device) -> dict[str, Config]:
-    """Return the choices that were measured on a device, by shape class."""
-    path = _file(on)
+def kept(on: Device, form: Form, sizes: Sequence[int]) -> Config | None:
+    """Return the choice that was measured for the shape class on a device, if it runs there."""
+    path = _file(on, shape_class(form, sizes))
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
         if held["sources"] != sources_digest():
-            return {}
-        return {name: _config(row) for name, row in held["choices"].items()}
+            return None
+        found = _config(held["config"])
+        if not fits(found, form, on):
+            raise LayoutError(f"{found} does not run on {on.name}")
+        return found
     except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         warnings.warn(f"layoutalg: {path} is not usable ({error!r}); ignored", stacklevel=2)
-        return {}
+        return None
 
 
 def _config(row: dict[str, object]) -> Config:
@@ -109,17 +119,15 @@ def _config(row: dict[str, object]) -> Config:
     return Config(**values)  # type: ignore[arg-type]
 
 
-def keep(on: Device, name: str, config: Config) -> None:
-    """Keep a choice for a shape class."""
-    held = {**kept(on), name: config}
-    choices = {key: asdict(value) for key, value in held.items()}
-    data = json.dumps({"sources": sources_digest(), "choices": choices}, indent=1)
-    write_whole(_file(on), data.encode())
+def keep(on: Device, form: Form, sizes: Sequence[int], config: Config) -> None:
+    """Keep a choice for the shape class."""
+    data = json.dumps({"sources": sources_digest(), "config": asdict(config)}, indent=1)
+    write_whole(_file(on, shape_class(form, sizes)), data.encode())
 
 
 def choice(form: Form, sizes: Sequence[int], on: Device) -> Config:
     """Return what was measured for the shape class on a device, else the default."""
-    found = kept(on).get(shape_class(form, sizes))
+    found = kept(on, form, sizes)
     return default(form, sizes, on) if found is None else found
 
 
@@ -138,9 +146,15 @@ def search(
         on: the device.
         measure: returns the time of a config; infinity where it does not run.
         progress: wraps the sequence of configs, to show a bar.
+
+    Raises:
+        LayoutError: no config ran.
     """
     configs = [config for config, _ in candidates(form, on)]
     times = {config: measure(config) for config in progress(configs)}
-    best = min(times, key=lambda config: times[config])
-    keep(on, shape_class(form, sizes), best)
+    finite = {config: time for config, time in times.items() if math.isfinite(time)}
+    if not finite:
+        raise LayoutError(f"matmul: none of {len(times)} configs ran; nothing is kept")
+    best = min(finite, key=lambda config: finite[config])
+    keep(on, form, sizes, best)
     return best

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +35,7 @@ from lowering.matmul_kernels import (
     simulate,
     swizzled,
 )
+from lowering.operands import DeviceMatrix
 from lowering.ops import (
     Arrive,
     Await,
@@ -405,6 +408,10 @@ def test_a_folder_that_cannot_be_written_is_no_error(folder: Path) -> None:
     (folder / "file").write_text("")
     with pytest.warns(UserWarning, match="cannot be written"):
         launching.write_whole(folder / "file" / "below", b"data")
+    (folder / "taken").mkdir()
+    with pytest.warns(UserWarning, match="cannot be written"):
+        launching.write_whole(folder / "taken", b"data")
+    assert sorted(each.name for each in folder.iterdir()) == ["file", "taken"]
 
 
 def test_choices_are_kept_and_a_torn_file_is_ignored(folder: Path) -> None:
@@ -425,14 +432,32 @@ def test_choices_are_kept_and_a_torn_file_is_ignored(folder: Path) -> None:
     assert tuning.choice(form, sizes, H200) == best
     assert tuning.choice(form, (4000, 4096, 2100), H200) == best
     assert tuning.choice(form, (512, 512, 512), H200) != best
-    (path,) = folder.iterdir()
-    for torn in (path.read_text()[:40], "[]", '{"sources": 1}'):
+    tuning.keep(H200, form, (512, 512, 512), best)
+    assert tuning.choice(form, sizes, H200) == tuning.choice(form, (512, 512, 512), H200) == best
+    (path,) = (folder / "NVIDIA_H200.sm_90").glob("*4096*.json")
+    whole = path.read_text()
+    path.write_text('{"sources": 1}')
+    assert tuning.choice(form, sizes, H200) == usual
+    for torn in (
+        whole[:40],
+        "[]",
+        "[" * 100_000,
+        whole.replace('"stages": 4', '"stages": 40'),
+        whole.replace('"stages": 4', '"stages": 4.0'),
+        whole.replace('"bulk": false', '"bulk": "no"'),
+        re.sub(r'"warps": \[\s*2', '"warps": [0', whole),
+    ):
+        assert torn != whole
         path.write_text(torn)
-        if torn[0] == "{" and torn[-1] == "}":
-            assert tuning.choice(form, sizes, H200) == usual  # other sources
-            continue
         with pytest.warns(UserWarning, match="is not usable"):
             assert tuning.choice(form, sizes, H200) == usual
+
+
+def test_a_search_in_which_nothing_runs_keeps_nothing(folder: Path) -> None:
+    for never in (float("inf"), float("nan")):
+        with pytest.raises(LayoutError, match="nothing is kept"):
+            tuning.search(Form("float16"), (64, 64, 64), H200, lambda _, time=never: time)
+    assert not list(folder.iterdir())
 
 
 def test_defaults_fit_their_device() -> None:
@@ -471,6 +496,7 @@ def test_arrays_by_the_cuda_array_interface() -> None:
     ("value", "message"),
     [
         (Shown("<f8", (8, 8)), "must be of float16, bfloat16, float32, .*; got <f8"),
+        (Shown("<f4", (8, 8), (34, 4)), "must be multiples of its 4 bytes"),
         (Shown("<f2", (8,)), "a must have two dimensions"),
         (Shown("<f2", (8, 8), (64, 4)), "must lie in consecutive cells"),
         (Shown("<f2", (8, 16), (16, 2)), "rows of a overlap"),
@@ -501,6 +527,88 @@ def test_a_dlpack_tensor_may_start_later_than_its_memory() -> None:
     found = operands.from_dlpack(make(ctypes.addressof(tensor), b"dltensor", None), "a")
     assert found[:3] == (4160, (3, 5), (5, 1))
     assert (found.dtype.name, found.device) == ("bfloat16", 1)
+
+
+def test_what_the_interface_tells_besides_is_heard() -> None:
+    fixed, masked = Shown("<f2", (8, 8)), Shown("<f2", (8, 8))
+    fixed.__cuda_array_interface__["data"] = (4096, True)
+    masked.__cuda_array_interface__["mask"] = fixed
+    assert operands.on_device(fixed, "a") is not None
+    with pytest.raises(LayoutError, match="out must be writable"):
+        operands.on_device(fixed, "out")
+    with pytest.raises(LayoutError, match="a must have no mask"):
+        operands.on_device(masked, "a")
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, True), (False, True)])
+def test_matrices_overlap_where_they_share_a_cell(turned: tuple[bool, bool]) -> None:
+    rng = np.random.default_rng(5)
+    kind = lw.dtypes.get("float16")
+    found = Counter[bool]()
+    for _ in range(400):
+        pitch = int(rng.integers(4, 9))
+        sides, cells = [], []
+        for turn in turned:
+            rows, wide = int(rng.integers(1, 5)), int(rng.integers(1, pitch + 1))
+            start = int(rng.integers(0, 40))
+            step = pitch if rows > 1 else wide
+            shape, strides = ((wide, rows), (1, step)) if turn else ((rows, wide), (step, 1))
+            if 1 in (rows, wide):
+                continue
+            sides.append(DeviceMatrix(2 * start, shape, strides, kind, 0))
+            cells.append({start + i * step + j for i in range(rows) for j in range(wide)})
+        if len(sides) == 2:
+            shares = not cells[0].isdisjoint(cells[1])
+            found[shares] += 1
+            assert sides[0].overlaps(sides[1]) == sides[1].overlaps(sides[0]) == shares
+    assert min(found.values()) > 20
+
+
+def test_a_matrix_of_the_other_byte_order_is_copied_in_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copied: list[bytes] = []
+
+    def call(name: str, *arguments: Any) -> int:
+        if name == "cuMemcpyHtoD":
+            copied.append(ctypes.string_at(arguments[1], arguments[2]))
+        return 4096
+
+    monkeypatch.setattr(product_module, "call", call)
+    values = np.arange(16, dtype=np.float16).reshape(2, 8)
+    product_module.Uploaded().put(values.astype(values.dtype.newbyteorder()), "a")
+    assert copied == [values.tobytes()]
+
+
+def test_matrices_of_the_host_are_checked_before_the_device() -> None:
+    a, b = np.zeros((8, 8), np.float16), np.zeros((16, 8), np.float16)
+    fixed = np.zeros((8, 8), np.float16)
+    fixed.flags.writeable = False
+    for arguments, message in (
+        ((a, b), r"b must be \(K, N\) with a's K = 8"),
+        ((a, a.astype(np.float32)), "with a's K = 8 and type"),
+        ((a, a[0]), r"b must be a NumPy array of two dimensions, as a and b; got \(8,\)"),
+        ((a, a, [[0]]), "out must be a NumPy array of two dimensions, as a and b; got list"),
+        ((a, a, np.zeros((8, 16), np.float16)), r"out must be \(8, 8\) and writable; got"),
+        ((a, a, fixed), "read-only"),
+        ((a, a, None, [[1]], 1.0, 1.0), "c must be a NumPy array"),
+    ):
+        with pytest.raises(LayoutError, match=message):
+            lw.matmul(*arguments)
+
+
+def test_simulate_refuses_what_its_form_has_not() -> None:
+    a, b = np.ones((16, 24)), np.ones((24, 16))
+    for form, given, message in (
+        (Form("float16"), {"b": np.ones((40, 32))}, "one K; got 24 and 40"),
+        (Form("float16"), {"c": np.ones((16, 16))}, "where it has beta alone"),
+        (Form("float16", epilogue="beta"), {}, "got none"),
+        (Form("float16", epilogue="beta"), {"c": np.ones((16, 24))}, r"got C of \(16, 24\)"),
+        (Form("float16"), {"padding": -8}, "padding is a multiple of 8"),
+        (Form("float16"), {"a": np.ones(16)}, "two dimensions"),
+    ):
+        with pytest.raises(LayoutError, match=message):
+            simulate(form, SMALL, **{"a": a, "b": b, **given})  # type: ignore
 
 
 @pytest.mark.skipif(launching.device_count() > 0, reason="there is a CUDA device")
@@ -548,14 +656,30 @@ def test_a_second_call_finds_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product_module, "loaded", load)
     monkeypatch.setattr(product_module, "_PLANS", {})
     a, b = Shown("<f2", (16, 24)), Shown("<f2", (24, 8))
-    for at in (4096, 8192):
+    for at in (8192, 16384):
         lw.matmul(a, b, out=Shown("<f2", (16, 8), (32, 2), at), config=SMALL, stream=7)
     assert made == [(Form("float16").fitted((16, 8, 24), SMALL), SMALL, 0)]
     assert Launcher.launched == [
-        (SMALL.grid(16, 8), [4096, 4096, at], (16, 2), 7) for at in (4096, 8192)
+        (SMALL.grid(16, 8), [4096, 4096, at], (16, 2), 7) for at in (8192, 16384)
     ]
+    out, c = Shown("<f2", (16, 8), at=8192), Shown("<f2", (16, 8), at=32768)
+    for alpha, beta, added in ((2.0, 0.0, None), (2.0, 3.0, c), (2.0, 4.0, c), (2.0, 4.0, out)):
+        lw.matmul(a, b, out, added, alpha, beta, config=SMALL, stream=7)
+    assert [key[0].epilogue for key in made[1:]] == ["alpha", "beta", "beta"]
+    assert [arguments[1] for arguments in Launcher.launched[2:]] == [
+        [4096, 4096, 8192], [4096, 4096, 32768, 8192], [4096, 4096, 32768, 8192],
+        [4096, 4096, 8192, 8192],
+    ]  # fmt: skip
+    assert len(product_module._PLANS) == 4
+    for given, message in (
+        ({"out": Shown("<f2", (16, 8), at=4096)}, "out must share no memory with a"),
+        ({"out": out, "c": Shown("<f2", (16, 8), at=8224), "beta": 1.0}, "c may be out itself"),
+        ({"out": Shown("<f2", (16, 8), at=0)}, "must have memory"),
+    ):
+        with pytest.raises(LayoutError, match=message):
+            lw.matmul(a, b, config=SMALL, **given)  # type: ignore
     with pytest.raises(LayoutError, match="must start at a multiple of 16 bytes"):
-        lw.matmul(a, b, out=Shown("<f2", (16, 8), (32, 2), 4104), config=SMALL, stream=7)
+        lw.matmul(a, b, out=Shown("<f2", (16, 8), (32, 2), 8200), config=SMALL, stream=7)
 
 
 @pytest.mark.gpu

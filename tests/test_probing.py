@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from layoutalg import Axis, Iter, LayoutError, TileLayout, fragments, laneid, m, parse
-from lowering import assemble, cuda, measurement, probing
+from lowering import assemble, cuda, measurement, probing, wgmma_probing
 from lowering.body import Body
 from lowering.claims import claimed_tables
 from lowering.cli import main
@@ -592,7 +592,7 @@ def test_the_command(tmp_path: Path) -> None:
     run = CliRunner().invoke
     assert run(main, ["probe"]).stdout.split() == list(names())
     listed = run(main, ["probe", "--family"]).stdout.splitlines()
-    assert set(listed) == {*names(), *probing.family()}
+    assert set(listed) == {*names(), *probing.family(), *wgmma_probing.names()}
     path = tmp_path / "certificate.json"
     done = run(main, ["probe", "ldmatrix.m8n8.x1.b16", "--machine", "simulator", "-o", str(path)])
     assert done.exit_code == 0, done.output

@@ -383,12 +383,16 @@ def test_a_plan_has_the_schedule_and_three_maps(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(product, "loaded", load)
     monkeypatch.setattr(product, "tensor_maps", lambda index: Maps())
     monkeypatch.setattr(product, "_PLANS", {})
-    a, b, out = Shown("<f2", (128, 64)), Shown("<f2", (64, 192)), Shown("<f2", (128, 192))
+    a, b, out = (
+        Shown("<f2", (128, 64)),
+        Shown("<f2", (64, 192)),
+        Shown("<f2", (128, 192), at=1 << 20),
+    )
     lw.matmul(a, b, out=out, config=ONE, stream=7)
     assert keys == [(form, config, 0)]
     ((grid, pointers, scalars, stream),) = Launcher.launched
     assert (grid, stream) == ((4, 1), 7)
-    assert pointers == [4096 + 128 + 64, 4096 + 64 + 192, 4096 + 128 + 192]
+    assert pointers == [4096 + 128 + 64, 4096 + 64 + 192, (1 << 20) + 128 + 192]
     assert (scalars["turns"], scalars["total"], scalars["width"]) == (2, 6, 3)
 
 

@@ -167,7 +167,7 @@ def test_a_page_says_the_same_each_time() -> None:
         (lambda: D_FRAG.to_html((16, 9)), "elements"),
         (lambda: D_FRAG.to_html((16, 8), "d.png"), "the suffix of path must be .html; got 'd.png'"),
         (lambda: D_FRAG.to_html(lane=-1), "lane is a thread's number, 0..1023; got -1"),
-        (lambda: D_FRAG.to_html(title=3), "the title must be text; got 3"),  # type: ignore[arg-type]
+        (lambda: D_FRAG.to_html(title=3), "a title is one line of text; got 3"),  # type: ignore[arg-type]
         (lambda: D_FRAG.to_html(bits=0), "bits are those of an element, 1..1024; got 0"),
         (lambda: parse("S[131072:1]").to_html(), "up to 65536 elements and 1048576 owners"),
         (lambda: parse("S[(n,8):(8,1)]").to_html(), "the symbols n"),

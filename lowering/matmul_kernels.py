@@ -691,6 +691,32 @@ class Problem:
         return found
 
 
+def posed(
+    form: Form, a: Matrix, b: Matrix, c: Matrix | None, padding: int
+) -> tuple[Problem, dict[str, Matrix]]:
+    """Return the problem that matrices as they are stored pose, and them with a poisoned D.
+
+    Raises:
+        LayoutError: they do not fit the form or one another, or no kernel takes the padding.
+    """
+    if a.ndim != 2 or b.ndim != 2:
+        raise LayoutError(f"simulate: A and B have two dimensions; got {a.shape} and {b.shape}")
+    m, k = a.shape[::-1] if form.transpose_A else a.shape
+    deep, n = b.shape[::-1] if form.transpose_B else b.shape
+    if deep != k:
+        raise LayoutError(f"simulate: A and B must have one K; got {k} and {deep}")
+    if (c is not None) != (form.epilogue == "beta") or (c is not None and c.shape != (m, n)):
+        got = "none" if c is None else f"C of {c.shape}"
+        raise LayoutError(f"simulate: {form} has C {(m, n)} where it has beta alone; got {got}")
+    if padding < 0 or padding % 8:
+        raise LayoutError(f"simulate: padding is a multiple of 8, 0 or more; got {padding}")
+    given = {"A": a.astype(form.dtype.numpy), "B": b.astype(form.dtype.numpy)}
+    if c is not None:
+        given["C"] = c.astype(form.out.numpy)
+    given["D"] = poison(form.out.numpy, (m, n))
+    return Problem((m, n, k), {role: x.shape[1] + padding for role, x in given.items()}), given
+
+
 def simulate(
     form: Form,
     config: Config,
@@ -719,31 +745,17 @@ def simulate(
         SimulationError: the kernel reads what nothing wrote, or races.
         LayoutError: sizes that no kernel takes.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> a, b = rng.integers(-4, 5, (16, 24)), rng.integers(-4, 5, (24, 32))
     >>> form, config = Form("float16", "float32"), Config((32, 32, 32), (1, 2), 2, 1)
     >>> bool((simulate(form, config, a, b) == a @ b).all())
     True
     """
-    if a.ndim != 2 or b.ndim != 2:
-        raise LayoutError(f"simulate: A and B have two dimensions; got {a.shape} and {b.shape}")
-    m, k = a.shape[::-1] if form.transpose_A else a.shape
-    deep, n = b.shape[::-1] if form.transpose_B else b.shape
-    if deep != k:
-        raise LayoutError(f"simulate: A and B must have one K; got {k} and {deep}")
-    if (c is not None) != (form.epilogue == "beta") or (c is not None and c.shape != (m, n)):
-        got = "none" if c is None else f"C of {c.shape}"
-        raise LayoutError(f"simulate: {form} has C {(m, n)} where it has beta alone; got {got}")
-    if padding < 0 or padding % 8:
-        raise LayoutError(f"simulate: padding is a multiple of 8, 0 or more; got {padding}")
-    given = {"A": a.astype(form.dtype.numpy), "B": b.astype(form.dtype.numpy)}
-    if c is not None:
-        given["C"] = c.astype(form.out.numpy)
-    given["D"] = poison(form.out.numpy, (m, n))
-    problem = Problem((m, n, k), {role: x.shape[1] + padding for role, x in given.items()})
+    problem, given = posed(form, a, b, c, padding)
     body = matmul_program(form, config, arch).body
     scalars = problem.scalars(form, alpha, beta)
-    return run_grid(body, config.grid(m, n), problem, scalars, given)
+    return run_grid(body, config.grid(*problem.sizes[:2]), problem, scalars, given)
 
 
 def run_grid(

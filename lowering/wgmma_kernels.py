@@ -25,13 +25,14 @@ from lowering.matmul_kernels import (
     Problem,
     matmul_program,
     pitched,
+    posed,
     raster,
     run_grid,
     swizzled,
 )
 from lowering.registers import WARPGROUP
 from lowering.tile import Buffer, BufferRegion
-from lowering.warp import Matrix, poison
+from lowering.warp import Matrix
 
 ROUNDING = 30  # bits after the point of the reciprocal that divides the number of a tile
 GROUPS = (32, 16, 8, 4, 2, 1)  # rows of tiles that may be numbered together
@@ -411,12 +412,6 @@ def simulate(
     >>> bool((simulate(Form("float16", "float32"), config, a, b) == a @ b).all())
     True
     """
-    m, k = a.shape[::-1] if form.transpose_A else a.shape
-    n = b.shape[0] if form.transpose_B else b.shape[1]
-    given = {"A": a.astype(form.dtype.numpy), "B": b.astype(form.dtype.numpy)}
-    if c is not None:
-        given["C"] = c.astype(form.out.numpy)
-    given["D"] = poison(form.out.numpy, (m, n))
-    problem = Problem((m, n, k), {role: x.shape[1] + padding for role, x in given.items()})
+    problem, given = posed(form, a, b, c, padding)
     grid, numbers = launch_of(problem, form, config, processors, alpha, beta)
     return run_grid(wgmma_program(form, config).body, grid, problem, numbers, given)

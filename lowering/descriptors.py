@@ -1,4 +1,4 @@
-"""Matrix descriptors: where ``wgmma`` finds an operand in shared memory, derived from a layout.
+"""Matrix descriptors: where a tensor core finds an operand in shared memory, from its layout.
 
 The tensor core reads an operand in pieces of 8 lines of 16 bytes. A line lies along the major
 dimension (K, or M and N: "MN"); the 64-bit descriptor says where the pieces are. With ``w`` the
@@ -11,11 +11,13 @@ dimension, element by element from the start of the operand:
 Then a swizzle exchanges chunks: ``address ^ (((address >> 7) - base) mod (w/16)) << 4``. It sees
 whole addresses, so a step along K inside a swizzled line is a larger start and nothing else.
 
+``wgmma`` and ``tcgen05`` visit alike, and write the fields into 64 bits each in its own way.
+
 A descriptor that :func:`describe` returns is proved: it visits every element of every operand tile
 where the layout puts it.
 
 Source: PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", "Canonical Layouts",
-"Strides" and "Matrix Descriptor Format".
+"Strides" and "Matrix Descriptor Format"; of tcgen05, "Shared memory descriptor".
 """
 
 from __future__ import annotations
@@ -33,17 +35,43 @@ from lowering.dtypes import DType
 MAJORS = ("K", "MN")
 CHUNK = 16  # bytes that stay together: a line without swizzle
 LINES = 8  # lines of a core matrix
+BYTE = 8  # bits
 STEP = 32  # bytes of K that one instruction multiplies
 ROW = 128  # bytes: a swizzle exchanges chunks inside a row of all banks
 LIMIT = (1 << 18) - CHUNK  # the largest address or offset that 14 bits hold, in units of 16 bytes
-_MODES = {0: 0, 128: 1, 64: 2, 32: 3}  # bytes of the swizzle -> its code
 
 Ints = npt.NDArray[np.int64]
 Layout = TileLayout | ComposeLayout
 
 
+@dataclass(frozen=True)
+class Encoding:
+    """How a machine writes a descriptor: its swizzle codes, from which bit on, and what is fixed.
+
+    ``widths``: bits that an element may have; ``transposed``: those that may be MN-major.
+    """
+
+    modes: dict[int, int]  # bytes of the swizzle -> its code
+    mode_at: int
+    fixed: int
+    widths: tuple[int, ...]
+    transposed: tuple[int, ...]
+
+
+ENCODINGS = {
+    "wgmma": Encoding({0: 0, 128: 1, 64: 2, 32: 3}, 62, 0, (8, 16, 32), (16,)),
+    "tcgen05": Encoding({0: 0, 128: 2, 64: 4, 32: 6}, 61, 1 << 46, (4, 8, 16, 32), (8, 16)),
+}
+
+
 def _encode(value: int) -> int:
     return (value & (LIMIT | (CHUNK - 1))) >> 4
+
+
+def _either(numbers: Sequence[int]) -> str:
+    """Return ``8, 16 or 32``."""
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 @dataclass(frozen=True)
@@ -52,7 +80,8 @@ class Descriptor:
 
     ``major`` is no field of its own: it is the instruction's trans flag, and says how the offsets
     are meant. ``base_offset`` is the row of 128 bytes, mod 8, in which the swizzle's pattern starts
-    where that is not at a multiple of it (1024 bytes for 128).
+    where that is not at a multiple of it (1024 bytes for 128). ``machine``: whose bits are meant,
+    "wgmma" or "tcgen05".
 
     >>> tile = Descriptor("K", 128, 16, 1024, 16)
     >>> hex(tile.bits(0x800))
@@ -69,6 +98,7 @@ class Descriptor:
     stride: int
     element_bits: int
     base_offset: int = 0
+    machine: str = "wgmma"
 
     def __post_init__(self) -> None:
         """Check the fields.
@@ -78,18 +108,24 @@ class Descriptor:
         """
         if self.major not in MAJORS:
             raise LayoutError(f"descriptor: the major dimension is K or MN; got {self.major!r}")
-        if self.swizzle not in _MODES:
+        if self.machine not in ENCODINGS:
+            raise LayoutError(
+                f"descriptor: the machine is {' or '.join(ENCODINGS)}; got {self.machine!r}"
+            )
+        encoding = ENCODINGS[self.machine]
+        if self.swizzle not in encoding.modes:
             raise LayoutError(
                 f"descriptor: swizzles are 32, 64 or 128 bytes wide, or 0; got {self.swizzle!r}"
             )
-        if self.element_bits not in (8, 16, 32):
+        if self.element_bits not in encoding.widths:
             raise LayoutError(
-                f"descriptor: elements have 8, 16 or 32 bits; got {self.element_bits!r}"
+                f"descriptor: elements have {_either(encoding.widths)} bits; got "
+                f"{self.element_bits!r}"
             )
-        if self.major == "MN" and self.element_bits != 16:
+        if self.major == "MN" and self.element_bits not in encoding.transposed:
             raise LayoutError(
-                f"descriptor: only 16-bit operands may be MN-major; got {self.element_bits} bits. "
-                "K-major fits"
+                f"descriptor: only {_either(encoding.transposed)}-bit operands may be MN-major; "
+                f"got {self.element_bits} bits. K-major fits"
             )
         for name in ("leading", "stride"):
             value = getattr(self, name)
@@ -116,7 +152,7 @@ class Descriptor:
 
         >>> Descriptor.from_bits(Descriptor("MN", 64, 512, 1024, 16).bits(4096), "MN", 16)
         (Descriptor(major='MN', swizzle=64, leading=512, stride=1024, element_bits=16, \
-base_offset=0), 4096)
+base_offset=0, machine='wgmma'), 4096)
         """
         if start % CHUNK or not 0 <= start <= LIMIT:
             raise LayoutError(
@@ -131,10 +167,12 @@ base_offset=0), 4096)
 
         >>> hex(Descriptor("K", 0, 128, 256, 16).constant)
         '0x1000080000'
+        >>> hex(Descriptor("K", 128, 16, 1024, 16, machine="tcgen05").constant)
+        '0x4000404000010000'
         """
-        low = _encode(self.leading) << 16
-        high = _encode(self.stride) | self.base_offset << 17 | _MODES[self.swizzle] << 30
-        return low | high << 32
+        encoding = ENCODINGS[self.machine]
+        offsets = _encode(self.leading) << 16 | _encode(self.stride) << 32 | self.base_offset << 49
+        return offsets | encoding.modes[self.swizzle] << encoding.mode_at | encoding.fixed
 
     @property
     def words(self) -> tuple[int, int]:
@@ -146,18 +184,30 @@ base_offset=0), 4096)
         return self.constant & 0xFFFFFFFF, self.constant >> 32
 
     @classmethod
-    def from_bits(cls, bits: int, major: str, element_bits: int) -> tuple[Descriptor, int]:
+    def from_bits(
+        cls, bits: int, major: str, element_bits: int, machine: str = "wgmma"
+    ) -> tuple[Descriptor, int]:
         """Return the fields and the start address that 64 bits say: the inverse of :meth:`bits`.
+
+        Raises:
+            LayoutError: no machine, or bits that it does not take.
 
         >>> Descriptor.from_bits(0x4000004000010080, "K", 8)[0].stride
         1024
         """
-        codes = {code: swizzle for swizzle, code in _MODES.items()}
         leading, stride = ((bits >> at & 0x3FFF) << 4 for at in (16, 32))
-        base = bits >> 49 & 7
-        return cls(major, codes[bits >> 62], leading, stride, element_bits, base), (
-            (bits & 0x3FFF) << 4
-        )
+        plain = cls(major, 0, leading, stride, element_bits, machine=machine)
+        encoding = ENCODINGS[machine]
+        codes = {code: swizzle for swizzle, code in encoding.modes.items()}
+        swizzle = codes.get(bits >> encoding.mode_at, -1)
+        found = replace(plain, swizzle=swizzle, base_offset=bits >> 49 & 7)
+        start = (bits & 0x3FFF) << 4
+        if found.bits(start) != bits:
+            raise LayoutError(
+                f"descriptor: {machine} takes no {bits:#018x}; {found} at {start} is "
+                f"{found.bits(start):#018x}"
+            )
+        return found, start
 
     def addresses(self, shape: Sequence[int], start: int) -> Ints:
         """Return the byte address that the tensor core visits for each element of an operand.
@@ -169,13 +219,21 @@ base_offset=0), 4096)
         >>> Descriptor("K", 0, 128, 256, 16).addresses((16, 16), 0)[[0, 1, 8, 0], [0, 0, 0, 8]]
         array([  0,  16, 256, 128])
         """
-        return self.swizzled(start + self.linear(shape))
+        return self.places(shape, start) * self.element_bits // BYTE
+
+    def places(self, shape: Sequence[int], start: int) -> Ints:
+        """Return the same, counted in elements: two of 4 bits share a byte, the first the low half.
+
+        >>> Descriptor("K", 32, 16, 256, 4, machine="tcgen05").places((8, 64), 0)[[0, 4], 33]
+        array([ 33, 257])
+        """
+        return self.swizzled(start * BYTE // self.element_bits + self.linear(shape))
 
     def linear(self, shape: Sequence[int]) -> Ints:
-        """Return the address of each element relative to the first, before the swizzle.
+        """Return the place of each element relative to the first, in elements, unswizzled.
 
         >>> Descriptor("MN", 0, 512, 128, 16).linear((16, 16))[[0, 1, 8, 0], [0, 0, 0, 8]]
-        array([  0,   2, 128, 512])
+        array([  0,   1,  64, 256])
         """
         row, col = np.indices(tuple(shape), dtype=np.int64)
         line, place = (row, col) if self.major == "K" else (col, row)
@@ -183,20 +241,26 @@ base_offset=0), 4096)
         along, across = self.leading, self.stride
         if self.major == "MN" and not self.swizzle:
             along, across = across, along
-        chunk, inside = np.divmod(place * (self.element_bits // 8), CHUNK)
+        chunk, inside = np.divmod(place, self.unit)
         outer, inner = np.divmod(chunk, width // CHUNK)
-        before = inside + inner * CHUNK + outer * along
-        found: Ints = before + line % LINES * width + line // LINES * across
+        before = inner * CHUNK + outer * along + line % LINES * width + line // LINES * across
+        found: Ints = inside + before // CHUNK * self.unit
         return found
 
-    def swizzled(self, address: Ints) -> Ints:
-        """Return byte addresses after the swizzle.
+    @property
+    def unit(self) -> int:
+        """The elements of 16 bytes."""
+        return CHUNK * BYTE // self.element_bits
 
-        >>> Descriptor("K", 64, 16, 512, 16).swizzled(np.array([0, 128, 256, 512])).tolist()
-        [0, 144, 288, 512]
+    def swizzled(self, place: Ints) -> Ints:
+        """Return places, in elements, after the swizzle.
+
+        >>> Descriptor("K", 64, 16, 512, 16).swizzled(np.array([0, 64, 128, 256])).tolist()
+        [0, 72, 144, 256]
         """
-        phase = (address // ROW - self.base_offset) % ((self.swizzle or CHUNK) // CHUNK)
-        return address ^ phase * CHUNK
+        line = place // (ROW // CHUNK * self.unit)
+        phase = (line - self.base_offset) % ((self.swizzle or CHUNK) // CHUNK)
+        return place ^ phase * self.unit
 
     def __str__(self) -> str:
         """Return ``K-major 128B, leading 16, stride 1024``."""
@@ -216,25 +280,25 @@ def swizzle_bytes(layout: Layout, dtype: str | DType) -> int:
     """
     if not isinstance(layout, ComposeLayout) or not layout.swizzle_len:
         return 0
-    size = dtypes.get(dtype).bits // 8
-    unit = (1 << layout.per_element) * size
+    bits = dtypes.get(dtype).bits
+    unit = (1 << layout.per_element) * bits // BYTE
     if unit != CHUNK or layout.atom_len != 3 or layout.swizzle_len > 3 or not layout.swizzle_inner:
         raise LayoutError(
             f"descriptor: the tensor core exchanges 16-byte chunks by bits 7 to 9 of the address; "
             f"got {layout} of {dtypes.get(dtype)}, which exchanges {unit} bytes. "
-            f"ComposeLayout({(CHUNK // size).bit_length() - 1}, 1 or 2 or 3, 3, …) fits"
+            f"ComposeLayout({(CHUNK * BYTE // bits).bit_length() - 1}, 1 or 2 or 3, 3, …) fits"
         )
     return int(CHUNK << layout.swizzle_len)
 
 
-def linear_addresses(layout: Layout, shape: Sequence[int], dtype: str | DType) -> Ints:
-    """Return the byte address of each element before the swizzle.
+def linear_places(layout: Layout, shape: Sequence[int]) -> Ints:
+    """Return the place of each element in memory before the swizzle, counted in elements.
 
     Raises:
         LayoutError: not a tile in memory with one address per element.
 
-    >>> linear_addresses(ComposeLayout(3, 3, 3, TileLayout.from_iters([])), (8, 64), "f16")[1, :2]
-    array([128, 130])
+    >>> linear_places(ComposeLayout(3, 3, 3, TileLayout.from_iters([])), (8, 64))[1, :2]
+    array([64, 65])
     """
     tile = layout.tile_over(shape) if isinstance(layout, ComposeLayout) else layout
     places = tile.table(shape)
@@ -242,7 +306,7 @@ def linear_addresses(layout: Layout, shape: Sequence[int], dtype: str | DType) -
         raise LayoutError(
             f"descriptor: an operand lies in memory, on axis m, each element once; got {layout}"
         )
-    linear: Ints = places["m"] * (dtypes.get(dtype).bits // 8)
+    linear: Ints = places["m"]
     return linear
 
 
@@ -260,8 +324,9 @@ def starts(layout: Layout, shape: Sequence[int], dtype: str | DType, rows: int) 
     >>> starts(tile, (128, 64), "float16", 64).tolist()
     [[0, 32, 64, 96], [8192, 8224, 8256, 8288]]
     """
-    step = STEP * 8 // dtypes.get(dtype).bits
-    return linear_addresses(layout, shape, dtype)[::rows, ::step]
+    bits = dtypes.get(dtype).bits
+    origins: Ints = linear_places(layout, shape)[::rows, :: STEP * BYTE // bits] * bits // BYTE
+    return origins
 
 
 def describe(
@@ -271,6 +336,7 @@ def describe(
     major: str,
     rows: int | None = None,
     start: int = 0,
+    machine: str = "wgmma",
 ) -> Descriptor:
     """Return the descriptor of the operand tiles of a layout in shared memory, proved.
 
@@ -285,6 +351,7 @@ def describe(
         rows: M or N of one instruction; by default all.
         start: the address of the layout's address 0, in bytes; only its place in the swizzle's
             pattern counts.
+        machine: "wgmma" or "tcgen05".
 
     Raises:
         LayoutError: no descriptor says this layout; the first element that it would miss is named.
@@ -300,11 +367,11 @@ def describe(
     """
     row_type = dtypes.get(dtype)
     extents = tuple(int(extent) for extent in shape)
-    size = row_type.bits // 8
     rows = extents[0] if rows is None else rows
-    if size not in (1, 2, 4):
-        raise LayoutError(f"descriptor: elements have 8, 16 or 32 bits; got {row_type}")
-    step = STEP // size
+    if machine in ENCODINGS and row_type.bits not in ENCODINGS[machine].widths:
+        widths = _either(ENCODINGS[machine].widths)
+        raise LayoutError(f"descriptor: elements have {widths} bits; got {row_type}")
+    step = STEP * BYTE // row_type.bits
     if len(extents) != 2 or rows % LINES or extents[0] % rows or extents[1] % step:
         raise LayoutError(
             f"descriptor: operand tiles of {rows} x {step} {row_type} must divide the layout, and "
@@ -317,61 +384,83 @@ def describe(
             f"descriptor: the layout must start at a multiple of {align} bytes; got {start}"
         )
     base = start // ROW % 8 if swizzle and start % (swizzle * LINES) else 0
-    fields = Descriptor(major, swizzle, 0, 0, row_type.bits, base)
-    linear = linear_addresses(layout, extents, row_type) + start
-    leading, stride = _offsets(linear, fields, rows, layout)
+    fields = Descriptor(major, swizzle, 0, 0, row_type.bits, base, machine)
+    linear = linear_places(layout, extents) + start * BYTE // row_type.bits
+    return proved(fields, linear, (rows, step), str(layout))
+
+
+def proved(fields: Descriptor, linear: Ints, tile: tuple[int, int], what: str) -> Descriptor:
+    """Return a descriptor with the offsets of a table of places, proved against all of it.
+
+    Args:
+        fields: the descriptor without its offsets.
+        linear: the place of each element before the swizzle, in elements.
+        tile: the extents of what one instruction reads.
+        what: the layout, for messages.
+
+    Raises:
+        LayoutError: no descriptor says the table; the first element that it would miss is named.
+
+    >>> rows = 16 * np.arange(32)[:, None] + np.arange(16)  # 32 rows of 16 bytes
+    >>> print(proved(Descriptor("K", 0, 0, 0, 8, machine="tcgen05"), rows, (32, 16), "rows"))
+    K-major no swizzle, leading 0, stride 128
+    """
+    leading, stride = _offsets(linear, fields, tile, what)
     found = replace(fields, leading=leading, stride=stride)
-    _prove(found, linear, rows, step, layout)
+    _prove(found, linear, tile, what)
     return found
 
 
-def _offsets(linear: Ints, fields: Descriptor, rows: int, layout: Layout) -> tuple[int, int]:
-    """Return leading and stride byte offset as the layout has them; 0 where nothing follows.
-
-    Args:
-        linear: addresses before the swizzle.
-        fields: the descriptor without its offsets.
-        rows: M or N of one instruction.
-        layout: for messages.
-    """
-    major, swizzle, unit = fields.major, fields.swizzle, CHUNK * 8 // fields.element_bits
+def _offsets(linear: Ints, fields: Descriptor, tile: tuple[int, int], what: str) -> tuple[int, int]:
+    """Return leading and stride byte offset as the places have them; 0 where nothing follows."""
+    major, swizzle = fields.major, fields.swizzle
 
     def far(row: int, col: int) -> int:
-        return int(linear[row, col] - linear[0, 0]) if row < rows else 0
+        if row >= tile[0] or col >= linear.shape[1]:
+            return 0
+        return int(linear[row, col] - linear[0, 0]) * fields.element_bits // BYTE
 
     if major == "K":
-        along, across = CHUNK if swizzle else far(0, unit), far(LINES, 0)
+        along, across = CHUNK if swizzle else far(0, fields.unit), far(LINES, 0)
     else:
-        along, across = far(unit * max(1, swizzle // CHUNK), 0), far(0, LINES)
+        along, across = far(fields.unit * max(1, swizzle // CHUNK), 0), far(0, LINES)
     leading, stride = (across, along) if major == "MN" and not swizzle else (along, across)
     for name, value in (("leading", leading), ("stride", stride)):
         if value % CHUNK or not 0 <= value <= LIMIT:
             raise LayoutError(
                 f"descriptor: the {name} byte offset must be a multiple of {CHUNK} from 0 to "
-                f"{LIMIT}; {major}-major, {layout} has {value}"
+                f"{LIMIT}; {major}-major, {what} has {value}"
             )
     return leading, stride
 
 
-def _prove(found: Descriptor, linear: Ints, rows: int, step: int, layout: Layout) -> None:
-    """Refuse a descriptor that visits an element anywhere but where the layout puts it."""
+def _prove(found: Descriptor, linear: Ints, tile: tuple[int, int], what: str) -> None:
+    """Refuse a descriptor that visits an element anywhere but where the places are."""
+    rows, step = tile
     origins = linear[::rows, ::step]
-    if (origins % CHUNK).any():
-        at = int(origins[origins % CHUNK != 0][0])
+    if (origins % found.unit).any():
+        at = int(origins[origins % found.unit != 0][0]) * found.element_bits // BYTE
         raise LayoutError(
-            f"descriptor: operand tiles must start at multiples of {CHUNK} bytes; one of {layout} "
+            f"descriptor: operand tiles must start at multiples of {CHUNK} bytes; one of {what} "
             f"starts at {at}"
         )
     tiles = linear.reshape(len(origins), rows, -1, step).transpose(0, 2, 1, 3)
     want = found.swizzled(tiles)
-    have = found.swizzled(origins[:, :, None, None] + found.linear((rows, step)))
+    have = found.swizzled(origins[:, :, None, None] + found.linear(tile))
     wrong = np.argwhere(want != have)
     if wrong.size:
         i, j, row, col = (int(v) for v in wrong[0])
         line = "rows" if found.major == "K" else "columns"
+        visited, wanted = (_bytes(v[i, j, row, col], found.element_bits) for v in (have, want))
         raise LayoutError(
             f"descriptor: {found} visits element {(i * rows + row, j * step + col)} at byte "
-            f"{int(have[i, j, row, col])}; {layout} puts it at {int(want[i, j, row, col])}. "
+            f"{visited}; {what} puts it at {wanted}. "
             f"What fits: 16 bytes along {found.major} together, 8 {line} "
             f"{found.swizzle or CHUNK} bytes apart"
         )
+
+
+def _bytes(place: int, bits: int) -> str:
+    """Return the byte of a place, and the half of it where elements are narrower."""
+    byte, inside = divmod(int(place) * bits, BYTE)
+    return f"{byte}" + (f" (bit {inside})" if inside else "")

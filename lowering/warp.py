@@ -774,22 +774,15 @@ class Machine:
 
     def shared_matrix(self, operand: SharedMatrix, shape: tuple[int, int], op: Wgmma) -> Matrix:
         """Return an operand in shared memory, per warpgroup, where its descriptor's bits say."""
-        name, size = operand.memory, operand.descriptor.element_bits // 8
+        name = operand.memory
         starts = self.addresses(operand.address).reshape(-1, WARPGROUP)
         if (starts != starts[:, :1]).any():
             raise SimulationError(
                 f"simulate: {line(op)} needs one start address per warpgroup; the threads of "
                 f"{name} differ"
             )
-        base = self.body.shared_offsets[name]
-        cells = []
-        for start in starts[:, 0]:
-            bits = operand.descriptor.bits(base + int(start) * size)
-            found, at = Descriptor.from_bits(
-                bits, operand.descriptor.major, operand.descriptor.element_bits
-            )
-            cells.append((found.addresses(shape, at).ravel() - base) // size)
-        cell, store = np.stack(cells), self.memory[name]
+        cell = np.stack([self.visited(operand, int(start), shape) for start in starts[:, 0]])
+        store = self.memory[name]
         self.check_bounds(name, cell, op)
         self.check_written(name, cell, op)
         self.warpgroups.check_visible(
@@ -803,6 +796,14 @@ class Machine:
         )
         self.warpgroups.read(name, cell, len(store.values))
         return store.values[cell].astype(np.float64).reshape(-1, *shape)
+
+    def visited(self, operand: SharedMatrix, start: int, shape: tuple[int, int]) -> Ints:
+        """Return the cells that the bits of an operand's descriptor lead to, flat."""
+        fields, base = operand.descriptor, self.body.shared_offsets[operand.memory]
+        bits = fields.bits(base + start * fields.element_bits // 8)
+        found, at = Descriptor.from_bits(bits, fields.major, fields.element_bits, fields.machine)
+        places: Ints = found.places(shape, at).ravel() - base * 8 // fields.element_bits
+        return places
 
 
 def box_cells(each: BulkLoad | BulkStore, bits: int) -> Ints:

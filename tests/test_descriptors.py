@@ -17,7 +17,7 @@ from lowering.addressing import linear_address
 from lowering.descriptors import (
     Descriptor,
     describe,
-    linear_addresses,
+    linear_places,
     starts,
     swizzle_bytes,
 )
@@ -220,7 +220,7 @@ def test_what_is_described_is_right_and_the_rest_refused(
     """No fields at all serve a refused layout: every pair of offsets that it has is tried."""
     tile, shape, major, mode = drawn
     layout = swizzled(tile, mode, 16)
-    linear = linear_addresses(layout, shape, "f16")
+    linear = linear_places(layout, shape) * 2
     want = layout.table(shape)["m"] * 2
 
     def serves(found: Descriptor) -> bool:

@@ -36,6 +36,7 @@ from layoutalg.named_layouts import (
     tcgen05_atom_layout,
     tmem_datapath_layout,
     tmem_mma_operand_layout,
+    tmem_scale_layout,
     trainium_layout,
     wg_local_layout,
 )
@@ -53,5 +54,5 @@ __all__ = [
     "Undecided", "Verdict", "align", "bx", "by", "bz", "cbx", "cby", "cbz", "choose_swizzle",
     "convert", "evaluate_swizzle", "fragments", "laneid", "m", "mma_shared_layout", "parse",
     "prove", "tcgen05_atom_layout", "tid_in_wg", "tmem_datapath_layout", "tmem_mma_operand_layout",
-    "trainium_layout", "tx", "warpid", "wg_local_layout", "wgid", "wid_in_wg",
+    "tmem_scale_layout", "trainium_layout", "tx", "warpid", "wg_local_layout", "wgid", "wid_in_wg",
 ]  # fmt: skip

@@ -229,6 +229,42 @@ def _column_cut(columns: Sequence[int], group: Sequence[int] | None) -> tuple[in
     return None
 
 
+def tmem_scale_layout(rows: int, blocks: int) -> TileLayout:
+    """Return where block-scaled ``tcgen05.mma`` expects the scales of A or B in tensor memory.
+
+    Scales are bytes, four to a column: those of row r lie in lane r mod 32 of each of the four
+    groups of 32 lanes, in column r // 32, the next four blocks of K behind those of all rows.
+
+    Args:
+        rows: of A, or columns of B; a multiple of 32, or fewer.
+        blocks: scales of a row; 1, 2, or a multiple of 4.
+
+    Raises:
+        LayoutError: rows or blocks that do not lie so.
+
+    >>> print(tmem_scale_layout(128, 4))
+    S[(4,32,4):(4@TCol,1@TLane,1@TCol)] + R[4:32@TLane]
+
+    Source: PTX ISA, tcgen05 "Scale Factor A/B layout" (scale_vec::1X, 2X, 4X).
+    """
+    what = "tmem_scale_layout"
+    _positive(what, rows=rows, blocks=blocks)
+    groups, rest = divmod(rows, 32)
+    words, narrow = divmod(blocks, 4)
+    if rest and groups:
+        raise LayoutError(f"{what}: rows must be a multiple of 32, or fewer; got {rows}")
+    if narrow and (words or narrow == 3):
+        raise LayoutError(f"{what}: blocks must be 1, 2 or a multiple of 4; got {blocks}")
+    one = _layout(
+        (max(groups, 1), 4, TCol),
+        (min(rows, 32), 1, TLane),
+        (max(words, 1), 4 * max(groups, 1), TCol),
+        (min(blocks, 4), 1, TCol),
+    )
+    shard = [it for it in one.shard if it.extent != 1] or one.shard[:1]
+    return TileLayout.from_iters(shard, [Iter(4, 32, TLane)])
+
+
 _MODES = {"32B": 1, "64B": 2, "128B": 3}
 
 

@@ -7,6 +7,7 @@ where an instruction is, in the same words:
 - ``sm_80``: on every target of this number or a larger one, suffix or not;
 - ``sm_120a`` or ``sm_120f``: on the targets with a suffix, of this number or a larger one of the
   same family. ``sm_90a`` has no relatives, so it is the only one;
+- ``=sm_100a``: on this target alone;
 - ``sm_100a, sm_110a``: where either is.
 
 Source: PTX ISA, PTX Module Directives: ``.target``, family-specific features; that nvJitLink agrees
@@ -84,12 +85,8 @@ def targets_of(min_arch: str) -> tuple[str, ...]:
     >>> targets_of("sm_70") == TARGETS
     True
     """
-    wanted = [parts(each) for each in min_arch.split(", ")]
-    having = tuple(
-        target
-        for target in TARGETS
-        if any(_is_from(*parts(target), first, suffix) for first, suffix in wanted)
-    )
+    wanted = min_arch.split(", ")
+    having = tuple(target for target in TARGETS if any(_is_from(target, each) for each in wanted))
     if not having:
         raise LayoutError(
             f"target: no known target is {min_arch} or newer; the last is {TARGETS[-1]}"
@@ -97,8 +94,11 @@ def targets_of(min_arch: str) -> tuple[str, ...]:
     return having
 
 
-def _is_from(number: int, own: str, first: int, suffix: str) -> bool:
+def _is_from(target: str, wanted: str) -> bool:
     """Say whether a target lies on or after one that an instruction asks for."""
+    if wanted.startswith("="):
+        return target == wanted[1:]
+    (number, own), (first, suffix) = parts(target), parts(wanted)
     if not suffix:
         return number >= first
     family = next((each for each in FAMILIES if first in each), (first,))
@@ -124,9 +124,11 @@ def written(min_arch: str) -> str:
     ('sm_80 and newer', 'sm_90a')
     >>> written("sm_100a, sm_110a")
     'sm_100, sm_103, sm_107 and sm_110 with suffix a or f'
+    >>> written("=sm_100a, =sm_110a")
+    'sm_100a and sm_110a'
     """
     having = targets_of(min_arch)
-    if not parts(min_arch.split(", ")[0])[1] and ", " not in min_arch:
+    if re.fullmatch(r"sm_\d+", min_arch):
         return f"{min_arch} and newer"
     numbers = dict.fromkeys(f"sm_{parts(target)[0]}" for target in having)
     if len(having) <= LISTED or len(having) != len(numbers) * len("af"):

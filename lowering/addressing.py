@@ -197,18 +197,38 @@ def linear_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
     """
     layout = buffer.layout
     tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
-    grouped, seps = tile.group(buffer.shape)
-    address = Index((), int(sum(int(value) for value in tile.offset.values())))
     for it in tile.shard:
-        if it.axis.name != "m":
+        if it.axis is not m:
             raise LayoutError(f"address: memory lies on axis m; {layout} has {it.axis}")
     if tile.replica:
         raise LayoutError(f"address: an element of {buffer} must have one address; got {layout}")
+    return linear_addresses(buffer, coordinate, (m,))[0]
+
+
+def linear_addresses(
+    buffer: Buffer, coordinate: Sequence[Index], axes: Sequence[Axis]
+) -> list[Index]:
+    """Return where a coordinate lies on each axis, before the swizzle; of copies, the first.
+
+    Raises:
+        LayoutError: the layout does not group by the buffer's shape.
+
+    >>> from layoutalg import TCol, TLane, tmem_datapath_layout
+    >>> C = Buffer("C", (128, 64), "float32", "tmem", tmem_datapath_layout("D", 128, 64))
+    >>> found = linear_addresses(C, (Index(), Index.of("k", 4) * 16), (TLane, TCol))
+    >>> [str(index) for index in found]
+    ['0', 'k * 16']
+    """
+    layout = buffer.layout
+    tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
+    grouped, seps = tile.group(buffer.shape)
+    found = {axis: Index((), int(tile.offset.get(axis, 0))) for axis in axes}
     for dim, value in enumerate(coordinate):
         own = grouped.shard[seps[dim] : seps[dim + 1]]
         for it, digit in zip(own, algebra.split(value, algebra.extents(own)), strict=True):
-            address += _strided(digit, it.stride)
-    return address
+            if it.axis in found:
+                found[it.axis] += _strided(digit, it.stride)
+    return list(found.values())
 
 
 def unmoved(region: BufferRegion) -> tuple[tuple[tuple[int, int], ...], Index]:
@@ -225,11 +245,21 @@ def unmoved(region: BufferRegion) -> tuple[tuple[tuple[int, int], ...], Index]:
     >>> ranges, str(moved)
     (((0, 1), (0, 8), (0, 64)), 'stage * 512')
     """
+    ranges, begins = fixed_ranges(region)
+    here = linear_address(region.buffer, [Index((), begin) for begin, _ in ranges])
+    return ranges, linear_address(region.buffer, begins) - here
+
+
+def fixed_ranges(region: BufferRegion) -> tuple[tuple[tuple[int, int], ...], list[Index]]:
+    """Return the ranges of a region with its variables at 0, and where it begins with them.
+
+    Raises:
+        LayoutError: it begins at no linear expression of variables.
+    """
     begins = [as_index(begin) for begin, _ in region.ranges]
     fixed = [begin.constant for begin in begins]
     ranges = tuple((b, b + int(n)) for b, n in zip(fixed, region.shape, strict=True))
-    here = linear_address(region.buffer, [Index((), begin) for begin in fixed])
-    return ranges, linear_address(region.buffer, begins) - here
+    return ranges, begins
 
 
 def edge_guards(buffer: Buffer, coordinate: Sequence[Index], width: int) -> tuple[Guard, ...]:

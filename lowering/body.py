@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from layoutalg import ComposeLayout
+from layoutalg import ComposeLayout, TCol, iters
 from lowering.ops import (
     Blend,
     BulkLoad,
@@ -25,6 +25,7 @@ from lowering.ops import (
     walk,
 )
 from lowering.registers import WARPGROUP, register_count
+from lowering.tcgen05 import CELL
 from lowering.tile import Buffer
 
 
@@ -43,6 +44,19 @@ def cells(buffer: Buffer) -> int:
     if buffer.scope == "local":
         return register_count(layout)
     return int(layout.span())
+
+
+def tensor_columns(buffer: Buffer) -> int:
+    """Return how many columns of 32 bits a buffer in tensor memory reaches over.
+
+    >>> from layoutalg import tmem_datapath_layout
+    >>> tensor_columns(Buffer("A", (128, 64), "f16", "tmem", tmem_datapath_layout("D", 128, 64)))
+    32
+    """
+    layout = buffer.layout
+    _, high = iters.reach(layout.shard).get(TCol, (0, 0))
+    last = int(high) + int(layout.offset.get(TCol, 0))
+    return last * buffer.dtype.bits // CELL + 1
 
 
 @dataclass(frozen=True)
@@ -69,9 +83,9 @@ BARRIER_BYTES = 8
 class Body:
     """A lowered program for one CTA.
 
-    ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread. A
-    body with ``scalars`` is one of a grid of CTAs, ``bx`` and ``by``; its parameters are pointers,
-    then the scalars.
+    ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread,
+    ``tensor`` in tensor memory. A body with ``scalars`` is one of a grid of CTAs, ``bx`` and
+    ``by``; its parameters are pointers, then the scalars.
     """
 
     params: tuple[Buffer, ...]
@@ -82,10 +96,11 @@ class Body:
     arch: str = "sm_90"
     scalars: tuple[Scalar, ...] = ()
     barriers: tuple[Barrier, ...] = ()
+    tensor: tuple[Buffer, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         """Return the buffer of a name."""
-        for each in (*self.params, *self.shared, *self.registers):
+        for each in (*self.params, *self.shared, *self.registers, *self.tensor):
             if each.name == name:
                 return each
         raise KeyError(name)
@@ -158,17 +173,34 @@ class Body:
         return offsets
 
     @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory, barriers included."""
+    def tensor_offsets(self) -> dict[str, int]:
+        """The first column of each buffer in tensor memory, one after the other."""
+        offsets, at = {}, 0
+        for buffer in self.tensor:
+            offsets[buffer.name] = at
+            at += tensor_columns(buffer)
+        return offsets
+
+    @property
+    def tensor_cell(self) -> int:
+        """The byte of shared memory where the address of tensor memory is kept: after all else."""
         if not self.barriers:
-            return self.buffer_bytes
+            return -(-self.buffer_bytes // BARRIER_BYTES) * BARRIER_BYTES
         last = self.barriers[-1]
         return self.barrier_offsets[last.name] + last.slots * BARRIER_BYTES
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory, barriers and the address of tensor memory included."""
+        if self.tensor:
+            return self.tensor_cell + BARRIER_BYTES
+        return self.tensor_cell if self.barriers else self.buffer_bytes
 
     def script(self) -> str:
         """Return the program as text, to read."""
         lines: list[str] = []
-        for space, buffers in (("global", self.params), ("shared", self.shared)):
+        spaces = (("global", self.params), ("shared", self.shared), ("tensor", self.tensor))
+        for space, buffers in spaces:
             lines.extend(
                 f"{b.name}: {space} {b.dtype}{list(b.shape)}  # {b.layout}" for b in buffers
             )

@@ -692,8 +692,18 @@ def _at(statement: Statement, var: Any, value: int) -> Statement:
             )
             for role, region in statement.operands.items()
         }
-        return replace(statement, operands=operands)
+        given = statement.config
+        config = {name: _known(value, values) for name, value in given.items()}
+        return replace(statement, operands=operands, config=config)
     return statement
+
+
+def _known(value: Any, values: Mapping[Any, int]) -> Any:
+    """Return an argument with variables set; whether to add, once it is a number, is a bool."""
+    if not hasattr(value, "free_symbols"):
+        return value
+    found = substitute(value, values)
+    return bool(found) if type(found) is int else found
 
 
 def _text(statements: Sequence[Statement], indent: str = "") -> str:

@@ -394,6 +394,14 @@ class Roles:
     consume: tuple[Op, ...]
 
 
+@dataclass(frozen=True)
+class TensorOp:
+    """An operation on tensor memory, of those in :mod:`lowering.tensor_ops`; its text is its line.
+
+    It stands apart because those are of one machine alone, and know its instructions.
+    """
+
+
 Op = Union[  # noqa: UP007 - refers forward, in Loop and When
     Zero,
     Move,
@@ -425,6 +433,7 @@ Op = Union[  # noqa: UP007 - refers forward, in Loop and When
     Let,
     When,
     Roles,
+    TensorOp,
 ]
 
 
@@ -503,6 +512,8 @@ def line(op: Op) -> str:
         return f"{_where(op.guards).strip()}:"
     if isinstance(op, Loop):
         return f"for {op.var} in range({op.extent}):"
+    if isinstance(op, TensorOp):
+        return str(op)
     return _asynchronous(op)
 
 

@@ -13,12 +13,13 @@ from layoutalg.coordinates import as_region as as_ranges
 from layoutalg.iters import row_major
 from layoutalg.size import as_extent, as_size, tidy
 from lowering import dtypes
+from lowering.address import Index
 from lowering.dtypes import DType
 
 SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
 _SCOPE_NAMES = {"wg": "warpgroup"} | {scope: scope for scope in SCOPES}
-_DEFAULTS = {"transpose_A": False, "transpose_B": False, "alpha": 1, "beta": 0} | dict.fromkeys(
-    ("transA", "transB", "accum"), False
+_DEFAULTS = {"alpha": 1, "beta": 0, "cta_group": 1} | dict.fromkeys(
+    ("transpose_A", "transpose_B", "transA", "transB", "accum"), False
 )
 _ROLES = {"gemm": ("D", "A", "B", "C"), "gemm_async": ("C", "A", "B")} | dict.fromkeys(
     ("copy", "cast", "bulk_copy"), ("dst", "src")
@@ -316,14 +317,18 @@ def gemm_async(
     SFB: Buffer | BufferRegion | None = None,
     transA: bool = False,
     transB: bool = False,
-    accum: bool = False,
+    accum: Any = False,
     scope: str = "warpgroup",
     dispatch: str | None = None,
+    cta_group: int = 1,
 ) -> TilePrimitiveCall:
     """Call ``C = A·B``, or ``C += A·B``, by the asynchronous tensor core.
 
-    B lies in shared memory, A there or in registers. The call starts the product: C may be touched,
-    and A and B overwritten, once a wait has completed it.
+    B lies in shared memory, A there, in registers or in tensor memory. The call starts the product:
+    C may be touched, and A and B overwritten, once a wait has completed it.
+
+    Of a pair of CTAs (``cta_group`` 2) each names what it has itself: half the rows of A and C, and
+    half the columns of B; of C all columns.
 
     Args:
         C: the (M, N) accumulator: in registers for ``wgmma``, in tensor memory for ``tcgen05``.
@@ -333,9 +338,11 @@ def gemm_async(
         SFB: (K/block, N), the scales of B.
         transA: whether A is given as (K, M).
         transB: whether B is given as (N, K).
-        accum: add to C; else C is overwritten.
-        scope: which threads take part.
+        accum: add to C; else C is overwritten. For ``tcgen05`` also a number of variables: add
+            where it is not 0, as of the step along K.
+        scope: which threads take part; ``tcgen05`` is started by a thread, or one of a warp.
         dispatch: keep only the variant of this name.
+        cta_group: 1, or 2 for a pair of CTAs of one cluster.
 
     Raises:
         LayoutError: an operand is no buffer, a flag is no bool, or the scope is unknown.
@@ -348,10 +355,16 @@ def gemm_async(
 
     Source: the ``gemm_async`` tile primitive of Apache TVM's TIRx.
     """
-    config = {"transA": transA, "transB": transB, "accum": accum}
-    for name, flag in config.items():
+    for name, flag in (("transA", transA), ("transB", transB)):
         if not isinstance(flag, bool):
             raise LayoutError(f"gemm_async: {name} must be True or False; got {flag!r}")
+    if not isinstance(accum, (bool, Index)) and not hasattr(accum, "free_symbols"):
+        raise LayoutError(
+            f"gemm_async: accum must be True, False or a number of variables; got {accum!r}"
+        )
+    if type(cta_group) is not int or cta_group not in (1, 2):
+        raise LayoutError(f"gemm_async: cta_group must be 1 or 2; got {cta_group!r}")
+    config = {"transA": transA, "transB": transB, "accum": accum, "cta_group": cta_group}
     given = {"C": C, "A": A, "B": B, "SFA": SFA, "SFB": SFB}
     operands = {
         role: as_region(value, role, "gemm_async")

@@ -8,10 +8,11 @@ from lowering.variants import (
     ldstmatrix,
     mma_extended,
     mma_sync,
+    tcgen05,
     wgmma,
 )
 
 __all__ = [
     "bulk_tensor", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
-    "mma_sync", "wgmma",
+    "mma_sync", "tcgen05", "wgmma",
 ]  # fmt: skip

@@ -14,21 +14,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg import ComposeLayout, LayoutError
-from layoutalg.fragments import Fragment, transposed
-from layoutalg.targets import has, lacking
+from layoutalg import LayoutError
+from layoutalg.fragments import Fragment
+from layoutalg.targets import lacking
 from lowering import wgmma
 from lowering.address import Index
-from lowering.addressing import as_index, linear_address, region_tile, unmoved
-from lowering.descriptors import CHUNK, MAJORS, Descriptor, describe
+from lowering.addressing import region_tile
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ops import Elements, Op, SharedMatrix, Wgmma, WgmmaFence
 from lowering.registers import WARPGROUP, element_map, register_count
+from lowering.shared_operands import SharedOperand, extents, shared_operand
 from lowering.tile import BufferRegion
 from lowering.wgmma import WgmmaInst
-
-SWIZZLE_PERIOD = 1024  # bytes after which every swizzle repeats
-TCGEN05_ARCH = "sm_100a, sm_110a"
 
 Ints = npt.NDArray[np.int64]
 
@@ -65,24 +62,6 @@ def in_their_places(context: Context) -> bool | tuple[bool, str]:
         return True
     where = ", ".join(f"{role} is {scope}" for role, scope in scopes.items())
     return False, f"C must be in registers, B in shared memory, and A in either; {where}"
-
-
-def wide(region: BufferRegion) -> tuple[int, ...]:
-    """Return the last two dimensions of a region, a matrix; those before have extent 1.
-
-    Raises:
-        DispatchFail: they are not two.
-    """
-    shape = region.shape
-    if any(extent != 1 for extent in shape[:-2]) or len(shape) < 2:
-        fail(f"operands are matrices; got {region} of shape {shape}")
-    return len(shape) - 2, len(shape) - 1
-
-
-def extents(region: BufferRegion) -> tuple[int, int]:
-    """Return the rows and columns of a region."""
-    rows, cols = wide(region)
-    return int(region.shape[rows]), int(region.shape[cols])
 
 
 # -- registers ------------------------------------------------------------------------------------
@@ -151,71 +130,17 @@ def _by_warpgroup(values: Ints, threads: int) -> Index | None:
     return Index.of("thread", threads) // WARPGROUP * step + int(values[0])
 
 
-# -- shared memory --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SharedOperand:
-    """A or B in shared memory: its descriptor, and where each of its tiles starts.
-
-    ``along_k``: which of the matrix's two dimensions is K.
-    """
-
-    region: BufferRegion
-    along_k: int
-    descriptor: Descriptor
-
-    def at(self, line: Index, k: int) -> SharedMatrix:
-        """Return the tile that starts at a row of M or N, and at a K."""
-        coordinate = [as_index(begin) for begin, _ in self.region.ranges]
-        rows, cols = wide(self.region)
-        dims = (cols, rows) if self.along_k == 0 else (rows, cols)
-        coordinate[dims[0]] += line
-        coordinate[dims[1]] += k
-        address = linear_address(self.region.buffer, coordinate)
-        return SharedMatrix(self.region.buffer.name, address, self.descriptor)
-
-
-def shared_operand(region: BufferRegion, role: str, along_k: int, rows: int) -> SharedOperand:
-    """Return an operand in shared memory with its descriptor, proved.
-
-    Args:
-        region: of a buffer in shared memory.
-        role: "A" or "B", for messages.
-        along_k: 0 where rows run along K, 1 where columns do.
-        rows: M or N of the instruction.
-
-    Raises:
-        DispatchFail: no descriptor says the layout; the reason of each major is given.
-        LayoutError: the region has no layout of its own.
-    """
-    buffer, shape = region.buffer, extents(region)
-    layout = buffer.layout
-    whole = layout.tile_over(buffer.shape) if isinstance(layout, ComposeLayout) else layout
-    ranges, moved = unmoved(region)
-    piece = whole.slice(buffer.shape, ranges)
-    if piece is None:
-        fail(f"{role}: no layout says the region {region}")
-    if along_k == 0:
-        piece, shape = transposed(piece, shape), shape[::-1]
-    if isinstance(layout, ComposeLayout):
-        piece = layout.over(piece)
-    bytes_apart = moved.unit * buffer.dtype.bits // 8
-    unit = SWIZZLE_PERIOD if isinstance(layout, ComposeLayout) else CHUNK
-    if bytes_apart % unit:
-        fail(f"{role}: {region} moves by {bytes_apart} bytes; a multiple of {unit} would fit")
-    reasons = []
-    for major in MAJORS:
-        try:
-            found = describe(piece, shape, buffer.dtype, major, rows)
-        except LayoutError as error:
-            reasons.append(str(error))
-        else:
-            return SharedOperand(region, along_k, found)
-    fail(f"{role}: {'; '.join(dict.fromkeys(reasons))}")
-
-
 # -- the call -------------------------------------------------------------------------------------
+
+
+def known_accumulation(context: Context) -> bool | tuple[bool, str]:
+    """Hold where it is known whether to add to C, and where the CTA stands alone."""
+    accumulate, group = (context.call.config[name] for name in ("accum", "cta_group"))
+    if not isinstance(accumulate, bool):
+        return False, f"accum must be True or False; got {accumulate}"
+    if group != 1:
+        return False, f"takes one CTA; cta_group is {group}"
+    return True
 
 
 def instructions(context: Context, cols: int) -> Iterator[WgmmaInst]:
@@ -263,6 +188,7 @@ def checked_shapes(context: Context, inst: WgmmaInst) -> int:
         predicate("whole_warpgroups", whole_warpgroups),
         predicate("in_their_places", in_their_places),
         predicate("no_scales", no_scales),
+        predicate("known_accumulation", known_accumulation),
     ],
 )
 def lower_wgmma(context: Context) -> Lowered:
@@ -292,10 +218,10 @@ def _steps(
 ) -> list[Op]:
     """Return the products of all tiles, K step by K step."""
     operands, config = context.call.operands, context.call.config
-    right = shared_operand(operands["B"], "B", int(config["transB"]), inst.n)
+    right = shared_operand(operands["B"], "B", int(config["transB"]), inst.n, "wgmma")
     left: Any = None
     if operands["A"].buffer.scope == "shared":
-        left = shared_operand(operands["A"], "A", int(not config["transA"]), inst.m)
+        left = shared_operand(operands["A"], "A", int(not config["transA"]), inst.m, "wgmma")
     elif config["transA"]:
         fail("A in registers is (M, K): transA is a matter of its layout there")
     else:
@@ -324,16 +250,3 @@ def _held(tiles: Sequence[RegisterTile], row: Index, k: int) -> Elements:
         if (tile.row, tile.col) == (row, Index((), k)):
             return tile.elements
     fail("A: each warpgroup must hold the rows of A that it holds of C")
-
-
-def never(context: Context) -> bool | tuple[bool, str]:
-    """Refuse, with where the instruction is."""
-    if has(TCGEN05_ARCH, context.arch):
-        return False, "tcgen05.mma is not lowered yet: wgmma, on sm_90a, is"
-    return False, lacking("tcgen05.mma", TCGEN05_ARCH, context.arch)
-
-
-@register_dispatch("gemm_async", "cuda", variant="tcgen05", when=[predicate("has_tcgen05", never)])
-def lower_tcgen05(context: Context) -> Lowered:
-    """Lower nothing: the predicate refuses every call."""
-    raise AssertionError(context.call)

@@ -11,6 +11,7 @@ from lowering.ops import (
     BulkLoad,
     BulkStore,
     Drain,
+    Elements,
     Fill,
     LoadMatrix,
     Mma,
@@ -190,6 +191,12 @@ class Body:
         return self.barrier_offsets[last.name] + last.slots * BARRIER_BYTES
 
     @property
+    def shared_places(self) -> dict[str, int]:
+        """The byte offset of everything in shared memory, by name."""
+        cell = {"tensor_cell": self.tensor_cell} if self.tensor else {}
+        return self.shared_offsets | self.barrier_offsets | cell
+
+    @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory, barriers and the address of tensor memory included."""
         if self.tensor:
@@ -214,7 +221,7 @@ class Body:
         found: set[str] = set()
         for op in walk(self.ops):
             into: Any = getattr(op, "into", None)
-            if into is None or isinstance(op, (Zero, LoadMatrix, Transfer, Blend)):
+            if not isinstance(into, Elements) or isinstance(op, (Zero, LoadMatrix, Blend)):
                 continue
             bits = self.buffer(into.buffer).dtype.bits
             if bits < 32 and (len(into.numbers) * bits < 32 or isinstance(op, Move)):

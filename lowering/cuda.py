@@ -166,13 +166,13 @@ def _write(body: Body, name: str) -> tuple[str, dict[str, Asm]]:
         lines = [f"def {name}({', '.join(f'{b.name}_' for b in body.params)}):"]
         lines.append("  thread = cuda.threadIdx.x")
         lines.extend(f"  {b.name}_base = cells_address({b.name}_)" for b in body.params)
-    if body.shared:
+    if body.shared_bytes:
         functions["shared_address"] = ptx.shared_address()
         size = 0 if body.shared_bytes > STATIC_SHARED else body.shared_bytes
         lines.append(f"  shared = cuda.shared.array({size}, uint8, alignment=1024)")
         lines.append("  base = shared_address(cells_address(shared))")
-        places = body.shared_offsets | body.barrier_offsets
-        lines.extend(f"  {n}_base = base + uint32({at})" for n, at in places.items())
+        places = body.shared_places.items()
+        lines.extend(f"  {n}_base = base + uint32({at})" for n, at in places)
     partial = body.partial_words()
     for buffer in body.registers:
         if buffer.name in partial:

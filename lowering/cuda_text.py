@@ -152,17 +152,19 @@ def cuda_source(body: Body, name: str, title: str) -> str:
         lines.append(
             f"  const uint64_t {buffer.name}_base = reinterpret_cast<uint64_t>({buffer.name}_);"
         )
-    if body.shared:
+    if body.shared_bytes:
         extent = "" if body.shared_bytes > 48 * 1024 else str(body.shared_bytes)
         extern = "extern " if not extent else ""
         lines.append(f"  {extern}__shared__ __align__(1024) unsigned char shared[{extent}];")
         lines.append(
             "  const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(shared));"
         )
-        for shared_name, offset in (body.shared_offsets | body.barrier_offsets).items():
+        for shared_name, offset in body.shared_places.items():
             lines.append(f"  const uint32_t {shared_name}_base = base + {offset};")
     if body.barriers:
         lines.append("  uint32_t peeked;")
+    if body.tensor:
+        lines.append("  uint32_t tensor_base;")
     lines.extend(f"  uint32_t {name};" for name in shared_operands(body))
     partial = body.partial_words()
     for buffer in body.registers:

@@ -416,7 +416,7 @@ def _offsets(linear: Ints, fields: Descriptor, tile: tuple[int, int], what: str)
     major, swizzle = fields.major, fields.swizzle
 
     def far(row: int, col: int) -> int:
-        if row >= tile[0] or col >= linear.shape[1]:
+        if row >= tile[0] or col >= tile[1]:
             return 0
         return int(linear[row, col] - linear[0, 0]) * fields.element_bits // BYTE
 

@@ -19,7 +19,7 @@ from layoutalg import ComposeLayout, LayoutError, TileLayout
 from layoutalg.size import substitute
 from lowering.address import FREE, Index
 from lowering.addressing import as_index
-from lowering.body import Barrier, Body, Scalar, cells
+from lowering.body import Barrier, Body, Scalar, cells, tensor_columns
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.dtypes import DType
 from lowering.executable import Executable, numba_machine
@@ -49,8 +49,11 @@ from lowering.ops import (
     When,
     Zero,
     line,
+    walk,
 )
 from lowering.registers import WARPGROUP
+from lowering.tensor_ops import TensorCommit, TensorCopy, TensorMma
+from lowering.tensor_order import with_tensor_memory
 from lowering.tile import (
     Buffer,
     BufferRegion,
@@ -131,6 +134,7 @@ Statement = Union[  # noqa: UP007 - refers forward
     Arrive,
     Peek,
     Await,
+    TensorCommit,
     Refill,
     Emptying,
     Drained,
@@ -286,15 +290,16 @@ class Kernel:
         scope: str = "local",
         layout: TileLayout | ComposeLayout | None = None,
     ) -> Buffer:
-        """Allocate a buffer in registers ("local") or in shared memory.
+        """Allocate a buffer in registers ("local"), in shared or in tensor memory ("tmem").
 
         Raises:
-            LayoutError: another scope, a register buffer without a layout, or a taken name.
+            LayoutError: another scope, a buffer in registers or tensor memory without a layout, or
+                a taken name.
         """
-        if scope not in ("local", "shared"):
+        if scope not in ("local", "shared", "tmem"):
             raise LayoutError(
-                f"alloc: {name} must be local or shared; got {scope!r}; param() declares global "
-                "ones"
+                f"alloc: {name} must be local, shared or tmem; got {scope!r}; param() declares "
+                "global ones"
             )
         return self._add_buffer(Buffer(name, shape, dtype, scope, layout))
 
@@ -469,12 +474,23 @@ class Kernel:
             raise LayoutError(f"sync: {self.threads} threads are no whole warpgroups")
         self._add(Sync(scope))
 
-    def commit(self, of: str = "copy") -> None:
+    def commit(self, of: str = "copy", barrier: Barrier | None = None, slot: Any = 0) -> None:
         """Close a group of asynchronous copies ("copy") or products ("gemm").
 
+        Args:
+            of: which.
+            barrier: of products in tensor memory: an mbarrier gets an arrival once they, and the
+                copies there, are complete. :meth:`wait_for` it.
+            slot: which of the barrier's mbarriers.
+
         Raises:
-            LayoutError: another kind.
+            LayoutError: another kind, or a barrier for copies.
         """
+        if barrier is not None:
+            if _asynchronous(of) != "gemm":
+                raise LayoutError(f"commit: a barrier is for of='gemm'; got {of!r}")
+            self._add(TensorCommit(barrier.name, _slot(slot)))
+            return
         self._add(WgmmaCommit() if _asynchronous(of) == "gemm" else Commit())
 
     def wait(self, pending: int = 0, of: str = "copy") -> None:
@@ -530,8 +546,11 @@ class Kernel:
         ops = self._lower(unrolled, taken, "")
         by_scope = {
             scope: tuple(b for b in self.buffers.values() if b.scope == scope)
-            for scope in ("global", "shared", "local")
+            for scope in ("global", "shared", "local", "tmem")
         }
+        if by_scope["tmem"]:
+            columns = sum(tensor_columns(buffer) for buffer in by_scope["tmem"])
+            ops = with_tensor_memory(_as_issued(ops), columns, 1)
         body = Body(
             by_scope["global"],
             by_scope["shared"],
@@ -541,6 +560,7 @@ class Kernel:
             self.arch,
             tuple(self.scalars.values()),
             tuple(self.barriers.values()),
+            by_scope["tmem"],
         )
         if body.shared_bytes > SHARED_LIMIT:
             raise LayoutError(
@@ -642,6 +662,32 @@ class Kernel:
             elements = Elements(buffer.name, tuple(range(cells(buffer))))
             return Lowered((Zero(elements),), variant="zero")
         return dispatch(context_of(call, "cuda", self.threads, None, self.arch))
+
+
+def _as_issued(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    """Return operations with each commit by the thread that starts what it covers.
+
+    Raises:
+        LayoutError: threads of both kinds start something.
+    """
+    started = {op.issuer for op in walk(ops) if isinstance(op, (TensorMma, TensorCopy))}
+    if len(started) > 1:
+        raise LayoutError(
+            "kernel: all of gemm_async and copy to tensor memory must have one scope: what a "
+            "thread commits is what it started; got thread and warp"
+        )
+    issuer = next(iter(started), "thread")
+
+    def owned(op: Op) -> Op:
+        if isinstance(op, TensorCommit):
+            return replace(op, issuer=issuer)
+        if isinstance(op, (Loop, When)):
+            return replace(op, body=tuple(map(owned, op.body)))
+        if isinstance(op, Roles):
+            return replace(op, consume=tuple(map(owned, op.consume)))
+        return op
+
+    return tuple(map(owned, ops))
 
 
 def _asynchronous(kind: str) -> str:

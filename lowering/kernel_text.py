@@ -13,7 +13,7 @@ from typing import Protocol
 
 from layoutalg import LayoutError
 from layoutalg.fragments import WARP
-from lowering import ptx, wgmma
+from lowering import ptx, tensor_text, wgmma
 from lowering.address import Digit, Index, Style
 from lowering.body import BARRIER_BYTES, Body
 from lowering.descriptors import CHUNK
@@ -47,6 +47,7 @@ from lowering.ops import (
     Store,
     StoreMatrix,
     Sync,
+    TensorOp,
     Transfer,
     Wait,
     Wgmma,
@@ -59,6 +60,7 @@ from lowering.ops import (
 )
 from lowering.ptx import Asm
 from lowering.registers import WARPGROUP
+from lowering.tensor_ops import TensorCommit, TensorCopy, TensorMma
 
 MmaCall = tuple[MmaInst, tuple[int, ...]]  # with the selectors of its scales
 
@@ -67,6 +69,7 @@ WORD = 0xFFFFFFFF
 # Of each thread: two warpgroups of the one kind and one of the other fill a register file.
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
 FIRST_OF_WARPGROUPS = 2  # named barriers: 0 is that of the CTA, 1 that of a role
+ISSUED = (TensorMma, TensorCopy, TensorCommit)  # what one thread starts
 LEADER = f"thread & {WARPGROUP - 1}"  # 0 in the first thread of a warpgroup
 
 
@@ -175,9 +178,11 @@ class Writer:
             first, *rest = same
             if isinstance(first, Wgmma):
                 self.products((first, *(op for op in rest if isinstance(op, Wgmma))))
-                continue
-            for op in (first, *rest):
-                self.step(op)
+            elif isinstance(first, ISSUED):
+                tensor_text.issue(self, (first, *(op for op in rest if isinstance(op, ISSUED))))
+            else:
+                for op in (first, *rest):
+                    self.step(op)
 
     def products(self, ops: Sequence[Wgmma]) -> None:
         """Write products that share D and all but the addresses of A and B."""
@@ -279,6 +284,8 @@ class Writer:
             self.close()
         elif isinstance(op, Loop):
             self.loop(op)
+        elif isinstance(op, TensorOp):
+            tensor_text.write(self, op)
         else:
             # Boxes are of a Fill or a Drain, products are written together.
             assert not isinstance(op, (BulkLoad, BulkStore, Wgmma)), op
@@ -416,15 +423,19 @@ class Writer:
             self.call(wgmma.proxy_fence(), (), ())
 
     def operand(self, operand: Elements | SharedMatrix) -> tuple[str, ...]:
-        """Return the words of an operand, or the low word of its descriptor.
+        """Return the words of an operand, or the low word of its descriptor."""
+        if isinstance(operand, Elements):
+            return words(self.body, operand)
+        return (self.low_word(operand),)
+
+    def low_word(self, operand: SharedMatrix) -> str:
+        """Return the low word of an operand's descriptor: that of its buffer, moved.
 
         That of the buffer's first cell, or the warpgroup's, was made first; its low bits count
         units of 16 bytes, which the address adds to, and shared memory ends before they do.
         """
-        if isinstance(operand, Elements):
-            return words(self.body, operand)
         name, _, moving = descriptor_variable(operand)
-        return (self.dialect.address("shared", name, moving.render(self.dialect.style)),)
+        return self.dialect.address("shared", name, moving.render(self.dialect.style))
 
     def zero(self, into: Elements) -> None:
         """Set elements to zero: whole words at once, else bit by bit."""
@@ -536,6 +547,8 @@ def _product_kind(op: Op) -> tuple[object, ...]:
 
     With A in registers, which D must not share, one that overwrites D stands alone.
     """
+    if isinstance(op, ISSUED):
+        return (op.issuer,)
     if not isinstance(op, Wgmma):
         return ()
     a = op.a.descriptor if isinstance(op.a, SharedMatrix) else None
@@ -561,7 +574,7 @@ def shared_operands(body: Body) -> dict[str, tuple[SharedMatrix, Index]]:
     """Return by variable an operand in shared memory, and what the thread adds to its start."""
     found = {}
     for op in walk(body.ops):
-        for operand in (op.a, op.b) if isinstance(op, Wgmma) else ():
+        for operand in vars(op).values():
             if isinstance(operand, SharedMatrix):
                 name, fixed, _ = descriptor_variable(operand)
                 found[name] = operand, fixed

@@ -18,6 +18,7 @@ from layoutalg import LayoutError, S, TileLayout, tx
 from layoutalg.fragments import WARP
 from lowering import dtypes, ptx
 from lowering.address import Index
+from lowering.arithmetic import PAIRS
 from lowering.body import Body
 from lowering.dtypes import DType
 from lowering.executable import numba_machine
@@ -36,7 +37,7 @@ from lowering.ops import (
     Transfer,
 )
 from lowering.tile import Buffer
-from lowering.warp import PAIRS, execute, logical
+from lowering.warp import execute, logical
 
 WARPS = 32  # experiments that run side by side in one CTA
 RANDOM = 32  # products of random integers that the measured relation must predict

@@ -257,8 +257,7 @@ def operand_types() -> Iterator[tuple[str, str, str, str | None]]:
     for name, kind in KINDS.items():
         pairs = [(a, b) for a in kind.codes for b in kind.codes if kind.mixed or a == b]
         for a, b in pairs:
-            for scale in [token for token, _ in kind.scales] or [None]:
-                yield name, a, b, scale
+            yield from ((name, a, b, token) for token, _ in kind.scales or ((None, 0),))
 
 
 # -- the instruction descriptor -------------------------------------------------------------------

@@ -71,10 +71,12 @@ class Buffer:
                 f"Buffer {name}: the scope must be one of {', '.join(MEMORY_SCOPES)}; got {scope!r}"
             )
         if layout is None:
-            if scope == "local":
+            if scope in ("local", "tmem"):
+                where = {"local": "registers", "tmem": "tensor memory"}[scope]
+                place = {"local": "register", "tmem": "column"}[scope]
                 raise LayoutError(
-                    f"Buffer {name}: a buffer in registers (scope 'local') needs a layout: which "
-                    "lane and register holds each element"
+                    f"Buffer {name}: a buffer in {where} (scope {scope!r}) needs a layout: which "
+                    f"lane and {place} holds each element"
                 )
             layout = TileLayout.from_iters(row_major(extents))
         elif not isinstance(layout, (TileLayout, ComposeLayout)):
@@ -334,10 +336,10 @@ def gemm_async(
         C: the (M, N) accumulator: in registers for ``wgmma``, in tensor memory for ``tcgen05``.
         A: (M, K), or (K, M) where ``transA``.
         B: (K, N), or (N, K) where ``transB``.
-        SFA: (M, K/block), the scales of A.
+        SFA: (M, K/block), the scales of A, for ``tcgen05`` in tensor memory.
         SFB: (K/block, N), the scales of B.
-        transA: whether A is given as (K, M).
-        transB: whether B is given as (N, K).
+        transA: whether A is given as (K, M), and SFA as (K/block, M).
+        transB: whether B is given as (N, K), and SFB as (N, K/block).
         accum: add to C; else C is overwritten. For ``tcgen05`` also a number of variables: add
             where it is not 0, as of the step along K.
         scope: which threads take part; ``tcgen05`` is started by a thread, or one of a warp.

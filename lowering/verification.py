@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg import LayoutError
+from lowering.arithmetic import PAIRS, as_accumulated, as_multiplied, expanded, scaled
 from lowering.dtypes import DType
 from lowering.instructions import MMA_FAMILY
 from lowering.kernel import KernelProgram
@@ -40,7 +41,6 @@ from lowering.verification_cases import (
     staged_cases,
     standard_cases,
 )
-from lowering.warp import PAIRS, as_accumulated, as_multiplied, expanded, scaled
 
 __all__ = [
     "CASES", "MARGIN", "TILINGS", "TOLERANCE", "AnyCase", "AnyProgram", "Case", "Control",

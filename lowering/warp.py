@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, memory_access
 from layoutalg.fragments import WARP, Fragment
+from lowering import tensor_machine
 from lowering.address import Index
+from lowering.arithmetic import as_accumulated, as_multiplied, expanded, scaled
 from lowering.body import Body, cells
 from lowering.descriptors import Descriptor
 from lowering.dtypes import DType
-from lowering.instructions import MmaInst
 from lowering.ops import (
     Arrive,
     Await,
@@ -51,6 +52,7 @@ from lowering.ops import (
     Store,
     StoreMatrix,
     Sync,
+    TensorOp,
     Transfer,
     Wait,
     Wgmma,
@@ -62,11 +64,9 @@ from lowering.ops import (
     line,
 )
 from lowering.registers import WARPGROUP
+from lowering.tensor_memory import TensorMemory
 from lowering.tile import Buffer
-from lowering.warpgroup import SEEN, SimulationError, Warpgroups
-from lowering.wgmma import WgmmaInst
-
-PAIRS = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])  # two nonzeros of four columns
+from lowering.warpgroup import SEEN, UNDER_WAY, SimulationError, Warpgroups
 
 Matrix = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -149,6 +149,7 @@ class Memory:
     """Cells of one buffer, and who touched each since when.
 
     ``engine``: whether the copy engine wrote it last. ``drains``: how many bulk stores read it.
+    ``apart``: when the tensor core of tensor memory last read it.
     """
 
     values: Matrix
@@ -158,18 +159,29 @@ class Memory:
     reader: Ints
     engine: npt.NDArray[np.bool_]
     drains: Ints
+    apart: Ints
     stamps: dict[str, Ints] = field(default_factory=dict)
 
 
 @dataclass
 class BarrierState:
-    """An mbarrier: arrivals of this phase, phases completed, boxes under way, the last arrival."""
+    """An mbarrier: arrivals of this phase, phases completed, boxes under way, the last arrival.
+
+    ``commits``: when the tensor core was told to arrive, by phase.
+    """
 
     expected: int
     arrived: int = 0
     completed: int = 0
     loads: list[tuple[BulkLoad, Ints, Matrix]] = field(default_factory=list)
     clock: int = -1
+    commits: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def committed(self) -> int:
+        """When the tensor core was last told to arrive in a phase that is complete; -1: never."""
+        done = (clock for phase, clock in self.commits.items() if phase < self.completed)
+        return max(done, default=-1)
 
 
 @dataclass(frozen=True)
@@ -202,10 +214,12 @@ class Machine:
         threads = self.body.threads
         self.env["thread"] = np.arange(threads)
         self.warpgroups = Warpgroups(threads)
-        # The last barrier of each pair of threads; the last index is the one that fills, where it
-        # is none of the threads.
-        self.synced = np.zeros((threads + 1, threads + 1), dtype=np.int64)
+        # The last barrier of each pair of threads; of the last two indices one is what fills, where
+        # it is none of the threads, the other the tensor core that reads and writes by itself.
+        self.synced = np.zeros((threads + 2, threads + 2), dtype=np.int64)
         self.filler = threads if self.body.specialised else 0
+        self.core = threads + 1
+        self.tensor = TensorMemory(threads, self.synced)
         for buffer in self.body.registers:
             shape = (threads, cells(buffer))
             self.registers[buffer.name] = poison(buffer.dtype.numpy, shape)
@@ -230,6 +244,7 @@ class Machine:
             never.copy(),
             np.zeros_like(full),
             np.zeros(values.shape, dtype=np.int64),
+            never.copy(),
             {"w": never.copy(), "r": never.copy()},
         )
 
@@ -341,6 +356,8 @@ class Machine:
                 )
         stamp, who = self.memory[name].stamps[kind][cell], other[cell]
         foreign = (who >= 0) & (who != thread)
+        if kind == "r":
+            self.check_apart(name, cell, thread, op)
         since = self.synced[np.where(foreign, who, 0), np.broadcast_to(thread, who.shape)]
         race = foreign & (stamp >= since)
         if race.any():
@@ -350,6 +367,22 @@ class Machine:
             raise SimulationError(
                 f"simulate: {line(op)} races: thread {reader} {verb[0]} {name} at {int(cell[at])}, "
                 f"which thread {int(who[at])} {verb[1]} with no barrier in between: sync first"
+            )
+
+    def check_apart(self, name: str, cell: Ints, thread: Ints, op: Op) -> None:
+        """Refuse to overwrite what the tensor core reads, or read and nobody knows that it has."""
+        stamp = self.memory[name].apart[cell]
+        known = self.synced[self.core, np.broadcast_to(thread, cell.shape)]
+        late = (stamp >= 0) & (stamp >= known)
+        if late.any():
+            at = tuple(np.argwhere(late)[0])
+            what = (
+                "still reads: commit it to an mbarrier, and await that"
+                if stamp[at] == UNDER_WAY
+                else "read, and nobody awaited its commit before"
+            )
+            raise SimulationError(
+                f"simulate: {line(op)} overwrites {name} at {int(cell[at])}, which tcgen05 {what}"
             )
 
     def count_banks(self, name: str, start: Ints, size: int, op: Op) -> None:
@@ -382,6 +415,7 @@ class Machine:
                 "simulate: asynchronous copies are under way at the end: wait for them"
             )
         self.warpgroups.finish()
+        self.tensor.finish()
 
     def run(self, ops: Sequence[Op]) -> Iterator[Op]:
         """Run operations in order; yield one that waits, before each further try."""
@@ -441,6 +475,10 @@ class Machine:
             self.asynchronous(op)
             return
         self.warpgroups.touch(op)
+        if isinstance(op, TensorOp):
+            tensor_machine.step(self, op)
+            return
+        self.tensor.touch(op)
         if isinstance(op, Zero):
             self.write(op.into, 0)
         elif isinstance(op, Move):
@@ -476,7 +514,9 @@ class Machine:
             self.arrive(op)
         elif isinstance(op, Await):
             self.clock += 1
-            self.synced[self.filler, :] = self.clock
+            self.synced[self.filler, : self.body.threads] = self.clock
+            state = self.barriers[op.phase.barrier, int(self.number(op.phase.slot))]
+            self.tensor.await_commit(state.committed, slice(0, self.body.threads))
 
     def arrive(self, op: Arrive) -> None:
         """Let every warp arrive, where the guards hold."""
@@ -511,9 +551,10 @@ class Machine:
     def fill(self, op: Fill) -> None:
         """Start the loads of boxes; they arrive when their barrier is waited for."""
         if op.free is not None:
-            clock = self.barriers[op.free.barrier, int(self.number(op.free.slot))].clock
-            known = self.synced[:, self.filler]
-            self.synced[:, self.filler] = np.maximum(known, clock + 1)
+            freed = self.barriers[op.free.barrier, int(self.number(op.free.slot))]
+            known = self.synced[: self.body.threads, self.filler]
+            self.synced[: self.body.threads, self.filler] = np.maximum(known, freed.clock + 1)
+            self.tensor.await_commit(freed.committed, slice(self.filler, self.filler + 1))
         state = self.barriers[op.barrier, int(self.number(op.slot))]
         if state.arrived >= state.expected:
             raise SimulationError(
@@ -593,12 +634,36 @@ class Machine:
 
     def sync(self, op: Sync) -> None:
         """Order the memory of all threads, or of the threads of each warp or warpgroup."""
-        if op.scope == "cta":
-            self.synced[: self.body.threads, : self.body.threads] = self.clock
-        else:
-            size = WARP if op.scope == "warp" else WARPGROUP
-            warp = np.arange(self.body.threads) // size
-            self.synced[:-1, :-1][warp[:, None] == warp[None, :]] = self.clock
+        threads = self.body.threads
+        size = {"warp": WARP, "warpgroup": WARPGROUP}.get(op.scope, threads)
+        group = np.arange(threads) // size
+        self.synced[:threads, :threads][group[:, None] == group[None, :]] = self.clock
+        if self.body.tensor:
+            self.tensor.meet(group)
+
+    def sync_all(self) -> None:
+        """Order the memory of all threads."""
+        self.sync(Sync("cta"))
+
+    def arrive_later(self, barrier: str, slot: int) -> None:
+        """Let an mbarrier have an arrival of the tensor core: all that was started is done then."""
+        state = self.barriers[barrier, slot]
+        state.arrived += 1
+        state.commits[state.completed] = self.clock
+        for store in self.memory.values():
+            store.apart[store.apart == UNDER_WAY] = self.clock
+        self.complete(state)
+
+    def fetch_apart(self, operand: SharedMatrix, cell: Ints, op: Op) -> Matrix:
+        """Read cells asynchronously, for thread 0, which orders them after what it has seen."""
+        name, store = operand.memory, self.memory[operand.memory]
+        self.check_bounds(name, cell, op)
+        self.check_written(name, cell, op)
+        self.check_order(name, cell, np.zeros_like(cell), op, "w", store.writer)
+        stamp = np.where(store.engine[cell], SEEN, store.stamps["w"][cell])
+        self.warpgroups.check_fenced(op, name, cell, store.writer[cell], stamp)
+        store.apart[cell] = UNDER_WAY
+        return store.values[cell]
 
     def load(self, op: Load) -> None:
         """Load a vector per thread; threads that are guarded away get zeros."""
@@ -833,57 +898,6 @@ def check_positions(positions: Matrix, op: Op) -> None:
             f"simulate: {line(op)} needs positions that ascend in each chunk of four; row {row} "
             f"chunk {chunk} of warp {warp} has {pair}"
         )
-
-
-def expanded(values: Matrix, positions: Matrix) -> Matrix:
-    """Return the matrix whose nonzeros 2:4 sparse values are, two in each chunk of four columns.
-
-    >>> expanded(np.array([[5.0, 6.0]]), np.array([[1.0, 3.0]])).tolist()
-    [[0.0, 5.0, 0.0, 6.0]]
-    """
-    count = values.shape[-1]
-    cols = np.arange(count) // 2 * 4 + positions.astype(np.int64)
-    dense = np.zeros((*values.shape[:-1], 2 * count), dtype=values.dtype)
-    np.put_along_axis(dense, cols, values, axis=-1)
-    return dense
-
-
-def scaled(a: Matrix, b: Matrix, sfa: Matrix, sfb: Matrix) -> tuple[Matrix, Matrix]:
-    """Return A and B with each block of K multiplied by its scale.
-
-    >>> one = np.ones((1, 4))
-    >>> scaled(one, one.T, np.array([[2.0, 4.0]]), np.array([[1.0], [1.0]]))[0].tolist()
-    [[2.0, 2.0, 4.0, 4.0]]
-    """
-    block = a.shape[-1] // sfa.shape[-1]
-    return a * np.repeat(sfa, block, axis=-1), b * np.repeat(sfb, block, axis=-2)
-
-
-def as_multiplied(matrix: Matrix, token: str) -> Matrix:
-    """Return the values that an mma multiplies: tf32 reads the upper 19 bits of a register.
-
-    >>> as_multiplied(np.array([1 + 2**-11, 1 + 2**-10]), "tf32").tolist()
-    [1.0, 1.0009765625]
-    """
-    if token != "tf32":
-        return matrix
-    bits = matrix.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
-    kept: Matrix = bits.view(np.float32).astype(np.float64)
-    return kept
-
-
-def as_accumulated(total: Matrix, inst: MmaInst | WgmmaInst) -> Matrix:
-    """Return sums in the accumulator's type: rounded once; integers wrap, or saturate.
-
-    Sums of integers are exact in float64: they stay far below 2**53.
-    """
-    dtype = inst.d.numpy
-    if dtype.kind != "i":
-        return total.astype(dtype)
-    if inst.modifier == "satfinite":
-        limits = np.iinfo(dtype)
-        return np.clip(total, limits.min, limits.max).astype(dtype)
-    return total.astype(np.int64).astype(dtype)
 
 
 @dataclass

@@ -811,11 +811,11 @@ def test_a_machine_that_exchanges_the_offsets_is_seen(
     """As the hardware might do with MN-major operands, if we read the manual wrongly."""
 
     class Exchanged(Descriptor):
-        def addresses(self, shape: Any, start: int) -> Array:
+        def places(self, shape: Any, start: int) -> Array:
             plain = Descriptor(
                 self.major, self.swizzle, self.stride, self.leading, self.element_bits
             )
-            return plain.addresses(shape, start)
+            return plain.places(shape, start)
 
     monkeypatch.setattr(warp, "Descriptor", Exchanged)
     placed = wgmma_probing._placed()[name]

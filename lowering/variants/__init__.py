@@ -9,10 +9,11 @@ from lowering.variants import (
     mma_extended,
     mma_sync,
     tcgen05,
+    tensor_copy,
     wgmma,
 )
 
 __all__ = [
     "bulk_tensor", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
-    "mma_sync", "tcgen05", "wgmma",
+    "mma_sync", "tcgen05", "tensor_copy", "wgmma",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from lowering.address import Index
 from lowering.addressing import as_index
 from lowering.descriptors import BYTE
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.ops import SharedMatrix
 from lowering.shared_operands import SharedOperand, extents, shared_operand
 from lowering.tcgen05 import CELL, KINDS, LANES, Multiplication, TensorInst
 from lowering.tensor_ops import ISSUERS, TensorMatrix, TensorMma
@@ -87,7 +88,9 @@ def sizes(context: Context) -> Sizes:
         fail(f"C (M, N) is {(rows, n)}, A (M, K) {a}, B (K, N) {b}{share}: they do not go together")
     block = 0
     if "SFA" in operands:
-        (rows_a, blocks), (blocks_b, cols) = (extents(operands[role]) for role in ("SFA", "SFB"))
+        first, second = (extents(operands[role]) for role in ("SFA", "SFB"))
+        rows_a, blocks = first[::-1] if config["transA"] else first
+        blocks_b, cols = second[::-1] if config["transB"] else second
         if (rows_a, cols) != (rows, n) or blocks != blocks_b or a[1] % blocks:
             fail(
                 f"SFA (M, K/block) is {(rows_a, blocks)}, SFB (K/block, N) {(blocks_b, cols)}: "
@@ -285,13 +288,15 @@ def _products(
         fail("A in tensor memory is (M, K): transA is a matter of its layout there")
     else:
         left = tensor_tile(operands["A"])
-    scales = [_rows_first(operands[r], r == "SFB") for r in ("SFA", "SFB") if r in operands]
+    flips = {"SFA": config["transA"], "SFB": not config["transB"]}
+    scales = [_rows_first(operands[role], flips[role]) for role in flips if role in operands]
     majors = (
         left.descriptor.major if isinstance(left, SharedOperand) else "K",
         right.descriptor.major,
     )
     for k in range(0, depth, inst.k):
         for part in parts:
+            a: SharedMatrix | TensorMatrix
             if isinstance(left, SharedOperand):
                 a = left.at(Index((), part.row), k)
             else:

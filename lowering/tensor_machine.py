@@ -1,0 +1,267 @@
+"""The operations on tensor memory, as the NumPy warp runs them: what each reads, does and writes.
+
+A product multiplies what its bits say: the instruction descriptor is encoded and decoded, and so
+are the descriptors of its operands, down to the cells that they lead to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lowering import tcgen05
+from lowering.arithmetic import as_accumulated, as_multiplied, scaled
+from lowering.body import Body
+from lowering.ops import Elements, Op, SharedMatrix, TensorOp, line
+from lowering.registers import WARPGROUP
+from lowering.tcgen05 import CELL, LANES, TensorInst
+from lowering.tensor_memory import TensorMemory, from_cells, matrix_of, to_cells
+from lowering.tensor_ops import (
+    COPIES,
+    TensorAllocate,
+    TensorCommit,
+    TensorCopy,
+    TensorFence,
+    TensorFree,
+    TensorLoad,
+    TensorMatrix,
+    TensorMma,
+    TensorStore,
+    TensorWait,
+)
+from lowering.warpgroup import UNDER_WAY, SimulationError, registers
+
+ISSUER = 0  # the thread that starts what is asynchronous
+
+Ints = npt.NDArray[np.int64]
+Matrix = npt.NDArray[Any]
+
+
+class Warps(Protocol):
+    """What the operations need of the machine that runs them."""
+
+    body: Body
+    env: dict[str, Any]
+    registers: dict[str, Matrix]
+    synced: Ints
+    clock: int
+    tensor: TensorMemory
+
+    def number(self, value: Any) -> Any:
+        """Return a number that may be an index."""
+
+    def addresses(self, index: Any) -> Ints:
+        """Return the value of an index in every thread."""
+
+    def read(self, source: Elements, op: Op) -> Matrix:
+        """Return registers of all threads."""
+
+    def write(self, into: Elements, values: Any) -> None:
+        """Set registers of all threads."""
+
+    def fetch_apart(self, operand: SharedMatrix, cell: Ints, op: Op) -> Matrix:
+        """Read cells of shared memory asynchronously, for the thread that starts it."""
+
+    def visited(self, operand: SharedMatrix, start: int, shape: tuple[int, int]) -> Ints:
+        """Return the cells that the bits of a descriptor lead to."""
+
+    def sync_all(self) -> None:
+        """Let all threads of the CTA meet."""
+
+    def arrive_later(self, barrier: str, slot: int) -> None:
+        """Let an mbarrier have an arrival, once what was started before is complete."""
+
+
+def step(machine: Warps, op: TensorOp) -> None:
+    """Run one operation in all threads, or in the one that starts it."""
+    tensor = machine.tensor
+    tensor.history.append(op)
+    if isinstance(op, TensorMma):
+        _multiply(machine, op)
+    elif isinstance(op, TensorCopy):
+        _copy(machine, op)
+    elif isinstance(op, TensorLoad):
+        _load(machine, op)
+    elif isinstance(op, TensorStore):
+        _store(machine, op)
+    elif isinstance(op, TensorWait):
+        tensor.wait(op.verb, machine.clock)
+    elif isinstance(op, TensorCommit):
+        tensor.commit(machine.clock)
+        machine.arrive_later(op.barrier, int(machine.number(op.slot)))
+    elif isinstance(op, TensorFence):
+        tensor.fence(op.side, machine.clock)
+    elif isinstance(op, TensorAllocate):
+        tensor.allocate(op, op.columns)
+        _meet(machine)
+    else:
+        assert isinstance(op, TensorFree), op
+        _meet(machine)
+        tensor.free(op)
+
+
+def _meet(machine: Warps) -> None:
+    """Let all threads fence and meet, as they do where tensor memory is allocated and freed."""
+    machine.tensor.fence("before", machine.clock)
+    machine.sync_all()
+    machine.tensor.fence("after", machine.clock)
+
+
+def _start(machine: Warps, place: TensorMatrix) -> tuple[int, int]:
+    """Return the lane and column of an address, for the thread that starts an operation."""
+    env = machine.env | {"thread": ISSUER}
+    first = machine.body.tensor_offsets[place.memory]
+    return int(place.lane.value(env)), first + int(place.column.value(env))
+
+
+# -- products -------------------------------------------------------------------------------------
+
+
+def _multiply(machine: Warps, op: TensorMma) -> None:
+    """Do ``D += A·B``; D may be touched after a commit is awaited."""
+    tensor = machine.tensor
+    given = op.what.instruction
+    what = tcgen05.decode(given.kind, given.block, given.cta_group, tcgen05.encode(op.what))
+    inst = what.instruction
+    core = np.int64(tensor.core)
+    if isinstance(op.a, SharedMatrix):
+        a = _shared(machine, op.a, (inst.rows, inst.k), op)
+    else:
+        cell = tensor.cells(op, *_of_a(inst, _start(machine, op.a)))
+        a = matrix_of(tensor.read(op, cell, core, UNDER_WAY), inst.a, (inst.rows, inst.k))
+    b = _shared(machine, op.b, (inst.cols, inst.k), op)
+    a, b = as_multiplied(a, inst.a.token), as_multiplied(b, inst.b.token).T
+    if op.scales:
+        sfa, sfb = (
+            _scales(machine, op, place, rows, byte)
+            for place, rows, byte in zip(
+                op.scales, (inst.rows, inst.n), what.scale_bytes, strict=True
+            )
+        )
+        a, b = scaled(a, b, sfa, sfb.T)
+    total = a @ b
+    cell = tensor.cells(op, *_of_d(inst, _start(machine, op.d)))
+    adds = op.accumulate if isinstance(op.accumulate, bool) else machine.number(op.accumulate)
+    if adds:
+        total = total + matrix_of(tensor.read(op, cell, core, UNDER_WAY), inst.d, total.shape)
+    result = to_cells(as_accumulated(total, inst)[..., None], inst.d)
+    tensor.write(op, cell, core, result)
+    tensor.open.append(op)
+
+
+def _of_d(inst: TensorInst, start: tuple[int, int]) -> tuple[Ints, Ints]:
+    """Return the lane and column of each element of D, as PTX draws them.
+
+    Source: PTX ISA, tcgen05 "Data Path Layout Organization", layouts A, B, D and F.
+    """
+    row, col = np.indices((inst.rows, inst.n))
+    lane = row
+    if inst.rows < LANES and inst.cta_group == 1:
+        lane = row // 16 * 32 + row % 16
+    elif inst.rows < LANES:
+        lane, col = row + col // inst.cols * inst.rows, col % inst.cols
+    return start[0] + lane, start[1] + col
+
+
+def _of_a(inst: TensorInst, start: tuple[int, int]) -> tuple[Ints, Ints]:
+    """Return the lane and column of each cell of A in tensor memory: a lane per row."""
+    row, col = np.indices((inst.rows, inst.k * inst.a.bits // CELL))
+    return start[0] + row, start[1] + col
+
+
+def _shared(machine: Warps, operand: SharedMatrix, shape: tuple[int, int], op: Op) -> Matrix:
+    """Return an operand in shared memory, where its descriptor's bits say."""
+    start = int(operand.address.value(machine.env | {"thread": ISSUER}))
+    cell = machine.visited(operand, start, shape)
+    return machine.fetch_apart(operand, cell, op).astype(np.float64).reshape(shape)
+
+
+def _scales(machine: Warps, op: TensorMma, place: TensorMatrix, rows: int, byte: int) -> Matrix:
+    """Return the scales of so many rows, from each of their four copies, which must agree.
+
+    Source: PTX ISA, tcgen05 "Scale Factor A/B layout".
+    """
+    tensor, inst = machine.tensor, op.what.instruction
+    assert inst.scale is not None, inst
+    lane, column = _start(machine, place)
+    row, copy = np.indices((rows, 4))
+    cell = tensor.cells(op, lane + row % 32 + 32 * copy, column + row // 32)
+    found = tensor.read(op, cell, np.int64(tensor.core), UNDER_WAY)
+    wrong = np.argwhere(found != found[:, :1])
+    if wrong.size:
+        raise SimulationError(
+            f"simulate: {line(op)} has other scales in lanes {32 * int(wrong[0, 1])} on than in "
+            f"the first 32, of row {int(wrong[0, 0])}"
+        )
+    scales = from_cells(found[:, 0], inst.scale)[:, byte : byte + inst.scales]
+    values: Matrix = scales.astype(np.float64)
+    return values
+
+
+# -- movement -------------------------------------------------------------------------------------
+
+
+def _copy(machine: Warps, op: TensorCopy) -> None:
+    """Copy rows of shared memory to lanes, and their copies."""
+    tensor = machine.tensor
+    rows, width = COPIES[op.shape]
+    dtype = machine.body.buffer(op.source.memory).dtype
+    start = int(op.source.address.value(machine.env | {"thread": ISSUER}))
+    cell = machine.visited(op.source, start, (rows, width // dtype.bits))
+    values = machine.fetch_apart(op.source, cell, op)
+    words = to_cells(values.reshape(rows, width // CELL, CELL // dtype.bits), dtype)
+    lane, column = _start(machine, op.into)
+    row, word = np.indices(words.shape)
+    for group in range(0, LANES, rows):
+        into = tensor.cells(op, lane + row + group, column + word)
+        tensor.write(op, into, np.int64(tensor.core), words)
+    tensor.open.append(op)
+
+
+def _moved(machine: Warps, op: TensorLoad | TensorStore, place: TensorMatrix) -> Ints:
+    """Return the cells that a load or store touches, by thread and word.
+
+    Raises:
+        SimulationError: a warp's threads disagree, or it leaves the lanes that it may touch.
+    """
+    fragment = op.fragment
+    first = machine.body.tensor_offsets[place.memory]
+    lanes, columns = (machine.addresses(index) for index in (place.lane, place.column))
+    apart = fragment.lanes
+    warps = [each.reshape(-1, apart) for each in (lanes, columns)]
+    if any((each != each[:, :1]).any() for each in warps):
+        raise SimulationError(f"simulate: {line(op)} needs one address per warp")
+    row, col = np.moveaxis(fragment.coords, -1, 0)
+    lane = warps[0][:, :1, None] + row
+    column = warps[1][:, :1, None] + col + first
+    allowed = np.arange(len(lane)) % (WARPGROUP // apart) * apart
+    outside = (lane < allowed[:, None, None]) | (lane >= allowed[:, None, None] + apart)
+    if outside.any():
+        warp = int(np.argwhere(outside)[0][0])
+        raise SimulationError(
+            f"simulate: {line(op)} reaches lane {int(lane[outside][0])}; warp {warp} may touch "
+            f"lanes {int(allowed[warp])} to {int(allowed[warp]) + apart - 1}"
+        )
+    return machine.tensor.cells(op, lane, column).reshape(machine.body.threads, -1)
+
+
+def _load(machine: Warps, op: TensorLoad) -> None:
+    """Load words of every warp; they may be touched after a wait."""
+    tensor = machine.tensor
+    dtype = machine.body.buffer(op.into.buffer).dtype
+    threads = np.arange(machine.body.threads)[:, None]
+    cell = _moved(machine, op, op.source)
+    values = from_cells(tensor.read(op, cell, threads, UNDER_WAY), dtype)
+    machine.write(op.into, values.reshape(machine.body.threads, -1))
+    tensor.loading.update(dict.fromkeys(registers(op.into), op))
+
+
+def _store(machine: Warps, op: TensorStore) -> None:
+    """Store words of every warp; they are there after a wait."""
+    dtype = machine.body.buffer(op.source.buffer).dtype
+    threads = np.arange(machine.body.threads)[:, None]
+    cell = _moved(machine, op, op.into)
+    values = machine.read(op.source, op).reshape(*cell.shape, CELL // dtype.bits)
+    machine.tensor.write(op, cell, threads, to_cells(values, dtype))

@@ -1,0 +1,332 @@
+"""Tensor memory while the NumPy warp runs a body: its cells, and who touched each since when.
+
+Loads and stores of warps, and the products and copies that a thread started, all run beside the
+threads. On a GPU a program that does not order them is a silent race; here each access is refused,
+by name, that is not ordered after what touched its cells before:
+
+- what a thread loads or stores is done after its ``tcgen05.wait``;
+- what was started is done once the mbarrier that a ``tcgen05.commit`` named is awaited; products
+  follow products on one accumulator, and copies, without that;
+- what other threads did is done after ``tcgen05.fence::before_thread_sync``, a barrier, and
+  ``tcgen05.fence::after_thread_sync``; a commit is itself a fence before.
+
+Source: PTX ISA, "tcgen05 memory consistency model".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowering.dtypes import DType
+from lowering.ops import Elements, Op, TensorOp, line
+from lowering.tcgen05 import CELL, COLUMNS, LANES
+from lowering.tensor_ops import TensorCopy, TensorMma
+from lowering.warpgroup import UNDER_WAY, Register, SimulationError, registers
+
+Ints = npt.NDArray[np.int64]
+Matrix = npt.NDArray[Any]
+
+
+def to_cells(values: Matrix, dtype: DType) -> Matrix:
+    """Return elements, those of one cell along the last dimension, as 32-bit cells.
+
+    >>> from lowering import dtypes
+    >>> [hex(cell) for cell in to_cells(np.array([[1, 2]], np.float16), dtypes.get("f16"))]
+    ['0x40003c00']
+    """
+    bits = np.ascontiguousarray(values).view(dtype.word).astype(np.uint32)
+    bits &= np.uint32((1 << dtype.bits) - 1)
+    shifts = np.arange(values.shape[-1], dtype=np.uint32) * np.uint32(dtype.bits)
+    packed: Matrix = np.bitwise_or.reduce(bits << shifts, axis=-1)
+    return packed
+
+
+def from_cells(cells: Matrix, dtype: DType) -> Matrix:
+    """Return the elements of cells, along a new last dimension: the inverse of :func:`to_cells`.
+
+    >>> from lowering import dtypes
+    >>> from_cells(np.array([0x21], np.uint32), dtypes.get("e2m1"))[0, :2].astype(float).tolist()
+    [0.5, 1.0]
+    """
+    shifts = np.arange(CELL // dtype.bits, dtype=np.uint32) * np.uint32(dtype.bits)
+    bits = cells[..., None] >> shifts & np.uint32((1 << dtype.bits) - 1)
+    found: Matrix = bits.astype(dtype.word).view(dtype.numpy)
+    return found
+
+
+@dataclass(frozen=True)
+class Access:
+    """An access of a cell: by whom, when, and by which operation, as a number of the history."""
+
+    who: Ints
+    stamp: Ints
+    op: Ints
+
+    @classmethod
+    def none(cls) -> Access:
+        """Return no access of any cell."""
+        return cls(*(np.full(LANES * COLUMNS, -1, dtype=np.int64) for _ in range(3)))
+
+    def note(self, cell: Ints, who: Any, stamp: int, op: int) -> None:
+        """Note an access of cells."""
+        self.who[cell], self.stamp[cell], self.op[cell] = who, stamp, op
+
+
+@dataclass
+class TensorMemory:
+    """The tensor memory of a CTA of so many threads.
+
+    Whoever acts has a number: threads, one that fills shared memory, and the tensor core last.
+    ``synced``, ``released``, ``acquired``: when what each, by row, did was last ordered before each
+    other, by column: by a barrier; with the fence before it; and with the one after it too.
+    """
+
+    threads: int
+    synced: Ints
+    allocated: int = 0
+    values: Matrix = field(default_factory=lambda: np.zeros(LANES * COLUMNS, dtype=np.uint32))
+    written: npt.NDArray[np.bool_] = field(
+        default_factory=lambda: np.zeros(LANES * COLUMNS, dtype=bool)
+    )
+    writes: Access = field(default_factory=Access.none)
+    reads: Access = field(default_factory=Access.none)
+    history: list[Op] = field(default_factory=list)
+    loading: dict[Register, Op] = field(default_factory=dict)
+    open: list[TensorOp] = field(default_factory=list)
+    last_commit: int = -1
+
+    def __post_init__(self) -> None:
+        """Begin with nobody ordered before anybody."""
+        self.core = len(self.synced) - 1
+        self.released = np.zeros_like(self.synced)
+        self.acquired = np.zeros_like(self.synced)
+        self.fenced = np.zeros(len(self.synced), dtype=np.int64)  # the clock of a fence before
+
+    # -- order --------------------------------------------------------------------------------
+
+    def fence(self, side: str, clock: int) -> None:
+        """Let all threads fence: what they did so far, or what they do from now on."""
+        if side == "before":
+            self.fenced[: self.threads] = clock
+        else:
+            self.acquired = self.released.copy()
+
+    def meet(self, groups: Ints) -> None:
+        """Order what was fenced before a barrier; threads of one group number met at it."""
+        threads = slice(0, self.threads)
+        together = groups[:, None] == groups[None, :]
+        before = np.maximum(self.released[threads, threads], self.fenced[threads, None])
+        self.released[threads, threads] = np.where(
+            together, before, self.released[threads, threads]
+        )
+        for known in (self.synced, self.released):
+            of_core = np.where(together, known[self.core, threads], 0).max(axis=1)
+            known[self.core, threads] = of_core
+
+    def await_commit(self, clock: int, waiting: slice) -> None:
+        """Order what a commit covered before those who waited for it."""
+        for known in (self.synced, self.released):
+            known[self.core, waiting] = np.maximum(known[self.core, waiting], clock + 1)
+
+    def commit(self, clock: int) -> None:
+        """Let all that was started count as done once the commit is awaited."""
+        for access in (self.writes, self.reads):
+            access.stamp[(access.who == self.core) & (access.stamp == UNDER_WAY)] = clock
+        self.open.clear()
+        self.last_commit = clock
+
+    def check(self, op: Op, cell: Ints, me: Ints, access: Access, verbs: tuple[str, str]) -> None:
+        """Refuse what is not ordered after an earlier access of the same cells.
+
+        Args:
+            op: for the message.
+            cell: what is accessed.
+            me: by whom; the tensor core acts for the thread that starts it, 0.
+            access: the earlier accesses.
+            verbs: what ``op`` and what came before does, for the message.
+        """
+        who, stamp = access.who[cell], access.stamp[cell]
+        me = np.broadcast_to(me, cell.shape)
+        seen_by = np.where(me == self.core, 0, me)
+        known = self.acquired[np.maximum(who, 0), seen_by]
+        own = (who == me) & (me != self.core) & (stamp != UNDER_WAY)
+        late = (who >= 0) & ~own & (stamp >= known)
+        if isinstance(op, (TensorMma, TensorCopy)):
+            late &= ~((who == self.core) & self.follows(op, access.op[cell]))
+        if late.any():
+            at = np.argwhere(late)[0]
+            here = tuple(at)
+            raise SimulationError(
+                f"simulate: {line(op)} {verbs[0]} tensor memory at {where(int(cell[here]))}, which "
+                + self.reason(
+                    int(who[here]),
+                    int(seen_by[here]),
+                    int(stamp[here]),
+                    self.history[int(access.op[here])],
+                    verbs[1],
+                )
+            )
+
+    def follows(self, op: TensorMma | TensorCopy, before: Ints) -> npt.NDArray[np.bool_]:
+        """Say of which earlier operations the tensor core does this one after, without a wait.
+
+        Products follow copies, and products of their shape and kind.
+        """
+        found = np.zeros(before.shape, dtype=bool)
+        if isinstance(op, TensorCopy):
+            return found
+        for number in np.unique(before):
+            other = self.history[number]
+            alike = isinstance(other, TensorCopy) or (
+                isinstance(other, TensorMma) and other.what.instruction == op.what.instruction
+            )
+            found |= (before == number) & alike
+        return found
+
+    def reason(self, who: int, me: int, stamp: int, before: Op, verb: str) -> str:
+        """Say what is missing between an earlier access and one that is to follow it."""
+        if who == self.core:
+            if stamp == UNDER_WAY:
+                return f"{line(before)} still {verb}: commit it to an mbarrier, and await that"
+            if stamp >= self.synced[who, me]:
+                return f"{line(before)} {verb}, and nobody awaited its commit before"
+            return f"{line(before)} {verb}: after the await a tcgen05.fence.after is missing"
+        if stamp == UNDER_WAY:
+            return f"{line(before)} of thread {who} still {verb}: wait for it"
+        if who == me:
+            return f"{line(before)} {verb}"
+        if stamp >= self.synced[who, me]:
+            return f"{line(before)} of thread {who} {verb} with no barrier in between: sync first"
+        side = "before it" if stamp >= self.released[who, me] else "after it"
+        which = side.split()[0]
+        return f"{line(before)} of thread {who} {verb}: a tcgen05.fence.{which} is missing {side}"
+
+    # -- cells --------------------------------------------------------------------------------
+
+    def cells(self, op: Op, lane: Ints, column: Ints) -> Ints:
+        """Return the cells of lanes and columns.
+
+        Raises:
+            SimulationError: they are not allocated.
+        """
+        if not self.allocated:
+            raise SimulationError(
+                f"simulate: {line(op)} needs tensor memory, and none is allocated"
+            )
+        lane, column = np.broadcast_arrays(lane, column)
+        wrong = (lane < 0) | (lane >= LANES) | (column < 0) | (column >= self.allocated)
+        if wrong.any():
+            at = tuple(np.argwhere(wrong)[0])
+            raise SimulationError(
+                f"simulate: {line(op)} reaches lane {int(lane[at])}, column {int(column[at])}; "
+                f"{LANES} lanes and {self.allocated} columns are allocated"
+            )
+        return lane * COLUMNS + column
+
+    def read(self, op: Op, cell: Ints, me: Ints, under_way: int) -> Matrix:
+        """Return the values of cells, and note that they are being read.
+
+        Args:
+            op: for messages.
+            cell: which.
+            me: by whom.
+            under_way: when the reads are done.
+        """
+        if not self.written[cell].all():
+            at = int(cell[~self.written[cell]].flat[0])
+            raise SimulationError(
+                f"simulate: {line(op)} reads tensor memory at {where(at)}, which nothing wrote"
+            )
+        self.check(op, cell, me, self.writes, ("reads", "writes"))
+        self.reads.note(cell, me, under_way, len(self.history) - 1)
+        return self.values[cell]
+
+    def write(self, op: Op, cell: Ints, me: Ints, values: Matrix) -> None:
+        """Set cells, and note that they are being written."""
+        self.check(op, cell, me, self.writes, ("overwrites", "writes"))
+        self.check(op, cell, me, self.reads, ("overwrites", "reads"))
+        self.values[cell] = values
+        self.written[cell] = True
+        self.writes.note(cell, me, UNDER_WAY, len(self.history) - 1)
+
+    def wait(self, verb: str, clock: int) -> None:
+        """Complete what all threads loaded or stored."""
+        access = self.reads if verb == "ld" else self.writes
+        access.stamp[(access.who != self.core) & (access.stamp == UNDER_WAY)] = clock
+        if verb == "ld":
+            self.loading.clear()
+
+    def touch(self, op: Op) -> None:
+        """Refuse to touch registers that a load still fills."""
+        for elements in vars(op).values():
+            if isinstance(elements, Elements):
+                early = registers(elements) & self.loading.keys()
+                if early:
+                    name, number = min(early)
+                    raise SimulationError(
+                        f"simulate: {line(op)} touches {name}[{number}], which "
+                        f"{line(self.loading[name, number])} still fills: wait for it"
+                    )
+
+    # -- the whole ----------------------------------------------------------------------------
+
+    def allocate(self, op: Op, columns: int) -> None:
+        """Allocate columns, poisoned."""
+        if self.allocated:
+            raise SimulationError(f"simulate: {line(op)} allocates tensor memory a second time")
+        self.allocated = columns
+
+    def free(self, op: Op) -> None:
+        """Free all columns.
+
+        Raises:
+            SimulationError: something still touches them, or nothing is allocated.
+        """
+        used = np.arange(LANES * COLUMNS)
+        self.cells(op, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+        for access, verb in ((self.writes, "writes"), (self.reads, "reads")):
+            self.check(op, used, np.zeros_like(used), access, ("frees", verb))
+        self.allocated = 0
+
+    def finish(self) -> None:
+        """Refuse to end with tensor memory allocated, or something under way."""
+        if self.open:
+            raise SimulationError(
+                f"simulate: {line(self.open[0])} is under way at the end: commit it to an "
+                "mbarrier, and await that"
+            )
+        if self.last_commit >= self.synced[self.core].max():
+            raise SimulationError(
+                "simulate: the last tcgen05.commit is awaited by nobody: what it covers is under "
+                "way at the end"
+            )
+        if self.allocated:
+            raise SimulationError(
+                f"simulate: {self.allocated} columns of tensor memory are allocated at the end: "
+                "free them, or the next CTA waits for them forever"
+            )
+
+
+def where(cell: int) -> str:
+    """Return ``lane 3, column 17``.
+
+    >>> where(3 * COLUMNS + 17)
+    'lane 3, column 17'
+    """
+    lane, column = divmod(cell, COLUMNS)
+    return f"lane {lane}, column {column}"
+
+
+def matrix_of(cells: Matrix, dtype: DType, shape: Sequence[int]) -> Matrix:
+    """Return rows of cells as a matrix of elements.
+
+    >>> from lowering import dtypes
+    >>> matrix_of(np.array([[0x40003C00]], np.uint32), dtypes.get("f16"), (1, 2)).tolist()
+    [[1.0, 2.0]]
+    """
+    return from_cells(cells, dtype).reshape(shape).astype(np.float64)

@@ -1,0 +1,51 @@
+"""What orders tensor memory around the barriers of a program: fences, allocation, release.
+
+A program says where threads meet; that their loads and stores of tensor memory come before what
+others do after the meeting is said by a fence on either side. They stand at every barrier of a
+program that has tensor memory: next to the barrier they cost nothing, and none is forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lowering import tcgen05
+from lowering.ops import Arrive, Await, Loop, Op, Roles, Sync, When
+from lowering.tensor_ops import TensorAllocate, TensorFence, TensorFree
+
+
+def fenced(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    """Return operations with a fence on each side of every meeting of threads.
+
+    >>> [str(op) for op in fenced((Sync("cta"),))][::2]
+    ['tcgen05.fence.before', 'tcgen05.fence.after']
+    """
+    before, after = TensorFence("before"), TensorFence("after")
+    found: list[Op] = []
+    for op in ops:
+        if isinstance(op, (Loop, When)):
+            found.append(replace(op, body=fenced(op.body)))
+        elif isinstance(op, Roles):
+            found.append(replace(op, consume=fenced(op.consume)))
+        elif isinstance(op, Sync) and op.scope != "warp":
+            found += [before, op, after]
+        elif isinstance(op, Arrive):
+            found += [before, op]
+        elif isinstance(op, Await):
+            found += [op, after]
+        else:
+            found.append(op)
+    return tuple(found)
+
+
+def with_tensor_memory(ops: tuple[Op, ...], columns: int, cta_group: int) -> tuple[Op, ...]:
+    """Return operations fenced, between the allocation of columns and their release.
+
+    Raises:
+        LayoutError: more columns than there are.
+
+    >>> [str(op) for op in with_tensor_memory((), 5, 1)]
+    ['tcgen05.alloc(32)', 'tcgen05.dealloc(32)']
+    """
+    count = tcgen05.allocated(columns)
+    return TensorAllocate(count, cta_group), *fenced(ops), TensorFree(count, cta_group)

@@ -1,0 +1,178 @@
+"""The operations on tensor memory as kernel text, in either language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from layoutalg.fragments import WARP
+from lowering import ptx, tcgen05
+from lowering.address import Index, Style
+from lowering.body import Body
+from lowering.emit import words
+from lowering.ops import SharedMatrix, TensorOp
+from lowering.ptx import Asm
+from lowering.tcgen05 import COLUMNS
+from lowering.tensor_ops import (
+    Issued,
+    TensorAllocate,
+    TensorCommit,
+    TensorCopy,
+    TensorFence,
+    TensorFree,
+    TensorLoad,
+    TensorMatrix,
+    TensorStore,
+    TensorWait,
+)
+
+BASE = "tensor_base"  # the variable with the address of the columns that were allocated
+CELL = "tensor_cell"  # where in shared memory that address is kept
+LANE = 1 << 16  # what an address grows by from one lane to the next
+
+assert COLUMNS <= LANE
+
+
+class Language(Protocol):
+    """How a language writes what the operations need."""
+
+    style: Style
+
+    def address(self, space: str, base: str, offset: str) -> str:
+        """Add an offset to a base address."""
+
+    def word(self, value: str) -> str:
+        """Write an integer expression as a 32-bit word."""
+
+    def sync(self, scope: str) -> str:
+        """Write a barrier."""
+
+
+class Lines(Protocol):
+    """The writer of a kernel, as far as the operations need it."""
+
+    body: Body
+
+    @property
+    def dialect(self) -> Language:
+        """The language."""
+
+    def emit(self, text: str) -> None:
+        """Add a line."""
+
+    def call(self, asm: Asm, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> None:
+        """Add a call."""
+
+    def alone(self, number: str, write: Callable[[], None]) -> None:
+        """Write what happens where a number is zero."""
+
+    def barrier(self, name: str, slot: int | Index) -> str:
+        """Return the address of an mbarrier."""
+
+    def low_word(self, operand: SharedMatrix) -> str:
+        """Return the low word of an operand's descriptor."""
+
+    def temporary(self) -> str:
+        """Return a new variable."""
+
+
+def issue(lines: Lines, ops: Sequence[Issued]) -> None:
+    """Write what one thread starts, in one branch: thread 0, or the one that warp 0 elects."""
+
+    def write() -> None:
+        for op in ops:
+            _start(lines, op)
+
+    if ops[0].issuer == "thread":
+        lines.alone("thread", write)
+        return
+
+    def elect() -> None:
+        chosen = lines.temporary()
+        lines.call(tcgen05.elected(), (chosen,), ())
+        lines.alone(f"{chosen} - 1", write)
+
+    _in_first_warp(lines, elect)
+
+
+def _address(lines: Lines, place: TensorMatrix) -> str:
+    """Return an address in tensor memory."""
+    first = lines.body.tensor_offsets[place.memory]
+    offset = place.lane * LANE + place.column + first
+    return lines.dialect.address("shared", BASE, offset.render(lines.dialect.style))
+
+
+def _start(lines: Lines, op: Issued) -> None:
+    """Write a product, a copy or a commit, by the thread that is here."""
+    if isinstance(op, TensorCommit):
+        lines.call(tcgen05.commit(op.cta_group), (), (lines.barrier(op.barrier, op.slot),))
+        return
+    if isinstance(op, TensorCopy):
+        asm = tcgen05.copy(op.shape, op.source.descriptor, op.cta_group)
+        lines.call(asm, (), (_address(lines, op.into), lines.low_word(op.source)))
+        return
+    inputs = [_address(lines, op.d)]
+    for operand in (op.a, op.b):
+        if isinstance(operand, SharedMatrix):
+            inputs.append(lines.low_word(operand))
+        else:
+            inputs.append(_address(lines, operand))
+    inputs += [_address(lines, place) for place in op.scales]
+    if isinstance(op.accumulate, Index):
+        accumulate = "maybe"
+        inputs.append(lines.dialect.word(op.accumulate.render(lines.dialect.style)))
+    else:
+        accumulate = "add" if op.accumulate else "overwrite"
+    a = op.a.descriptor if isinstance(op.a, SharedMatrix) else None
+    lines.call(tcgen05.multiply(op.what, a, op.b.descriptor, accumulate), (), tuple(inputs))
+
+
+def write(lines: Lines, op: TensorOp) -> None:
+    """Write an operation that whole warps take part in."""
+    body = lines.body
+    if isinstance(op, TensorLoad):
+        into = words(body, op.into)
+        asm = tcgen05.load(op.shape, op.count, len(into))
+        lines.call(asm, into, (_address(lines, op.source),))
+    elif isinstance(op, TensorStore):
+        source = words(body, op.source)
+        asm = tcgen05.store(op.shape, op.count, len(source))
+        lines.call(asm, (), (_address(lines, op.into), *source))
+    elif isinstance(op, TensorWait):
+        names: list[str] = []
+        letters = ""
+        for each in op.complete:
+            names.extend(words(body, each))
+            letters += ptx.letter(body.buffer(each.buffer).dtype.token) * len(words(body, each))
+        lines.call(tcgen05.wait(op.verb, letters), tuple(names), ())
+    elif isinstance(op, TensorFence):
+        lines.call(tcgen05.fence(op.side), (), ())
+    elif isinstance(op, TensorAllocate):
+        _allocate(lines, op)
+    else:
+        assert isinstance(op, TensorFree), op
+        _meet(lines)
+        asm = tcgen05.free(op.columns, op.cta_group)
+        _in_first_warp(lines, lambda: lines.call(asm, (), (BASE,)))
+
+
+def _in_first_warp(lines: Lines, what: Callable[[], None]) -> None:
+    """Write what warp 0 does."""
+    divided = "//" if lines.dialect.style == "python" else "/"
+    lines.alone(f"thread {divided} {WARP}", what)
+
+
+def _meet(lines: Lines) -> None:
+    """Write a barrier of the CTA, with its fences."""
+    lines.call(tcgen05.fence("before"), (), ())
+    lines.emit(lines.dialect.sync("cta"))
+    lines.call(tcgen05.fence("after"), (), ())
+
+
+def _allocate(lines: Lines, op: TensorAllocate) -> None:
+    """Write the allocation, and how all threads learn its address."""
+    cell = lines.dialect.address("shared", f"{CELL}_base", "0")
+    asm = tcgen05.allocate(op.columns, op.cta_group)
+    _in_first_warp(lines, lambda: lines.call(asm, (), (cell,)))
+    _meet(lines)
+    lines.call(ptx.load("shared", "u32", 32), (BASE,), (cell,))

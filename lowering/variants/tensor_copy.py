@@ -1,0 +1,364 @@
+"""``copy`` to and from tensor memory: ``tcgen05.ld`` and ``.st`` of registers, ``.cp`` of rows.
+
+Which shape moves a tile is found by comparing: the lane and column of every register of every
+thread with those that the instruction's fragment says, the widest instruction first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import ComposeLayout, LayoutError, fragments
+from layoutalg.fragments import WARP
+from layoutalg.targets import has, lacking
+from lowering import tcgen05
+from lowering.address import Index
+from lowering.addressing import region_tile, unmoved
+from lowering.descriptors import Descriptor, linear_places, proved, swizzle_bytes
+from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.ops import Elements, Op, SharedMatrix
+from lowering.registers import WARPGROUP, element_map, register_count
+from lowering.tcgen05 import CELL, LANES
+from lowering.tensor_ops import (
+    COPIES,
+    ISSUERS,
+    TensorCopy,
+    TensorLoad,
+    TensorMatrix,
+    TensorStore,
+    TensorWait,
+    moved,
+)
+from lowering.tensor_tiles import TensorTile, ordered, tensor_tile
+from lowering.tile import BufferRegion
+
+Ints = npt.NDArray[np.int64]
+
+SHAPES = ("32x32b", "16x256b", "16x128b", "16x64b")
+
+
+def _goes(context: Context, src: str, dst: str) -> bool | tuple[bool, str]:
+    """Say whether a copy goes from one memory to another."""
+    scopes = {role: context.call.operands[role].buffer.scope for role in ("src", "dst")}
+    if scopes == {"src": src, "dst": dst}:
+        return True
+    return False, f"goes from {src} to {dst}; src is {scopes['src']}, dst {scopes['dst']}"
+
+
+def loads(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the copy goes from tensor memory to registers."""
+    return _goes(context, "tmem", "local")
+
+
+def stores(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the copy goes from registers to tensor memory."""
+    return _goes(context, "local", "tmem")
+
+
+def copies_rows(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the copy goes from shared to tensor memory."""
+    return _goes(context, "shared", "tmem")
+
+
+def has_tensor_memory(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the target has tensor memory."""
+    if has(tcgen05.ARCH, context.arch):
+        return True
+    return False, lacking("tensor memory", tcgen05.ARCH, context.arch)
+
+
+def whole_warps(context: Context) -> bool | tuple[bool, str]:
+    """Hold where all threads of the CTA take part."""
+    call = context.call
+    if call.scope == "thread" or dict(context.active) != context.whole():
+        return False, f"whole warps take part; the scope is {call.scope}, {dict(context.active)}"
+    if call.scope == "warpgroup" and context.threads != WARPGROUP:
+        return False, f"all {context.threads} threads take part: scope cta fits"
+    return True
+
+
+def started_by_one_thread(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the call is one of a thread, or of a warp that elects one."""
+    scope = context.call.scope
+    if scope in ISSUERS:
+        return True
+    return False, f"one thread starts it: scope {' or '.join(ISSUERS)} fits; the scope is {scope}"
+
+
+# -- registers ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """The words of a register tile: their numbers, and where each lies by thread and word.
+
+    ``lane`` and ``column`` are (warps, 32, words).
+    """
+
+    numbers: tuple[int, ...]
+    lane: Ints
+    column: Ints
+
+
+def words_of(registers: BufferRegion, tile: TensorTile, threads: int) -> Words:
+    """Return the place in tensor memory of every word of every thread.
+
+    Raises:
+        DispatchFail: a word is not one column of a lane, or threads hold different words.
+        LayoutError: the registers have no layout over threads of the CTA.
+    """
+    layout, bits = region_tile(registers), registers.buffer.dtype.bits
+    shape = tuple(int(extent) for extent in registers.shape)
+    if tile.lane.shape[2] != 1:
+        fail(f"{tile.buffer} holds copies; {registers} would have to be moved to each")
+    held = element_map(layout, shape, threads, register_count(registers.buffer.layout))
+    pack = CELL // bits if bits <= CELL else 0
+    if not pack or held.shape[1] % pack:
+        fail(f"{registers.buffer} must fill words of {CELL} bits")
+    held = held.reshape(threads, -1, pack)
+    used = (held >= 0).any(axis=(0, 2))
+    held = held[:, used]
+    if (held < 0).any():
+        fail(f"every thread must hold the same, whole words of {registers}; layout {layout}")
+    lane, bit = tile.lane.reshape(-1)[held], tile.bit.reshape(-1)[held]
+    together = (lane == lane[..., :1]) & (bit == bit[..., :1] + np.arange(pack) * bits)
+    if not together.all() or (bit[..., 0] % CELL).any():
+        fail(
+            f"{pack} neighbours of {registers} must share a column of {CELL} bits; "
+            f"{tile.buffer.layout} parts them"
+        )
+    numbers = tuple(int(number) for number in np.flatnonzero(used))
+    split = threads // WARP, WARP, len(numbers)
+    return Words(numbers, lane[..., 0].reshape(split), (bit[..., 0] // CELL).reshape(split))
+
+
+@dataclass(frozen=True)
+class Movement:
+    """One instruction: its shape and count, the words that it moves, and where each warp starts."""
+
+    shape: str
+    count: int
+    numbers: tuple[int, ...]
+    lane: Index
+    column: Index
+
+
+def movements(words: Words, what: str) -> Iterator[Movement]:
+    """Yield instructions that move all words, each the widest that does.
+
+    Raises:
+        DispatchFail: no instruction moves a word.
+    """
+    left = set(range(len(words.numbers)))
+    while left:
+        start = min(left, key=lambda n: (words.lane[0, 0, n], words.column[0, 0, n]))
+        found = next((each for each in _widest(words, start, left) if each), None)
+        if found is None:
+            lane, column = int(words.lane[0, 0, start]), int(words.column[0, 0, start])
+            fail(
+                f"{what}: no shape of tcgen05.ld and .st has word {words.numbers[start]} of thread "
+                f"0 in lane {lane}, column {column}, and the rest of the warp as it is; a warp "
+                f"reaches lanes {CELL} times its number in the warpgroup on. "
+                "tcgen05_atom_layout(…) fits"
+            )
+        slots, movement = found
+        left -= set(slots)
+        yield movement
+
+
+def _widest(
+    words: Words, start: int, left: set[int]
+) -> Iterator[tuple[tuple[int, ...], Movement] | None]:
+    """Try all shapes for the words from one on, most registers first."""
+    forms = []
+    for shape in SHAPES:
+        count = 1
+        while f"tcgen05.ld.{shape}.x{count}.b32" in fragments.names():
+            forms.append((moved("ld", shape, count).slots, shape, count))
+            count *= 2
+    for _, shape, count in sorted(forms, key=lambda form: -form[0]):
+        yield _fitting(words, start, left, shape, count)
+
+
+def _fitting(
+    words: Words, start: int, left: set[int], shape: str, count: int
+) -> tuple[tuple[int, ...], Movement] | None:
+    """Return the slots and the instruction of one form, where it moves words as they lie."""
+    rows, cols = np.moveaxis(moved("ld", shape, count).coords, -1, 0)
+    if rows.shape[1] > len(left):
+        return None
+    first = words.lane[:, 0, start], words.column[:, 0, start]  # of each warp
+    here = {(int(words.lane[0, 0, n]), int(words.column[0, 0, n])): n for n in left}
+    slots = tuple(
+        here.get((int(first[0][0] + row), int(first[1][0] + col)), -1)
+        for row, col in zip(rows[0], cols[0], strict=True)
+    )
+    if min(slots) < 0:
+        return None
+    lane, column = words.lane[:, :, slots], words.column[:, :, slots]
+    if (lane != first[0][:, None, None] + rows).any():
+        return None
+    if (column != first[1][:, None, None] + cols).any():
+        return None
+    warp = np.arange(len(first[0]))
+    inside = first[0] - warp % 4 * WARP
+    offsets = (0,) if shape == "32x32b" else (0, WARP // 2)
+    if (inside != inside[0]).any() or int(inside[0]) not in offsets:
+        return None
+    far = first[1].reshape(-1, min(4, len(warp)))
+    step = int(far[-1, 0] - far[0, 0]) // max(1, len(far) - 1)
+    if (far != far[0, 0] + step * np.arange(len(far))[:, None]).any():
+        return None
+    thread = Index.of("thread", len(warp) * WARP)
+    return slots, Movement(
+        shape,
+        count,
+        tuple(words.numbers[n] for n in slots),
+        thread // WARP % 4 * WARP + int(inside[0]),
+        thread // WARPGROUP * step + int(far[0, 0]),
+    )
+
+
+def _register_movements(
+    context: Context, registers: str, memory: str
+) -> Iterator[tuple[Movement, Elements, TensorMatrix]]:
+    """Yield the instructions between two operands, with the elements and addresses of each."""
+    operands = context.call.operands
+    own, tile = operands[registers], tensor_tile(operands[memory])
+    pack = CELL // own.buffer.dtype.bits
+    for each in movements(words_of(own, tile, context.threads), str(own)):
+        numbers = tuple(n * pack + i for n in each.numbers for i in range(pack))
+        place = TensorMatrix(tile.buffer.name, each.lane, tile.moved + each.column)
+        yield each, Elements(own.buffer.name, numbers), place
+
+
+@register_dispatch(
+    "copy",
+    "cuda",
+    variant="tcgen05.ld",
+    when=[
+        predicate("loads", loads),
+        predicate("has_tensor_memory", has_tensor_memory),
+        predicate("whole_warps", whole_warps),
+    ],
+)
+def lower_load(context: Context) -> Lowered:
+    """Lower a copy to registers to loads, and a wait that completes them."""
+    try:
+        ops: list[Op] = [
+            TensorLoad(each.shape, each.count, into, place)
+            for each, into, place in _register_movements(context, "dst", "src")
+        ]
+    except LayoutError as error:
+        fail(str(error))
+    complete = tuple(op.into for op in ops if isinstance(op, TensorLoad))
+    return Lowered((*ops, TensorWait("ld", complete)))
+
+
+@register_dispatch(
+    "copy",
+    "cuda",
+    variant="tcgen05.st",
+    when=[
+        predicate("stores", stores),
+        predicate("has_tensor_memory", has_tensor_memory),
+        predicate("whole_warps", whole_warps),
+    ],
+)
+def lower_store(context: Context) -> Lowered:
+    """Lower a copy from registers to stores, and a wait that completes them."""
+    try:
+        ops: list[Op] = [
+            TensorStore(each.shape, each.count, place, source)
+            for each, source, place in _register_movements(context, "src", "dst")
+        ]
+    except LayoutError as error:
+        fail(str(error))
+    return Lowered((*ops, TensorWait("st")))
+
+
+# -- rows of shared memory ------------------------------------------------------------------------
+
+
+@register_dispatch(
+    "copy",
+    "cuda",
+    variant="tcgen05.cp",
+    when=[
+        predicate("copies_rows", copies_rows),
+        predicate("has_tensor_memory", has_tensor_memory),
+        predicate("started_by_one_thread", started_by_one_thread),
+    ],
+)
+def lower_rows(context: Context) -> Lowered:
+    """Lower a copy of rows to one ``tcgen05.cp`` for each column of units."""
+    reasons = []
+    for shape in COPIES:
+        try:
+            return Lowered(tuple(_row_copies(context, shape)))
+        except LayoutError as error:
+            reasons.append(f"{shape}: {error}")
+    fail("; ".join(reasons))
+
+
+def _row_copies(context: Context, shape: str) -> Iterator[TensorCopy]:
+    """Yield the copies of one shape.
+
+    Raises:
+        LayoutError: it does not fill the destination, or no descriptor says the source.
+    """
+    call = context.call
+    dst, src = call.operands["dst"], call.operands["src"]
+    tile, bits = tensor_tile(dst), dst.buffer.dtype.bits
+    rows, width = COPIES[shape]
+    lane, bit = (each.reshape(-1, tile.lane.shape[2]) for each in ordered(tile.lane, tile.bit))
+    groups = np.arange(LANES // rows)
+    if (
+        lane.shape[1] != len(groups)
+        or ((lane != lane[:, :1] + rows * groups) | (bit != bit[:, :1])).any()
+    ):
+        raise LayoutError(
+            f"{dst.buffer.layout} must have each element in {len(groups)} lanes, {rows} apart"
+        )
+    start, end = int(bit.min()) // CELL * CELL, int(bit.max()) + bits
+    unit = width // bits
+    count = -(-(end - start) // width)
+    table = np.full((rows, count * unit), -1, dtype=np.int64)
+    table[lane[:, 0], (bit[:, 0] - start) // bits] = np.arange(len(lane))
+    if (table < 0).any():
+        row, place = (int(v) for v in np.argwhere(table < 0)[0])
+        raise LayoutError(
+            f"it writes {rows} lanes of {width} bits; {dst} has nothing for lane {row}, column "
+            f"{(start + place * bits) // CELL}"
+        )
+    linear, fields, moves = _source(src, dst)
+    places = linear.reshape(-1)[table]
+    found = proved(fields, places, (rows, unit), f"{src} by lanes and columns")
+    for at in range(count):
+        address = moves + int(places[0, at * unit])
+        source = SharedMatrix(src.buffer.name, address, found)
+        into = tile.at(0, (start + at * width) // CELL)
+        yield TensorCopy(shape, into, source, call.config.get("cta_group", 1), call.scope)
+
+
+def _source(src: BufferRegion, dst: BufferRegion) -> tuple[Ints, Descriptor, Index]:
+    """Return the places of the source before its swizzle, its descriptor's form, and what moves it.
+
+    Raises:
+        LayoutError: it has no layout of its own.
+    """
+    layout, buffer = src.buffer.layout, src.buffer
+    whole = layout.tile_over(buffer.shape) if isinstance(layout, ComposeLayout) else layout
+    ranges, moves = unmoved(src)
+    piece = whole.slice(buffer.shape, ranges)
+    if piece is None:
+        raise LayoutError(f"no layout says the region {src}")
+    shape = tuple(int(extent) for extent in src.shape)
+    fields = Descriptor(
+        "K", swizzle_bytes(layout, buffer.dtype), 0, 0, buffer.dtype.bits, machine="tcgen05"
+    )
+    return linear_places(piece, shape), fields, moves

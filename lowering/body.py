@@ -67,11 +67,12 @@ BARRIER_BYTES = 8
 
 @dataclass(frozen=True)
 class Body:
-    """A lowered program for one CTA.
+    """A lowered program for one CTA, or for each of a cluster.
 
     ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread. A
     body with ``scalars`` is one of a grid of CTAs, ``bx`` and ``by``; its parameters are pointers,
-    then the scalars.
+    then the scalars. ``cluster``: how many CTAs, neighbours along ``bx``, run together and reach
+    each other's shared memory.
     """
 
     params: tuple[Buffer, ...]
@@ -82,6 +83,7 @@ class Body:
     arch: str = "sm_90"
     scalars: tuple[Scalar, ...] = ()
     barriers: tuple[Barrier, ...] = ()
+    cluster: int = 1
 
     def buffer(self, name: str) -> Buffer:
         """Return the buffer of a name."""
@@ -111,6 +113,11 @@ class Body:
             offsets[buffer.name] = at
             at += -(-cells(buffer) * buffer.dtype.bits // 8 // 1024) * 1024
         return offsets
+
+    @property
+    def placed(self) -> bool:
+        """Whether a CTA must know which it is: one of a grid, or of a cluster."""
+        return bool(self.scalars) or self.cluster > 1
 
     @property
     def specialised(self) -> bool:

@@ -214,7 +214,7 @@ ERRORS: dict[str, tuple[Any, str]] = {
     ),
     "a barrier of a grid": (
         lambda k: k.sync("grid"),
-        "sync: the scope must be cta, warpgroup or warp; got 'grid'",
+        "sync: the scope must be cluster, cta, warpgroup or warp; got 'grid'",
     ),
     "a loop over a buffer's name": (
         lambda k: k.loop("a", 2).__enter__(),

@@ -792,7 +792,9 @@ class KernelProgram(Executable):
     @property
     def title(self) -> str:
         """One line about the kernel."""
-        return f"{self.name}: {self.body.threads} threads, {self.body.shared_bytes} bytes shared"
+        pairs = f", clusters of {self.body.cluster}" if self.body.cluster > 1 else ""
+        body = self.body
+        return f"{self.name}: {body.threads} threads, {body.shared_bytes} bytes shared{pairs}"
 
     def script(self, stage: str = "operations") -> str:
         """Return the program after a step of lowering.

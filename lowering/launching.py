@@ -354,8 +354,8 @@ class Loaded:
         self._block = (ctypes.c_void_p * len(kinds))(*(ctypes.addressof(v) for v in self._values))
         self._address = ctypes.addressof(self._block)
         self._lock = threading.Lock()
-        self._launch = driver.cuLaunchKernel
         self._together = launch_of_clusters(made) if made.cluster > 1 else None
+        self._launch = driver.cuLaunchKernelEx if self._together else driver.cuLaunchKernel
 
     def launch(
         self,
@@ -380,10 +380,9 @@ class Loaded:
             for slot, value in zip(self._values, (*pointers, *scalars), strict=True):
                 slot.value = value
             if self._together is not None:
-                together = self._together
-                together.gridDimX, together.gridDimY = grid
-                together.hStream = stream
-                (status,) = _driver().cuLaunchKernelEx(together, self._function, self._address, 0)
+                self._together.gridDimX, self._together.gridDimY = grid
+                self._together.hStream = stream
+                (status,) = self._launch(self._together, self._function, self._address, 0)
             else:
                 (status,) = self._launch(
                     self._function, grid[0], grid[1], 1, made.threads, 1, 1, made.shared_bytes,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -298,13 +297,18 @@ def test_the_texts_say_the_pair_and_assemble(config: Config) -> None:
     assert "mbarrier.arrive.release.cluster" not in text
     assert assemble.assemble(text, "sm_90a")[:4] == b"\x7fELF"
     source = program.cuda_source()
-    assert "__cluster_dims__(2, 1, 1) __launch_bounds__" in source
+    for part in (
+        "__cluster_dims__(2, 1, 1) __launch_bounds__", "mov.b16 all, 3;",
+        "barrier_of(free_elsewhere, free_base, static_cast<uint32_t>((thread & 1)));",
+        "barrier_arrive_there(free_elsewhere + ", ", ((thread & 31) < 2 && int(0) < ",
+    ):  # fmt: skip
+        assert part in source, part
     assert len(re.findall(r"^    sync_cluster\(\)|^  sync_cluster\(\)", source, re.MULTILINE)) == 2
     with pytest.raises(LayoutError, match="sm_80 lacks"):
         cuda.check_body(program.body, "k", "sm_80")
 
 
-def test_a_launch_says_the_extent_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_says_the_extent_of_a_cluster() -> None:
     pytest.importorskip("cuda.bindings.driver")
     form, config = fitted(Form("float16"), DOWN, (128, 128, 64))
     made = launching.compile_program(wgmma_program(form, config), "sm_90a")
@@ -320,9 +324,8 @@ def test_a_launch_says_the_extent_of_a_cluster(monkeypatch: pytest.MonkeyPatch) 
         calls.append((config.gridDimX, config.gridDimY, int(config.hStream), config.blockDimX))
         return (0,)
 
-    monkeypatch.setattr(launching, "_driver", lambda: SimpleNamespace(cuLaunchKernelEx=launch))
     kernel = object.__new__(launching.Loaded)
-    kernel.made, kernel._together, kernel._values = made, together, []
+    kernel.made, kernel._together, kernel._launch, kernel._values = made, together, launch, []
     kernel._function, kernel._address = None, 0
     kernel._lock = launching.threading.Lock()
     kernel.launch((132, 1), (), (), 7)

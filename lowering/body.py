@@ -82,11 +82,12 @@ BARRIER_BYTES = 8
 
 @dataclass(frozen=True)
 class Body:
-    """A lowered program for one CTA.
+    """A lowered program for one CTA, or for each of a cluster.
 
     ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread,
     ``tensor`` in tensor memory. A body with ``scalars`` is one of a grid of CTAs, ``bx`` and
-    ``by``; its parameters are pointers, then the scalars.
+    ``by``; its parameters are pointers, then the scalars. ``cluster``: how many CTAs, neighbours
+    along ``bx``, run together and reach each other's shared and tensor memory.
     """
 
     params: tuple[Buffer, ...]
@@ -97,6 +98,7 @@ class Body:
     arch: str = "sm_90"
     scalars: tuple[Scalar, ...] = ()
     barriers: tuple[Barrier, ...] = ()
+    cluster: int = 1
     tensor: tuple[Buffer, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
@@ -127,6 +129,11 @@ class Body:
             offsets[buffer.name] = at
             at += -(-cells(buffer) * buffer.dtype.bits // 8 // 1024) * 1024
         return offsets
+
+    @property
+    def placed(self) -> bool:
+        """Whether a CTA must know which it is: one of a grid, or of a cluster."""
+        return bool(self.scalars) or self.cluster > 1
 
     @property
     def specialised(self) -> bool:

@@ -161,10 +161,13 @@ def _write(body: Body, name: str) -> tuple[str, dict[str, Asm]]:
     if body.scalars:
         names = (*(f"{b.name}_base" for b in body.params), *(each.name for each in body.scalars))
         lines = [f"def {name}({', '.join(names)}):"]
-        lines.append("  thread, bx, by = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.y")
     else:
         lines = [f"def {name}({', '.join(f'{b.name}_' for b in body.params)}):"]
+    if body.placed:
+        lines.append("  thread, bx, by = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.y")
+    else:
         lines.append("  thread = cuda.threadIdx.x")
+    if not body.scalars:
         lines.extend(f"  {b.name}_base = cells_address({b.name}_)" for b in body.params)
     if body.shared_bytes:
         functions["shared_address"] = ptx.shared_address()
@@ -336,8 +339,13 @@ def run(body: Body, name: str, matrices: Mapping[str, Matrix]) -> dict[str, Matr
         matrices: parameter name -> matrix in the parameter's dtype; others are poisoned.
 
     Raises:
-        LayoutError: there is no CUDA device.
+        LayoutError: the body is one of a cluster, or there is no CUDA device.
     """
+    if body.cluster > 1:
+        raise LayoutError(
+            f"run: numba launches no clusters of CTAs; got one of {body.cluster}: matmul does, "
+            "and simulate() runs on the NumPy warp"
+        )
     if not device_available():
         raise LayoutError("run: no CUDA device is available; simulate() runs on the NumPy warp")
     arrays: dict[str, Any] = {}

@@ -6,7 +6,13 @@ from lowering import ptx
 from lowering.address import Style
 from lowering.body import Body
 from lowering.instructions import MmaInst
-from lowering.kernel_text import MmaCall, Writer, register_variables, shared_operands
+from lowering.kernel_text import (
+    MmaCall,
+    Writer,
+    barriers_elsewhere,
+    register_variables,
+    shared_operands,
+)
 from lowering.ptx import Asm
 
 _TYPES = {"r": "uint32_t", "f": "float", "d": "double", "l": "uint64_t"}
@@ -142,12 +148,13 @@ def cuda_source(body: Body, name: str, title: str) -> str:
     for scalar in body.scalars:
         kind, mark = ("int32_t", "_") if scalar.token == "s32" else ("float", "")
         arguments.append(f"const {kind} {scalar.name}{mark}")
-    lines.append(f'extern "C" __global__ void __launch_bounds__({body.launched})')
+    together = f"__cluster_dims__({body.cluster}, 1, 1) " if body.cluster > 1 else ""
+    lines.append(f'extern "C" __global__ void {together}__launch_bounds__({body.launched})')
     lines.append(f"{name}({', '.join(arguments)}) {{")
     lines.append("  const int thread = threadIdx.x;")
-    if body.scalars:
+    if body.placed:
         lines.append("  const int64_t bx = blockIdx.x, by = blockIdx.y;")
-        lines.extend(f"  const int64_t {size} = {size}_;" for size in sizes)
+    lines.extend(f"  const int64_t {size} = {size}_;" for size in sizes)
     for buffer in body.params:
         lines.append(
             f"  const uint64_t {buffer.name}_base = reinterpret_cast<uint64_t>({buffer.name}_);"
@@ -165,6 +172,7 @@ def cuda_source(body: Body, name: str, title: str) -> str:
         lines.append("  uint32_t peeked;")
     if body.tensor:
         lines.append("  uint32_t tensor_base;")
+    lines.extend(f"  uint32_t {name};" for name in barriers_elsewhere(body).values())
     lines.extend(f"  uint32_t {name};" for name in shared_operands(body))
     partial = body.partial_words()
     for buffer in body.registers:

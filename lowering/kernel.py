@@ -23,6 +23,7 @@ from lowering.body import Barrier, Body, Scalar, cells, tensor_columns
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.dtypes import DType
 from lowering.executable import Executable, numba_machine
+from lowering.instructions import compute_capability
 from lowering.ops import (
     Arrive,
     Await,
@@ -66,6 +67,7 @@ from lowering.tile import (
 from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts, execute, logical
 
 SHARED_LIMIT = 227 * 1024  # bytes that one CTA of sm_90 can have
+CLUSTERS = (1, 2)  # CTAs that may run together
 _RESERVED = ("thread", "shared", "base", "cuda", "range", "bx", "by")
 # Words that a name in a kernel text cannot be, in Python or in C++.
 _KEYWORDS = frozenset(
@@ -163,22 +165,30 @@ class Kernel:
     True
     """
 
-    def __init__(self, name: str, threads: int = 32, arch: str = "sm_90") -> None:
+    def __init__(self, name: str, threads: int = 32, arch: str = "sm_90", cluster: int = 1) -> None:
         """Start a kernel of one CTA.
 
         Args:
             name: of the kernel.
             threads: of the CTA, whole warps.
             arch: the target, such as ``sm_90``; variants that it lacks decline.
+            cluster: 2: pairs of CTAs, neighbours along bx, reach each other's shared memory.
 
         Raises:
-            LayoutError: the name is no identifier, or the threads are no whole warps.
+            LayoutError: the name is no identifier, the threads are no whole warps, or the target
+                has no such cluster.
         """
         if not isinstance(name, str) or not name.isidentifier() or name in _KEYWORDS:
             raise LayoutError(f"Kernel: the name must be an identifier; got {name!r}")
         if type(threads) is not int or not 32 <= threads <= 1024 or threads % 32:
             raise LayoutError(f"Kernel: threads must be whole warps, 32..1024; got {threads!r}")
-        self.name, self.threads, self.arch = name, threads, arch
+        if type(cluster) is not int or cluster not in CLUSTERS:
+            raise LayoutError(f"Kernel: a cluster has 1 or 2 CTAs; got {cluster!r}")
+        if cluster > 1 and compute_capability(arch)[:2] < (9, 0):
+            raise LayoutError(
+                f"Kernel: {arch} has no clusters of CTAs; sm_90 and newer have; got {cluster}"
+            )
+        self.name, self.threads, self.arch, self.cluster = name, threads, arch, cluster
         self.buffers: dict[str, Buffer] = {}
         self.scalars: dict[str, Scalar] = {}
         self.barriers: dict[str, Barrier] = {}
@@ -242,6 +252,17 @@ class Kernel:
         symbol = self._symbol(name, extent, "let")
         self._add(Let(name, value))
         return symbol
+
+    def rank(self, name: str = "rank") -> Any:
+        """Name the number of the CTA in its cluster, and return its symbol.
+
+        Args:
+            name: letters alone.
+
+        Raises:
+            LayoutError: the name is taken or has other signs than letters.
+        """
+        return self.let(name, Index.free("bx") % self.cluster, self.cluster)
 
     def _symbol(self, name: str, extent: int, operation: str) -> Any:
         from layoutalg.symbolic import Digit
@@ -401,6 +422,7 @@ class Kernel:
         slot: Any,
         copies: Sequence[tuple[BufferRegion, BufferRegion]],
         free: tuple[Barrier, Any, Any] | None = None,
+        multicast: Sequence[tuple[BufferRegion, BufferRegion]] = (),
     ) -> None:
         """Let thread 0 copy tiles to shared memory in bulk; their bytes complete a barrier.
 
@@ -409,11 +431,19 @@ class Kernel:
             slot: which of its mbarriers: a number, or the symbol of a variable.
             copies: (destination, source) of each tile.
             free: the barrier, slot and parity of the phase that must be complete before.
+            multicast: likewise, of tiles that go to the same cells of every CTA of the cluster: of
+                each, a CTA copies its part, and the barrier awaits the parts of all.
+
+        Raises:
+            LayoutError: a multicast without a cluster.
         """
+        if multicast and self.cluster == 1:
+            raise LayoutError(f"fill: {self.name} has no cluster to which a multicast could go")
         calls = []
-        for dst, src in copies:
+        for place, (dst, src) in enumerate((*copies, *multicast)):
             operands = {"dst": dst, "src": src}
-            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope))
+            config = {"multicast": True} if place >= len(copies) else {}
+            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, config=config))
         phase = None if free is None else self._phase(*free)
         self._add(Refill(barrier.name, _slot(slot), tuple(calls), phase))
 
@@ -433,16 +463,23 @@ class Kernel:
         """Let those threads wait until at most ``pending`` of their drains still read."""
         self._add(Drained(pending))
 
-    def arrive(self, barrier: Barrier, slot: Any, where: tuple[Any, Any] | None = None) -> None:
+    def arrive(
+        self,
+        barrier: Barrier,
+        slot: Any,
+        where: tuple[Any, Any] | None = None,
+        everywhere: bool = False,
+    ) -> None:
         """Let each warp arrive once at an mbarrier.
 
         Args:
             barrier: of the mbarrier.
             slot: which one.
             where: (value, below): arrive only where ``value < below``, alike in all threads.
+            everywhere: at that mbarrier of every CTA of the cluster.
         """
         guards = () if where is None else (Guard(as_index(where[0]), 0, as_index(where[1])),)
-        self._add(Arrive(barrier.name, _slot(slot), guards))
+        self._add(Arrive(barrier.name, _slot(slot), guards, everywhere and self.cluster > 1))
 
     def peek(self, barrier: Barrier, slot: Any, parity: Any) -> None:
         """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
@@ -463,13 +500,20 @@ class Kernel:
         return Phase(barrier.name, _slot(slot), as_index(parity) % 2)
 
     def sync(self, scope: str = "cta") -> None:
-        """Add a barrier of the CTA, or of each warpgroup or warp.
+        """Add a barrier of the CTA, or of each warpgroup or warp, that orders their memory.
+
+        Or of the cluster, which orders none: other CTAs may be reached between two of them.
 
         Raises:
-            LayoutError: another scope, or threads that are no whole warpgroups.
+            LayoutError: another scope, a kernel without clusters, or threads that are no whole
+                warpgroups.
         """
-        if scope not in ("cta", "warpgroup", "warp"):
-            raise LayoutError(f"sync: the scope must be cta, warpgroup or warp; got {scope!r}")
+        if scope not in ("cluster", "cta", "warpgroup", "warp"):
+            raise LayoutError(
+                f"sync: the scope must be cluster, cta, warpgroup or warp; got {scope!r}"
+            )
+        if scope == "cluster" and self.cluster == 1:
+            raise LayoutError(f"sync: {self.name} has no cluster; cta is its widest scope")
         if scope == "warpgroup" and self.threads % WARPGROUP:
             raise LayoutError(f"sync: {self.threads} threads are no whole warpgroups")
         self._add(Sync(scope))
@@ -560,6 +604,7 @@ class Kernel:
             self.arch,
             tuple(self.scalars.values()),
             tuple(self.barriers.values()),
+            self.cluster,
             by_scope["tmem"],
         )
         if body.shared_bytes > SHARED_LIMIT:
@@ -604,7 +649,7 @@ class Kernel:
                 taken.append(f"{indent}{line(drain)}")
                 ops.append(drain)
             elif isinstance(each, Sync):
-                if self._unfenced and each.scope != "warp":
+                if self._unfenced and each.scope in ("cta", "warpgroup"):
                     taken.append(f"{indent}{line(ProxyFence())}")
                     ops.append(ProxyFence())
                     self._unfenced = False
@@ -639,7 +684,7 @@ class Kernel:
                 after |= self._writes_apart(each)
             elif isinstance(each, (Repeat, Branch)):
                 after |= self._leaves_unfenced(each.body, after)
-            elif isinstance(each, Sync) and each.scope != "warp":
+            elif isinstance(each, Sync) and each.scope in ("cta", "warpgroup"):
                 after = False
         return before or after
 
@@ -653,7 +698,11 @@ class Kernel:
         loads: list[BulkLoad] = []
         for call in each.copies:
             loads.extend(op for op in self._dispatch(call).ops if isinstance(op, BulkLoad))
-        bits = sum(load.box[0] * load.box[1] * self.buffers[load.into].dtype.bits for load in loads)
+        bits = sum(
+            load.box[0] * load.box[1] * self.buffers[load.into].dtype.bits
+            * (self.cluster if load.multicast else 1)
+            for load in loads
+        )  # fmt: skip
         return Fill(each.barrier, each.slot, bits // 8, tuple(loads), each.free)
 
     def _dispatch(self, call: TilePrimitiveCall) -> Lowered:
@@ -799,7 +848,9 @@ class KernelProgram(Executable):
     @property
     def title(self) -> str:
         """One line about the kernel."""
-        return f"{self.name}: {self.body.threads} threads, {self.body.shared_bytes} bytes shared"
+        pairs = f", clusters of {self.body.cluster}" if self.body.cluster > 1 else ""
+        body = self.body
+        return f"{self.name}: {body.threads} threads, {body.shared_bytes} bytes shared{pairs}"
 
     def script(self, stage: str = "operations") -> str:
         """Return the program after a step of lowering.

@@ -164,6 +164,10 @@ class Writer:
         """Write the whole body."""
         if self.body.barriers:
             self.initialise()
+        lane = Index.of("thread", self.body.threads) % self.body.cluster
+        for name, there in barriers_elsewhere(self.body).items():
+            rank = self.dialect.word(lane.render(self.dialect.style))
+            self.call(ptx.barrier_of(), (there,), (self.barrier(name, 0), rank))
         for name, (operand, fixed) in shared_operands(self.body).items():
             start = self.dialect.address("shared", f"{operand.memory}_base", "0")
             self.call(wgmma.matrix_descriptor(operand.descriptor), (name,), (start,))
@@ -298,11 +302,11 @@ class Writer:
         write()
         self.close()
 
-    def barrier(self, name: str, slot: int | Index) -> str:
-        """Return the address of an mbarrier."""
+    def barrier(self, name: str, slot: int | Index, base: str = "") -> str:
+        """Return the address of an mbarrier, of this CTA or from another base on."""
         place = slot * BARRIER_BYTES
         text = place.render(self.dialect.style) if isinstance(place, Index) else str(place)
-        return self.dialect.address("shared", f"{name}_base", text)
+        return self.dialect.address("shared", base or f"{name}_base", text)
 
     def initialise(self) -> None:
         """Write what makes the barriers ready for all threads."""
@@ -318,19 +322,27 @@ class Writer:
             for slot in range(each.slots):
                 self.call(ptx.barrier_init(), (), (self.barrier(each.name, slot), arrivals))
         self.call(ptx.barriers_ready(), (), ())
+        if self.body.cluster > 1:
+            self.call(ptx.barriers_ready_everywhere(), (), ())
 
     def arrive(self, op: Arrive) -> None:
-        """Write one arrival per warp; where guards decide too, without a branch."""
-        barrier = self.barrier(op.barrier, op.slot)
-        if not op.guards:
+        """Write one arrival per warp; where guards decide too, without a branch.
+
+        In every CTA of a cluster: by one lane each, at what :func:`barriers_elsewhere` names.
+        """
+        if not op.guards and not op.everywhere:
+            barrier = self.barrier(op.barrier, op.slot)
             first = "thread & 31"
             self.alone(first, lambda: self.call(ptx.barrier_arrive(), (), (barrier,)))
             return
-        lane = Guard(Index.of("thread", self.body.threads) % WARP, 0, 1)
+        there = barriers_elsewhere(self.body)[op.barrier] if op.everywhere else ""
+        lanes = self.body.cluster if op.everywhere else 1
+        lane = Guard(Index.of("thread", self.body.threads) % WARP, 0, lanes)
         conditions = [guard.render(self.dialect.style) for guard in (lane, *op.guards)]
         yes, no = (self.dialect.number(value, "u32") for value in (1, 0))
         taking = self.dialect.choice(conditions, yes, no)
-        self.call(ptx.barrier_arrive_where(), (), (barrier, taking))
+        asm = ptx.barrier_arrive_there() if op.everywhere else ptx.barrier_arrive_where()
+        self.call(asm, (), (self.barrier(op.barrier, op.slot, there), taking))
 
     def asked(self, phase: Phase) -> tuple[str, str]:
         """Return the address of a phase's barrier and its parity."""
@@ -353,7 +365,10 @@ class Writer:
             for load in op.loads:
                 row, col = (self.dialect.word(i.render(self.dialect.style)) for i in load.place)
                 into = self.at(load.into, load.into_address)
-                self.call(ptx.bulk_load(), (), (into, f"{load.memory}_base", col, row, barrier))
+                asm = ptx.bulk_load()
+                if load.multicast:
+                    asm = ptx.bulk_load_everywhere(self.body.cluster)
+                self.call(asm, (), (into, f"{load.memory}_base", col, row, barrier))
 
         if self.role:
             write()
@@ -369,11 +384,13 @@ class Writer:
         self.call(ptx.bulk_commit(), (), ())
 
     def sync(self, op: Sync) -> None:
-        """Write a barrier: of those threads that share a role, or of each warpgroup."""
+        """Write a barrier: of a cluster, of the threads that share a role, or of a warpgroup."""
         if op.scope == "warpgroup":
             number = Index.of("thread", self.body.threads) // WARPGROUP + FIRST_OF_WARPGROUPS
             name = self.dialect.word(number.render(self.dialect.style))
             self.call(ptx.sync_warpgroup(WARPGROUP), (), (name,))
+        elif op.scope == "cluster":
+            self.call(ptx.sync_cluster(), (), ())
         elif op.scope == "cta" and self.role:
             self.call(ptx.sync_some(self.body.threads), (), ())
         else:
@@ -579,6 +596,15 @@ def shared_operands(body: Body) -> dict[str, tuple[SharedMatrix, Index]]:
                 name, fixed, _ = descriptor_variable(operand)
                 found[name] = operand, fixed
     return found
+
+
+def barriers_elsewhere(body: Body) -> dict[str, str]:
+    """Return by barrier a variable for its address in the CTA whose rank is the lane's.
+
+    Of those at which arrivals are everywhere; lanes beyond the cluster begin again at rank 0.
+    """
+    names = (op.barrier for op in walk(body.ops) if isinstance(op, Arrive) and op.everywhere)
+    return {name: f"{name}_elsewhere" for name in names}
 
 
 def register_variables(body: Body) -> tuple[tuple[str, str], ...]:

@@ -60,7 +60,10 @@ def sources_digest() -> str:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Machine code of one kernel, and what a launch must know of it."""
+    """Machine code of one kernel, and what a launch must know of it.
+
+    ``cluster``: how many CTAs along x are launched together.
+    """
 
     params: tuple[str, ...]
     scalars: tuple[tuple[str, str], ...]
@@ -68,6 +71,7 @@ class Compiled:
     shared_bytes: int
     boxes: tuple[tuple[str, int, int, int, str], ...]  # (parameter, rows, columns, swizzle, type)
     code: bytes = field(repr=False)
+    cluster: int = 1
 
     def __post_init__(self) -> None:
         """Make tuples of what JSON gives as lists."""
@@ -118,6 +122,7 @@ def compile_program(program: KernelProgram, arch: str) -> Compiled:
             for name, load in body.boxes.items()
         ),
         program.whole(arch),
+        body.cluster,
     )
 
 
@@ -291,6 +296,24 @@ def tensor_maps(index: int) -> TensorMaps:
     return TensorMaps(device(index))
 
 
+def launch_of_clusters(made: Compiled) -> Any:
+    """Return what a launch of a kernel of clusters says beside its grid and its stream.
+
+    Source: CUDA driver API, cuLaunchKernelEx.
+    """
+    driver = _driver()
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    extents = attribute.value.clusterDim
+    extents.x, extents.y, extents.z = made.cluster, 1, 1
+    config = driver.CUlaunchConfig()
+    config.gridDimZ = 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = made.threads, 1, 1
+    config.sharedMemBytes = made.shared_bytes
+    config.attrs, config.numAttrs = [attribute], 1
+    return config
+
+
 class Loaded:
     """A kernel on a device, ready to be launched.
 
@@ -331,7 +354,8 @@ class Loaded:
         self._block = (ctypes.c_void_p * len(kinds))(*(ctypes.addressof(v) for v in self._values))
         self._address = ctypes.addressof(self._block)
         self._lock = threading.Lock()
-        self._launch = driver.cuLaunchKernel
+        self._together = launch_of_clusters(made) if made.cluster > 1 else None
+        self._launch = driver.cuLaunchKernelEx if self._together else driver.cuLaunchKernel
 
     def launch(
         self,
@@ -355,10 +379,15 @@ class Loaded:
         with self._lock:
             for slot, value in zip(self._values, (*pointers, *scalars), strict=True):
                 slot.value = value
-            (status,) = self._launch(
-                self._function, grid[0], grid[1], 1, made.threads, 1, 1, made.shared_bytes,
-                stream, self._address, 0,
-            )  # fmt: skip
+            if self._together is not None:
+                self._together.gridDimX, self._together.gridDimY = grid
+                self._together.hStream = stream
+                (status,) = self._launch(self._together, self._function, self._address, 0)
+            else:
+                (status,) = self._launch(
+                    self._function, grid[0], grid[1], 1, made.threads, 1, 1, made.shared_bytes,
+                    stream, self._address, 0,
+                )  # fmt: skip
         if status:
             raise LayoutError(f"cuLaunchKernel: the CUDA driver says {status.name}")
 

@@ -132,6 +132,8 @@ class Config:
     (sm_90), which completes mbarriers, so that no barrier of the CTA stands in the loop.
     ``producer``: a further warpgroup orders the copies (sm_90a). ``wgmma``: by the asynchronous
     tensor core (sm_90a), see :mod:`lowering.wgmma_kernels`: warps along M come in fours.
+    ``cluster``: 2: pairs of CTAs share the larger operand of their tiles, see :attr:`span`; then
+    ``group`` counts rows of pairs.
 
     >>> print(Config())
     128x256x64_2x4_s3_g8
@@ -148,15 +150,16 @@ class Config:
     bulk: bool = False
     producer: bool = False
     wgmma: bool = False
+    cluster: int = 1
 
     def __post_init__(self) -> None:
         """Check what no instruction depends on.
 
         Raises:
-            LayoutError: a warp would have no whole mma tiles, fewer than two stages, or a group or
-                a swizzle that is none.
+            LayoutError: a warp would have no whole mma tiles, fewer than two stages, or a group, a
+                swizzle or a cluster that is none.
         """
-        numbers = (*self.tile, *self.warps, self.stages, self.group, self.swizzle)
+        numbers = (*self.tile, *self.warps, self.stages, self.group, self.swizzle, self.cluster)
         truths = (self.spread, self.bulk, self.producer, self.wgmma)
         if (
             (len(self.tile), len(self.warps)) != (3, 2)
@@ -164,11 +167,19 @@ class Config:
             or any(type(each) is not bool for each in truths)
         ):
             raise LayoutError(
-                "matmul: a config has a tile of three sizes, two counts of warps, stages, a group "
-                f"and a swizzle, all ints of 1 or more, and truths; got {self!r}"
+                "matmul: a config has a tile of three sizes, two counts of warps, stages, a group, "
+                f"a swizzle and a cluster, all ints of 1 or more, and truths; got {self!r}"
             )
         if self.wgmma:
             self._check_wgmma()
+        if self.cluster > 1 and not (
+            self.wgmma and self.cluster == 2 and max(self.tile[:2]) % (64 * self.cluster) == 0
+        ):
+            raise LayoutError(
+                "matmul: a cluster is a pair of CTAs that goes by wgmma, and of the operand that "
+                f"both share each loads a half, whole blocks of 64; got {self.cluster} CTAs, "
+                f"wgmma={self.wgmma} and the tile {self.tile}"
+            )
         (m, n, k), (along_m, along_n) = self.tile, self.warps
         if m % (16 * along_m) or n % (16 * along_n) or k % 16 or min(self.tile) < 16:
             raise LayoutError(
@@ -233,6 +244,7 @@ class Config:
         rest += "_bulk" if self.bulk else ""
         rest += "_producer" if self.producer else ""
         rest += "_wgmma" if self.wgmma else ""
+        rest += f"_c{self.cluster}" if self.cluster > 1 else ""
         return f"{tile}_{warps}_s{self.stages}_g{self.group}{rest}"
 
     def runs_on(self, arch: str) -> bool:
@@ -268,14 +280,36 @@ class Config:
         """
         return arch + "a" * self.producer
 
+    @property
+    def shared(self) -> str:
+        """The operand that the CTAs of a cluster share: the one whose tiles are larger, else B.
+
+        >>> pair = Config(warps=(8, 1), bulk=True, producer=True, wgmma=True, cluster=2)
+        >>> pair.shared, pair.span
+        ('B', (256, 256))
+        """
+        return "" if self.cluster == 1 else "B" if self.tile[1] >= self.tile[0] else "A"
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Rows and columns of a cluster's tiles: side by side along M where they share B, else N.
+
+        >>> Config().span
+        (128, 256)
+        """
+        m, n, _ = self.tile
+        return (m, n * self.cluster) if self.shared == "A" else (m * self.cluster, n)
+
     def grid(self, rows: int, cols: int) -> tuple[int, int]:
         """Return the extents of the grid (bx, by) for a result of so many rows and columns.
+
+        By wgmma they count clusters, whose tiles are then dealt out to the CTAs.
 
         >>> Config(group=4).grid(8192, 8192)
         (128, 16)
         """
         down, across = (
-            -(-size // tile) for size, tile in zip((rows, cols), self.tile[:2], strict=True)
+            -(-size // tile) for size, tile in zip((rows, cols), self.span, strict=True)
         )
         return self.group * across, -(-down // self.group)
 

@@ -186,6 +186,7 @@ class BulkLoad:
 
     ``cp.async.bulk.tensor``: ``box`` rows and columns from ``place`` on; beyond the matrix there
     are zeros. ``swizzle``: bytes of a row, whose 16-byte units are permuted by the row.
+    ``multicast``: to the same cells of every CTA of the cluster, and of its barrier.
     """
 
     into: str
@@ -194,6 +195,7 @@ class BulkLoad:
     place: tuple[Index, Index]
     box: tuple[int, int]
     swizzle: int
+    multicast: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,11 +209,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class Fill:
-    """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier."""
+    """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier.
+
+    ``size``: bytes that come to this CTA, those that others of the cluster load for it included.
+    """
 
     barrier: str
     slot: int | Index
-    size: int  # bytes of all boxes
+    size: int
     loads: tuple[BulkLoad, ...]
     free: Phase | None = None
 
@@ -251,11 +256,13 @@ class Arrive:
     """One arrival per warp at an mbarrier: what its threads read before, they have read.
 
     Where a guard does not hold, which is the same for all threads, nothing arrives.
+    ``everywhere``: at that mbarrier of every CTA of the cluster.
     """
 
     barrier: str
     slot: int | Index
     guards: tuple[Guard, ...] = ()
+    everywhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -275,7 +282,11 @@ class Await:
 
 @dataclass(frozen=True)
 class Sync:
-    """A barrier of all threads of the ``scope``: "warp", "warpgroup" or "cta". Orders memory."""
+    """A barrier of all threads of a scope: "warp", "warpgroup" or "cta", and orders their memory.
+
+    That of a "cluster" orders none: mbarriers of the other CTAs are ready after the first, and none
+    of them ends before the last. It waits for all threads that have not ended.
+    """
 
     scope: str
 
@@ -490,7 +501,8 @@ def line(op: Op) -> str:
         return f"fill({op.barrier}[{op.slot}]: {boxes}){free}"
     if isinstance(op, BulkLoad):
         (row, col), (rows, cols) = op.place, op.box
-        return f"{op.into}[{op.into_address}] = {op.memory}[{row} +{rows}, {col} +{cols}]"
+        into = f"{op.into}[{op.into_address}]{' of all CTAs' * op.multicast}"
+        return f"{into} = {op.memory}[{row} +{rows}, {col} +{cols}]"
     if isinstance(op, Drain):
         return f"drain({', '.join(line(store) for store in op.stores)})"
     if isinstance(op, BulkStore):
@@ -499,7 +511,8 @@ def line(op: Op) -> str:
     if isinstance(op, Drained):
         return f"drained({op.pending})"
     if isinstance(op, Arrive):
-        return f"arrive({op.barrier}[{op.slot}]){_where(op.guards)}"
+        everywhere = " of all CTAs" * op.everywhere
+        return f"arrive({op.barrier}[{op.slot}]{everywhere}){_where(op.guards)}"
     if isinstance(op, Await):
         return f"await({_phase(op.phase)})"
     if isinstance(op, Peek):

@@ -286,6 +286,50 @@ def barrier_arrive_where() -> Asm:
     return Asm("barrier_arrive_where", text, "", "rr", _BULK_ARCH)
 
 
+def barrier_of() -> Asm:
+    """Return the address that an mbarrier has in another CTA of a cluster, whose rank comes second.
+
+    >>> barrier_of().text
+    'mapa.shared::cluster.u32 $0, $1, $2;'
+
+    Source: PTX ISA, mapa. What is added to the result stays in that CTA.
+    """
+    return Asm("barrier_of", "mapa.shared::cluster.u32 $0, $1, $2;", "r", "rr", _BULK_ARCH)
+
+
+def barrier_arrive_there() -> Asm:
+    """Return ``mbarrier.arrive`` in any CTA of a cluster, where the second operand is not 0.
+
+    Source: PTX ISA, mbarrier.arrive. Its scope is left at the default: said to be that of the
+    cluster, it waits for all memory (``MEMBAR``), which the copy engine does not ask for.
+    """
+    text = (
+        "{ .reg .pred taking; setp.ne.u32 taking, $1, 0; "
+        "@taking mbarrier.arrive.shared::cluster.b64 _, [$0]; }"
+    )
+    return Asm("barrier_arrive_there", text, "", "rr", _BULK_ARCH)
+
+
+def barriers_ready_everywhere() -> Asm:
+    """Return the fence after which other CTAs of a cluster may see initialised barriers."""
+    text = "fence.mbarrier_init.release.cluster;"
+    return Asm("barriers_ready_everywhere", text, "", "", _BULK_ARCH)
+
+
+def sync_cluster() -> Asm:
+    """Return the barrier of all threads of a cluster that have not ended.
+
+    It orders what fences before it release, and not all memory, for which it would have to wait.
+
+    >>> sync_cluster().text
+    'barrier.cluster.arrive.relaxed; barrier.cluster.wait;'
+
+    Source: PTX ISA, barrier.cluster, and fence.mbarrier_init for what stands before it.
+    """
+    text = "barrier.cluster.arrive.relaxed; barrier.cluster.wait;"
+    return Asm("sync_cluster", text, "", "", _BULK_ARCH)
+
+
 def barrier_expect() -> Asm:
     """Return ``mbarrier.arrive.expect_tx``: one arrival, and so many bytes that must come."""
     text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
@@ -357,6 +401,22 @@ def bulk_load() -> Asm:
         "[$0], [$1, {$2, $3}], [$4];"
     )
     return Asm("bulk_load", text, "", "rlrrr")
+
+
+def bulk_load_everywhere(cluster: int) -> Asm:
+    """Return the load of a box to the same place, and barrier, of every CTA of a cluster.
+
+    >>> bulk_load_everywhere(2).text.split("; ", 2)[1]
+    'mov.b16 all, 3'
+
+    Source: PTX ISA, cp.async.bulk.tensor, ``.multicast::cluster``: bit n of a mask is CTA n.
+    """
+    text = (
+        f"{{ .reg .b16 all; mov.b16 all, {(1 << cluster) - 1}; "
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [$0], [$1, {$2, $3}], [$4], all; }"
+    )
+    return Asm(f"bulk_load_to_{cluster}", text, "", "rlrrr", _BULK_ARCH)
 
 
 def bulk_store() -> Asm:

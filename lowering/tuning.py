@@ -70,8 +70,9 @@ def default(form: Form, sizes: Sequence[int], on: Device) -> Config:
 
     def time(row: tuple[Config, float]) -> float:
         config, worth = row
-        down, across = (-(-n // tile) for n, tile in zip(sizes[:2], config.tile[:2], strict=True))
-        return -(-down * across // on.processors) * config.tile[0] * config.tile[1] / worth
+        down, across = (-(-n // span) for n, span in zip(sizes[:2], config.span, strict=True))
+        waves = -(-down * across // (on.processors // config.cluster))
+        return waves * config.tile[0] * config.tile[1] / worth
 
     found = candidates(form, on)
     if not found:

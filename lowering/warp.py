@@ -6,6 +6,9 @@ products of the input type are exact, their sum with the accumulator is rounded 
 
 It refuses what a GPU answers with garbage: reading a register or an address that nothing wrote, and
 reading or overwriting what another thread wrote or read without a barrier in between.
+
+The CTAs of a cluster run in turns, each until it waits. What one does to the shared memory of
+another is checked there, by what that CTA's threads did and by what they told the one that does it.
 """
 
 from __future__ import annotations
@@ -165,16 +168,19 @@ class Memory:
 
 @dataclass
 class BarrierState:
-    """An mbarrier: arrivals of this phase, phases completed, boxes under way, the last arrival.
+    """An mbarrier: arrivals of this phase, phases completed, boxes under way.
 
+    ``loads``: each with the rank of the CTA that ordered it. ``owed``: bytes that this phase awaits
+    and that nothing has ordered yet. ``clocks``: the last arrival of each CTA, on its own clock.
     ``commits``: when the tensor core was told to arrive, by phase.
     """
 
     expected: int
     arrived: int = 0
     completed: int = 0
-    loads: list[tuple[BulkLoad, Ints, Matrix]] = field(default_factory=list)
-    clock: int = -1
+    loads: list[tuple[BulkLoad, Ints, Matrix, int]] = field(default_factory=list)
+    owed: int = 0
+    clocks: dict[int, int] = field(default_factory=dict)
     commits: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -195,9 +201,14 @@ class BankCount:
 
 @dataclass
 class Machine:
-    """The state of one CTA while a body runs."""
+    """The state of one CTA while a body runs: that of a rank in its cluster, ``cluster``.
+
+    ``meetings``: barriers of the cluster that it has come to; ``passed``: and gone on from.
+    ``reaching``: what reached another CTA since. ``producing``: whether its producer still runs.
+    """
 
     body: Body
+    rank: int = 0
     registers: dict[str, Matrix] = field(default_factory=dict)
     known: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     memory: dict[str, Memory] = field(default_factory=dict)
@@ -208,17 +219,27 @@ class Machine:
     clock: int = 0
     extents: dict[str, tuple[int, int]] = field(default_factory=dict)  # of matrices read by boxes
     pitches: dict[str, int] = field(default_factory=dict)
+    meetings: int = 0
+    passed: int = 0
+    reaching: Op | None = None
+    producing: bool = False
+    ended: bool = False
 
     def __post_init__(self) -> None:
         """Allocate registers and shared memory, poisoned."""
+        self.cluster = [self]
         threads = self.body.threads
         self.env["thread"] = np.arange(threads)
         self.warpgroups = Warpgroups(threads)
-        # The last barrier of each pair of threads; of the last two indices one is what fills, where
-        # it is none of the threads, the other the tensor core that reads and writes by itself.
-        self.synced = np.zeros((threads + 2, threads + 2), dtype=np.int64)
-        self.filler = threads if self.body.specialised else 0
-        self.core = threads + 1
+        # The last barrier of each pair of threads. Then come those that fill in each CTA of the
+        # cluster, where they are none of the threads, and last the tensor core.
+        width = threads + self.body.cluster + 1
+        self.synced = np.zeros((width, width), dtype=np.int64)
+        self.fillers = [threads + rank for rank in range(self.body.cluster)]
+        if not self.body.specialised:
+            self.fillers[self.rank] = 0
+        self.filler = self.fillers[self.rank]
+        self.core = width - 1
         self.tensor = TensorMemory(threads, self.synced)
         for buffer in self.body.registers:
             shape = (threads, cells(buffer))
@@ -402,13 +423,35 @@ class Machine:
     # -- operations ---------------------------------------------------------------------------
 
     def run_to_end(self) -> None:
-        """Run the whole body.
+        """Run the whole body in every CTA of the cluster.
 
         Raises:
-            SimulationError: it reads what nothing wrote, races, or leaves copies under way.
+            SimulationError: it reads what nothing wrote, races, waits forever, or leaves copies
+                under way.
         """
-        for waiting in self.run(self.body.ops):
-            raise self.stuck(waiting)
+        running = [(each, each.run(each.body.ops)) for each in self.cluster]
+        while running:
+            before, waiting = sum(each.clock for each in self.cluster), []
+            for machine, steps in running:
+                found = next(steps, None)
+                machine.ended = found is None
+                if found is not None:
+                    waiting.append((machine, found))
+            stopped = before == sum(each.clock for each in self.cluster)
+            if stopped and len(waiting) == len(running):
+                machine, found = waiting[0]
+                raise machine.stuck(found)
+            running = [each for each in running if not each[0].ended]
+        for each in self.cluster:
+            each.finish()
+
+    def finish(self) -> None:
+        """Refuse to end while something is under way, or may still reach another CTA."""
+        if self.reaching is not None:
+            raise SimulationError(
+                f"simulate: {line(self.reaching)} may reach a CTA that has ended: sync the cluster "
+                "after the last"
+            )
         loads = any(state.loads for state in self.barriers.values())
         if any(self.groups) or loads or self.drains:
             raise SimulationError(
@@ -440,11 +483,22 @@ class Machine:
                 phase = op.free if isinstance(op, Fill) else phase
                 while phase is not None and not self.passes(phase, op):
                     yield op
+                if isinstance(op, Sync) and op.scope == "cluster":
+                    self.meetings += 1
+                    while not all(each.has_come(self.meetings) for each in self.cluster):
+                        yield op
                 self.step(op)
+
+    def has_come(self, meeting: int) -> bool:
+        """Say whether all threads have come to a barrier of the cluster, or have ended."""
+        here = self.meetings >= meeting and not self.producing
+        return self.ended or self.passed >= meeting or here
 
     def both(self, op: Roles) -> Iterator[Op]:
         """Run two programs in turns, each until it waits."""
-        left = [self.run(op.produce), self.run(op.consume)]
+        producer, consumer = self.run(op.produce), self.run(op.consume)
+        left = [producer, consumer]
+        self.producing = True
         while left:
             waiting = []
             before = self.clock
@@ -452,6 +506,7 @@ class Machine:
                 found = next(role, None)
                 if found is None:
                     left.remove(role)
+                    self.producing = producer in left
                 else:
                     waiting.append(found)
             if waiting and self.clock == before:
@@ -514,35 +569,48 @@ class Machine:
             self.arrive(op)
         elif isinstance(op, Await):
             self.clock += 1
-            self.synced[self.filler, : self.body.threads] = self.clock
+            self.synced[self.fillers, : self.core] = self.clock
             state = self.barriers[op.phase.barrier, int(self.number(op.phase.slot))]
             self.tensor.await_commit(state.committed, slice(0, self.body.threads))
+
+    def reach(self, op: Op) -> None:
+        """Note that an operation reaches other CTAs; refuse it before they are ready."""
+        if not self.passed:
+            raise SimulationError(
+                f"simulate: {line(op)} reaches a CTA whose barriers may not be ready: sync the "
+                "cluster first"
+            )
+        self.reaching = op
 
     def arrive(self, op: Arrive) -> None:
         """Let every warp arrive, where the guards hold."""
         taking = self.active(op.guards)
         if taking.any() != taking.all():
             raise SimulationError(f"simulate: {line(op)} must hold in all threads or none")
-        if taking.all():
-            state = self.barriers[op.barrier, int(self.number(op.slot))]
+        if not taking.all():
+            return
+        if op.everywhere:
+            self.reach(op)
+        for each in self.cluster if op.everywhere else [self]:
+            state = each.barriers[op.barrier, int(self.number(op.slot))]
             state.arrived += self.body.threads // WARP
-            state.clock = self.clock
+            state.clocks[self.rank] = self.clock
             self.complete(state)
 
     def complete(self, state: BarrierState) -> None:
-        """Complete the phase of a barrier once all have arrived and nothing is under way."""
-        if state.arrived >= state.expected and not state.loads:
+        """Complete the phase of a barrier once all have arrived and no bytes are to come."""
+        if state.arrived >= state.expected and not state.loads and not state.owed:
             state.arrived -= state.expected
             state.completed += 1
 
     def passes(self, phase: Phase, op: Op) -> bool:
         """Let boxes under way arrive, and say whether a phase is complete."""
         state = self.barriers[phase.barrier, int(self.number(phase.slot))]
-        if state.arrived >= state.expected:
-            for load, into, values in state.loads:
+        if state.arrived >= state.expected and not state.owed:
+            for load, into, values, rank in state.loads:
                 store = self.memory[load.into]
                 store.pending[into] = False
-                self.put(load.into, into, np.full_like(into, self.filler), values, op)
+                self.put(load.into, into, np.full_like(into, self.fillers[rank]), values, op)
                 store.engine[into] = True
             state.loads = []
             self.complete(state)
@@ -552,25 +620,44 @@ class Machine:
         """Start the loads of boxes; they arrive when their barrier is waited for."""
         if op.free is not None:
             freed = self.barriers[op.free.barrier, int(self.number(op.free.slot))]
-            known = self.synced[: self.body.threads, self.filler]
-            self.synced[: self.body.threads, self.filler] = np.maximum(known, freed.clock + 1)
+            for each in self.cluster:
+                met = each.synced[: each.core, each.fillers[self.rank]]
+                np.maximum(met, freed.clocks.get(each.rank, -1) + 1, out=met)
             self.tensor.await_commit(freed.committed, slice(self.filler, self.filler + 1))
-        state = self.barriers[op.barrier, int(self.number(op.slot))]
+        slot = int(self.number(op.slot))
+        state = self.barriers[op.barrier, slot]
         if state.arrived >= state.expected:
-            raise SimulationError(
-                f"simulate: {line(op)} races: what filled {op.barrier}[{op.slot}] last is still "
-                "under way, or nobody has waited for it"
-            )
+            raise self.not_waited_for(op)
         for load in op.loads:
             into, values = self.box(load, op)
-            store = self.memory[load.into]
-            self.check_bounds(load.into, into, op)
-            filler = np.full_like(into, self.filler)
-            self.check_order(load.into, into, filler, op, "r", store.reader)
-            store.written[into] = False
-            store.pending[into] = True
-            state.loads.append((load, into, values))
+            if load.multicast:
+                self.reach(op)
+            for each in self.cluster if load.multicast else [self]:
+                each.receive(op, slot, load, into, values, self.rank)
         state.arrived += 1
+        state.owed += op.size
+
+    def not_waited_for(self, op: Fill) -> SimulationError:
+        """Return the error of a fill that comes before the last one of its stage is done with."""
+        return SimulationError(
+            f"simulate: {line(op)} races: what filled {op.barrier}[{op.slot}] last is still "
+            "under way, or nobody has waited for it"
+        )
+
+    def receive(
+        self, op: Fill, slot: int, load: BulkLoad, into: Ints, values: Matrix, rank: int
+    ) -> None:
+        """Let a box be under way to this CTA, ordered by the CTA of a rank."""
+        state, store = self.barriers[op.barrier, slot], self.memory[load.into]
+        self.check_bounds(load.into, into, op)
+        if (state.arrived >= state.expected and state.owed <= 0) or store.pending[into].any():
+            raise self.not_waited_for(op)
+        filler = np.full_like(into, self.fillers[rank])
+        self.check_order(load.into, into, filler, op, "r", store.reader)
+        store.written[into] = False
+        store.pending[into] = True
+        state.loads.append((load, into, values, rank))
+        state.owed -= values.size * self.body.buffer(load.into).dtype.bits // 8
 
     def drain(self, op: Drain) -> None:
         """Start the stores of boxes by the first thread of each warpgroup."""
@@ -633,7 +720,10 @@ class Machine:
         self.write(op.into, total)
 
     def sync(self, op: Sync) -> None:
-        """Order the memory of all threads, or of the threads of each warp or warpgroup."""
+        """Order the memory of all threads, or of each warp or warpgroup; of a cluster, none."""
+        if op.scope == "cluster":
+            self.passed, self.reaching = self.meetings, None
+            return
         threads = self.body.threads
         size = {"warp": WARP, "warpgroup": WARPGROUP}.get(op.scope, threads)
         group = np.arange(threads) // size
@@ -902,7 +992,7 @@ def check_positions(positions: Matrix, op: Op) -> None:
 
 @dataclass
 class Grid:
-    """A grid of CTAs over one global memory, run one CTA after the other.
+    """A grid of CTAs over one global memory, run one CTA or one cluster after the other.
 
     ``sizes`` gives the scalars of the body; ``extents`` and ``pitches``, what a tensor map would.
     """
@@ -920,32 +1010,46 @@ class Grid:
             SimulationError: a CTA reads what nothing wrote, or races.
         """
         for by in range(extents[1]):
-            for bx in range(extents[0]):
-                machine = Machine(self.body)
-                machine.env |= {"bx": bx, "by": by, **self.sizes}
-                machine.extents |= self.extents
-                machine.pitches |= self.pitches
-                for name, values in cells.items():
-                    if name not in self.memory:
-                        machine.allocate(self.body.buffer(name), values.copy(), True)
-                        self.memory[name] = machine.memory[name]
-                machine.memory |= self.memory
-                machine.run_to_end()
+            for bx in range(0, extents[0], self.body.cluster):
+                machines = cluster(self.body, bx, by)
+                for machine in machines:
+                    machine.env |= self.sizes
+                    machine.extents |= self.extents
+                    machine.pitches |= self.pitches
+                    for name, values in cells.items():
+                        if name not in self.memory:
+                            machine.allocate(self.body.buffer(name), values.copy(), True)
+                            self.memory[name] = machine.memory[name]
+                    machine.memory |= self.memory
+                machines[0].run_to_end()
         return {name: memory.values for name, memory in self.memory.items()}
+
+
+def cluster(body: Body, bx: int = 0, by: int = 0) -> list[Machine]:
+    """Return the CTAs of the cluster that begins at (bx, by), in the order of their ranks."""
+    machines = [Machine(body, rank) for rank in range(body.cluster)]
+    for machine in machines:
+        machine.cluster = machines
+        machine.env |= {"bx": bx + machine.rank, "by": by}
+    return machines
 
 
 def execute(body: Body, matrices: Mapping[str, Matrix]) -> Machine:
     """Run a body; ``matrices`` gives parameters by name, as logical matrices in their dtype.
 
-    Parameters that are left out are poisoned: reading them is refused.
+    Parameters that are left out are poisoned: reading them is refused. Of a cluster, the first CTA
+    is returned; all share the parameters.
     """
-    machine = Machine(body)
+    machines = cluster(body)
+    machine = machines[0]
     for buffer in body.params:
         if buffer.name in matrices:
             machine.allocate(buffer, physical(buffer, matrices[buffer.name]), True)
         else:
             empty = poison(buffer.dtype.numpy, (cells(buffer),))
             machine.allocate(buffer, empty, False)
+        for other in machines[1:]:
+            other.memory[buffer.name] = machine.memory[buffer.name]
     machine.run_to_end()
     return machine
 

@@ -2,7 +2,9 @@
 
 Global memory → copy engine → a ring of tiles swizzled by 128 bytes → ``wgmma`` → registers →
 ``stmatrix`` into a swizzled tile → copy engine. The CTAs are persistent: each takes one tile of the
-result after the other, and its producer goes on to the next while the last is written.
+result after the other, and its producer goes on to the next while the last is written. Of a pair of
+CTAs each takes one of two tiles side by side, and of the operand that both need each loads a half,
+which the copy engine writes to both.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Schedule:
     """How the tiles of a result are dealt out to persistent CTAs.
 
     Tile ``number`` is tile ``number % width`` of group ``number // width`` of rows of tiles; a CTA
-    takes every ``ctas``-th.
+    takes every ``ctas``-th. Those of a cluster are neighbours in this order.
 
     >>> Schedule.of(Config(wgmma=True, bulk=True, producer=True, warps=(8, 1)), 1024, 512, 132)
     Schedule(ctas=16, total=16, width=16)
@@ -72,13 +74,15 @@ class Schedule:
         Raises:
             LayoutError: more tiles than their numbers may count.
         """
-        width, groups = config.grid(rows, cols)
+        clusters, groups = config.grid(rows, cols)
+        width = clusters * config.cluster
         total = width * groups
         if total * width >> ROUNDING:
             raise LayoutError(
                 f"matmul: {rows} x {cols} has too many tiles of {config.tile}, {total}: cut it"
             )
-        return cls(min(total, processors), total, width)
+        most = max(config.cluster, processors // config.cluster * config.cluster)
+        return cls(min(total, most), total, width)
 
     @property
     def scalars(self) -> dict[str, int]:
@@ -106,7 +110,7 @@ def fitted(form: Form, config: Config, sizes: tuple[int, int, int]) -> tuple[For
     [8, 1, 2]
     """
     if config.wgmma:
-        down = -(-sizes[0] // config.tile[0])
+        down = -(-sizes[0] // config.span[0])
         group = next(g for g in GROUPS if g <= config.group and -(-down // g) * g <= WASTE * down)
         m, n, k = config.tile
         config = replace(config, tile=(m, n, k * 16 // form.dtype.bits), group=group)
@@ -124,11 +128,20 @@ class Staged:
     ring: Buffer
     k_first: bool
 
-    def tile(self, stage: int, start: Any, step: Any) -> tuple[BufferRegion, BufferRegion]:
-        """Return a stage, and the K tile that goes there."""
+    def tile(
+        self, stage: int, start: Any, step: Any, part: Any = 0, parts: int = 1
+    ) -> tuple[BufferRegion, BufferRegion]:
+        """Return a stage, and the K tile that goes there; or one part of several along M or N."""
         rows, cols = self.ring.shape[1:]
-        row, col = (step * rows, start) if self.k_first else (start, step * cols)
-        return self.ring[stage], self.given[row : row + rows, col : col + cols]
+        if self.k_first:
+            width = cols // parts
+            first, row, col = part * width, step * rows, start + part * width
+            into = self.ring[stage, :, first : first + width]
+            return into, self.given[row : row + rows, col : col + width]
+        height = rows // parts
+        first, row, col = part * height, start + part * height, step * cols
+        into = self.ring[stage, first : first + height]
+        return into, self.given[row : row + height, col : col + cols]
 
 
 def _staged(kernel: Kernel, form: Form, config: Config, role: str) -> Staged:
@@ -181,10 +194,15 @@ def _turn(kernel: Kernel, config: Config, prefix: str) -> Iterator[tuple[Any, An
             reciprocal = Index.of("reciprocal", 2 << ROUNDING)
             group = let("group", number.times(reciprocal) // (1 << ROUNDING))
             along = let("along", number - group.times(Index.free("width")))
-            row, col = raster(config.group, along, group)
-            places = (kernel.let(f"{prefix}{n}", i) for n, i in (("row", row), ("col", col)))
-            row, col = places
-            yield row * config.tile[0], col * config.tile[1]
+            places = raster(config.group, along // config.cluster, group)
+            rank = Index.free("bx") % config.cluster
+            found = []
+            for name, place, tile, span in zip(
+                ("row", "col"), places, config.tile[:2], config.span, strict=True
+            ):
+                own = place * (span // tile) + (rank if span > tile else 0)
+                found.append(kernel.let(f"{prefix}{name}", own) * tile)
+            yield found[0], found[1]
 
 
 def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelProgram:
@@ -202,7 +220,7 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
     >>> wgmma_program(form, config).body.launched
     256
     """
-    kernel = Kernel(f"matmul_{form}_{config}", config.threads, arch)
+    kernel = Kernel(f"matmul_{form}_{config}", config.threads, arch, config.cluster)
     for name in "MNK":
         kernel.scalar(name)
     operands = tuple(_staged(kernel, form, config, role) for role in "AB")
@@ -212,17 +230,22 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
     for name in ("ctas", "total", "turns", "width", "reciprocal"):
         kernel.scalar(name)
     ring = Ring(kernel, form, config)
+    if config.cluster > 1:
+        kernel.sync("cluster")
+    rank = kernel.rank() if config.cluster > 1 else 0
     with (
         kernel.producing(),
         _turn(kernel, config, "p") as starts,
         ring.loop("p") as places,
     ):
         for tile, stage, filled in places:
-            copies = [
-                operand.tile(stage, start, tile)
-                for operand, start in zip(operands, starts, strict=True)
-            ]
-            kernel.fill(ring.full, stage, copies, (ring.free, stage, filled + 1))
+            own, shared = [], []
+            for role, operand, start in zip("AB", operands, starts, strict=True):
+                if role == config.shared:
+                    shared.append(operand.tile(stage, start, tile, rank, config.cluster))
+                else:
+                    own.append(operand.tile(stage, start, tile))
+            kernel.fill(ring.full, stage, own, (ring.free, stage, filled + 1), shared)
     with _turn(kernel, config, "") as starts:
         kernel.zero(total)
         with ring.loop("") as places:
@@ -235,11 +258,13 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
                 kernel.commit("gemm")
                 kernel.wait(1, "gemm")
                 # The product before is complete, but for the first, which has none before.
-                kernel.arrive(ring.free, ring.before(stage), (0, tile))
+                kernel.arrive(ring.free, ring.before(stage), (0, tile), everywhere=True)
         kernel.wait(0, "gemm")
-        kernel.arrive(ring.free, ring.last)
+        kernel.arrive(ring.free, ring.last, everywhere=True)
         finish.write(*starts)
     kernel.drained()
+    if config.cluster > 1:
+        kernel.sync("cluster")
     return kernel.lower()
 
 
@@ -247,14 +272,15 @@ class Ring:
     """The ring of stages, round which the tiles along K go, those of one turn after the other.
 
     The tile at a position is in stage ``position % stages``; before, the stage was filled
-    ``position // stages`` times. Where K takes whole rounds, the stages of a round are numbers.
+    ``position // stages`` times. Where K takes whole rounds, the stages of a round are numbers. A
+    stage is free once no warp of the cluster reads its own copy of it: what fills it fills all.
     """
 
     def __init__(self, kernel: Kernel, form: Form, config: Config) -> None:
         """Declare the barriers, and name how many tiles there are along K."""
         self.kernel, self.stages, self.whole = kernel, config.stages, form.whole
         self.full = kernel.barrier("full", self.stages, 1)
-        self.free = kernel.barrier("free", self.stages, config.threads // WARP)
+        self.free = kernel.barrier("free", self.stages, config.threads // WARP * config.cluster)
         kernel.let("tiles", (Index.free("K") + (config.tile[2] - 1)) // config.tile[2])
         kernel.let("rounds", Index.free("tiles") // self.stages)
 
@@ -399,7 +425,7 @@ def simulate(
         alpha: where the form has it.
         beta: where the form has it.
         padding: elements between the rows of every matrix, a multiple of 8; NaN is in them.
-        processors: how many CTAs share the tiles.
+        processors: how many CTAs share the tiles; of clusters, one at least.
 
     Raises:
         SimulationError: the kernel reads what nothing wrote, or races.

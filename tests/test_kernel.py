@@ -201,7 +201,7 @@ ERRORS: dict[str, tuple[Any, str]] = {
     ),
     "registers in global memory": (
         lambda k: k.alloc("g", (16,), "f16", "global"),
-        "alloc: g must be local or shared; got 'global'; param() declares global ones",
+        "alloc: g must be local, shared or tmem; got 'global'; param() declares global ones",
     ),
     "a buffer of nobody": (
         lambda k: k.copy(k.buffers["a"], lw.Buffer("x", (16, 16), "f16", "global")),
@@ -214,7 +214,7 @@ ERRORS: dict[str, tuple[Any, str]] = {
     ),
     "a barrier of a grid": (
         lambda k: k.sync("grid"),
-        "sync: the scope must be cta, warpgroup or warp; got 'grid'",
+        "sync: the scope must be cluster, cta, warpgroup or warp; got 'grid'",
     ),
     "a loop over a buffer's name": (
         lambda k: k.loop("a", 2).__enter__(),

@@ -82,9 +82,10 @@ def placed_by_engine(rows: int, cols: int, swizzle: int, bits: int) -> np.ndarra
 def lower_bulk(context: Context) -> Lowered:
     """Lower a copy of a tile to one box per swizzle period of columns."""
     dst, src = context.call.operands["dst"], context.call.operands["src"]
+    to_all = context.call.config.get("multicast", False)
     return Lowered(
         tuple(
-            BulkLoad(dst.buffer.name, start, src.buffer.name, place, box.shape, box.swizzle)
+            BulkLoad(dst.buffer.name, start, src.buffer.name, place, box.shape, box.swizzle, to_all)
             for box in boxes(dst, src)
             for place, start in [box.at(0)]
         )

@@ -499,10 +499,14 @@ class Kernel:
     def _phase(self, barrier: Barrier, slot: Any, parity: Any) -> Phase:
         return Phase(barrier.name, _slot(slot), as_index(parity) % 2)
 
-    def sync(self, scope: str = "cta") -> None:
+    def sync(self, scope: str = "cta", memory: bool = False) -> None:
         """Add a barrier of the CTA, or of each warpgroup or warp, that orders their memory.
 
-        Or of the cluster, which orders none: other CTAs may be reached between two of them.
+        Or of the cluster: other CTAs may be reached between two of them.
+
+        Args:
+            scope: whose.
+            memory: let a barrier of the cluster order memory too, which takes longer.
 
         Raises:
             LayoutError: another scope, a kernel without clusters, or threads that are no whole
@@ -516,7 +520,7 @@ class Kernel:
             raise LayoutError(f"sync: {self.name} has no cluster; cta is its widest scope")
         if scope == "warpgroup" and self.threads % WARPGROUP:
             raise LayoutError(f"sync: {self.threads} threads are no whole warpgroups")
-        self._add(Sync(scope))
+        self._add(Sync(scope, memory and scope == "cluster"))
 
     def commit(self, of: str = "copy", barrier: Barrier | None = None, slot: Any = 0) -> None:
         """Close a group of asynchronous copies ("copy") or products ("gemm").
@@ -594,7 +598,7 @@ class Kernel:
         }
         if by_scope["tmem"]:
             columns = sum(tensor_columns(buffer) for buffer in by_scope["tmem"])
-            ops = with_tensor_memory(_as_issued(ops), columns, 1)
+            ops = with_tensor_memory(*_as_issued(ops, self.cluster), columns)
         body = Body(
             by_scope["global"],
             by_scope["shared"],
@@ -649,7 +653,7 @@ class Kernel:
                 taken.append(f"{indent}{line(drain)}")
                 ops.append(drain)
             elif isinstance(each, Sync):
-                if self._unfenced and each.scope in ("cta", "warpgroup"):
+                if self._unfenced and _orders(each):
                     taken.append(f"{indent}{line(ProxyFence())}")
                     ops.append(ProxyFence())
                     self._unfenced = False
@@ -684,7 +688,7 @@ class Kernel:
                 after |= self._writes_apart(each)
             elif isinstance(each, (Repeat, Branch)):
                 after |= self._leaves_unfenced(each.body, after)
-            elif isinstance(each, Sync) and each.scope in ("cta", "warpgroup"):
+            elif isinstance(each, Sync) and _orders(each):
                 after = False
         return before or after
 
@@ -713,30 +717,48 @@ class Kernel:
         return dispatch(context_of(call, "cuda", self.threads, None, self.arch))
 
 
-def _as_issued(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    """Return operations with each commit by the thread that starts what it covers.
+def _orders(op: Sync) -> bool:
+    """Say whether a barrier orders the memory of more than a warp."""
+    return op.memory or op.scope in ("cta", "warpgroup")
+
+
+def _as_issued(ops: tuple[Op, ...], cluster: int) -> tuple[tuple[Op, ...], int]:
+    """Return operations with each commit by what starts what it covers; and for how many CTAs.
+
+    Args:
+        ops: of the whole kernel.
+        cluster: how many CTAs run together.
 
     Raises:
-        LayoutError: threads of both kinds start something.
+        LayoutError: threads of both kinds start something, products are of one CTA and of pairs,
+            or there are no pairs.
     """
-    started = {op.issuer for op in walk(ops) if isinstance(op, (TensorMma, TensorCopy))}
-    if len(started) > 1:
+    products = [op for op in walk(ops) if isinstance(op, TensorMma)]
+    issuers = {op.issuer for op in walk(ops) if isinstance(op, (TensorMma, TensorCopy))}
+    issuers = issuers or {"thread"}
+    groups = {op.what.instruction.cta_group for op in products} or {1}
+    if len(issuers) > 1:
         raise LayoutError(
             "kernel: all of gemm_async and copy to tensor memory must have one scope: what a "
             "thread commits is what it started; got thread and warp"
         )
-    issuer = next(iter(started), "thread")
+    if len(groups) > 1 or max(groups) > cluster:
+        raise LayoutError(
+            f"kernel: all products must be of one cta_group, and a pair is a cluster of 2; got "
+            f"{' and '.join(map(str, sorted(groups)))} in clusters of {cluster}"
+        )
+    (issuer,), (group,) = issuers, groups
 
     def owned(op: Op) -> Op:
-        if isinstance(op, TensorCommit):
-            return replace(op, issuer=issuer)
+        if isinstance(op, (TensorCommit, TensorCopy)):
+            return replace(op, issuer=issuer, cta_group=group)
         if isinstance(op, (Loop, When)):
             return replace(op, body=tuple(map(owned, op.body)))
         if isinstance(op, Roles):
             return replace(op, consume=tuple(map(owned, op.consume)))
         return op
 
-    return tuple(map(owned, ops))
+    return tuple(map(owned, ops)), group
 
 
 def _asynchronous(kind: str) -> str:

@@ -390,7 +390,7 @@ class Writer:
             name = self.dialect.word(number.render(self.dialect.style))
             self.call(ptx.sync_warpgroup(WARPGROUP), (), (name,))
         elif op.scope == "cluster":
-            self.call(ptx.sync_cluster(), (), ())
+            self.call(ptx.sync_cluster(op.memory), (), ())
         elif op.scope == "cta" and self.role:
             self.call(ptx.sync_some(self.body.threads), (), ())
         else:

@@ -284,11 +284,13 @@ class Await:
 class Sync:
     """A barrier of all threads of a scope: "warp", "warpgroup" or "cta", and orders their memory.
 
-    That of a "cluster" orders none: mbarriers of the other CTAs are ready after the first, and none
-    of them ends before the last. It waits for all threads that have not ended.
+    That of a "cluster" orders it where ``memory`` says so; else none: mbarriers of the other CTAs
+    are ready after the first, and none of them ends before the last. It waits for all threads that
+    have not ended.
     """
 
     scope: str
+    memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -494,7 +496,7 @@ def line(op: Op) -> str:
     if isinstance(op, Wait):
         return f"cp.async.wait({op.pending})"
     if isinstance(op, Sync):
-        return f"sync({op.scope})"
+        return f"sync({op.scope}{', memory' * op.memory})"
     if isinstance(op, Fill):
         free = "" if op.free is None else f" after {_phase(op.free)}"
         boxes = ", ".join(line(load) for load in op.loads)

@@ -316,18 +316,19 @@ def barriers_ready_everywhere() -> Asm:
     return Asm("barriers_ready_everywhere", text, "", "", _BULK_ARCH)
 
 
-def sync_cluster() -> Asm:
+def sync_cluster(memory: bool) -> Asm:
     """Return the barrier of all threads of a cluster that have not ended.
 
     It orders what fences before it release, and not all memory, for which it would have to wait.
 
-    >>> sync_cluster().text
+    >>> sync_cluster(False).text
     'barrier.cluster.arrive.relaxed; barrier.cluster.wait;'
 
     Source: PTX ISA, barrier.cluster, and fence.mbarrier_init for what stands before it.
     """
-    text = "barrier.cluster.arrive.relaxed; barrier.cluster.wait;"
-    return Asm("sync_cluster", text, "", "", _BULK_ARCH)
+    arrive, wait = ("release", ".acquire") if memory else ("relaxed", "")
+    text = f"barrier.cluster.arrive.{arrive}; barrier.cluster.wait{wait};"
+    return Asm(f"sync_cluster_{arrive}", text, "", "", _BULK_ARCH)
 
 
 def barrier_expect() -> Asm:

@@ -6,6 +6,7 @@ are the descriptors of its operands, down to the cells that they lead to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,7 +48,15 @@ class Warps(Protocol):
     registers: dict[str, Matrix]
     synced: Ints
     clock: int
+    rank: int
     tensor: TensorMemory
+
+    @property
+    def cluster(self) -> Sequence[Warps]:
+        """The CTAs that run together."""
+
+    def reach(self, op: Op) -> None:
+        """Note that an operation reaches other CTAs; refuse it before they are ready."""
 
     def number(self, value: Any) -> Any:
         """Return a number that may be an index."""
@@ -75,24 +84,27 @@ class Warps(Protocol):
 
 
 def step(machine: Warps, op: TensorOp) -> None:
-    """Run one operation in all threads, or in the one that starts it."""
+    """Run one operation in all threads, or in the one that starts it.
+
+    Of a pair of CTAs the first starts what both take part in.
+    """
+    if isinstance(op, (TensorMma, TensorCopy, TensorCommit)):
+        if op.cta_group == 1 or machine.rank == 0:
+            _issue(machine, op, machine.cluster if op.cta_group == 2 else [machine])
+        return
     tensor = machine.tensor
     tensor.history.append(op)
-    if isinstance(op, TensorMma):
-        _multiply(machine, op)
-    elif isinstance(op, TensorCopy):
-        _copy(machine, op)
-    elif isinstance(op, TensorLoad):
+    if isinstance(op, TensorLoad):
         _load(machine, op)
     elif isinstance(op, TensorStore):
         _store(machine, op)
     elif isinstance(op, TensorWait):
         tensor.wait(op.verb, machine.clock)
-    elif isinstance(op, TensorCommit):
-        tensor.commit(machine.clock)
-        machine.arrive_later(op.barrier, int(machine.number(op.slot)))
     elif isinstance(op, TensorFence):
         tensor.fence(op.side, machine.clock)
+        if op.side == "after" and machine.rank == 0:
+            for other in machine.cluster:
+                other.tensor.acquire_elsewhere()
     elif isinstance(op, TensorAllocate):
         tensor.allocate(op, op.columns)
         _meet(machine)
@@ -116,39 +128,82 @@ def _start(machine: Warps, place: TensorMatrix) -> tuple[int, int]:
     return int(place.lane.value(env)), first + int(place.column.value(env))
 
 
+def _issue(
+    machine: Warps, op: TensorMma | TensorCopy | TensorCommit, group: Sequence[Warps]
+) -> None:
+    """Start something in every CTA of a group."""
+    for each in group:
+        each.tensor.starter = ISSUER if each is machine else each.tensor.core
+        each.tensor.history.append(op)
+        if each is not machine:
+            each.clock += 1
+            machine.reach(op)
+    if isinstance(op, TensorCommit):
+        slot = int(machine.number(op.slot))
+        for each in group:
+            each.tensor.commit(each.clock)
+            each.arrive_later(op.barrier, slot)
+        return
+    if isinstance(op, TensorCopy):
+        for each in group:
+            _copy(each, op)
+    else:
+        _multiply(machine, op, group)
+    for each in group:
+        each.tensor.open.append(op)
+
+
 # -- products -------------------------------------------------------------------------------------
 
 
-def _multiply(machine: Warps, op: TensorMma) -> None:
-    """Do ``D += A·B``; D may be touched after a commit is awaited."""
-    tensor = machine.tensor
+def _multiply(machine: Warps, op: TensorMma, group: Sequence[Warps]) -> None:
+    """Do ``D += A·B``; D may be touched after a commit is awaited.
+
+    Of a pair of CTAs each has its rows of A and D, and its part of the columns of B.
+    """
     given = op.what.instruction
     what = tcgen05.decode(given.kind, given.block, given.cta_group, tcgen05.encode(op.what))
     inst = what.instruction
-    core = np.int64(tensor.core)
-    if isinstance(op.a, SharedMatrix):
-        a = _shared(machine, op.a, (inst.rows, inst.k), op)
-    else:
-        cell = tensor.cells(op, *_of_a(inst, _start(machine, op.a)))
-        a = matrix_of(tensor.read(op, cell, core, UNDER_WAY), inst.a, (inst.rows, inst.k))
-    b = _shared(machine, op.b, (inst.cols, inst.k), op)
-    a, b = as_multiplied(a, inst.a.token), as_multiplied(b, inst.b.token).T
-    if op.scales:
-        sfa, sfb = (
-            _scales(machine, op, place, rows, byte)
-            for place, rows, byte in zip(
-                op.scales, (inst.rows, inst.n), what.scale_bytes, strict=True
-            )
-        )
-        a, b = scaled(a, b, sfa, sfb.T)
-    total = a @ b
-    cell = tensor.cells(op, *_of_d(inst, _start(machine, op.d)))
     adds = op.accumulate if isinstance(op.accumulate, bool) else machine.number(op.accumulate)
-    if adds:
-        total = total + matrix_of(tensor.read(op, cell, core, UNDER_WAY), inst.d, total.shape)
-    result = to_cells(as_accumulated(total, inst)[..., None], inst.d)
-    tensor.write(op, cell, core, result)
-    tensor.open.append(op)
+    b = np.concatenate([_shared(each, op.b, (inst.cols, inst.k), op) for each in group])
+    b = as_multiplied(b, inst.b.token)
+    for each in group:
+        core = np.int64(each.tensor.core)
+        a = as_multiplied(_left(each, op, inst), inst.a.token)
+        own = b
+        if op.scales:
+            first, second = what.scale_bytes
+            sfa = _scales(each, op, op.scales[0], inst.rows, first)
+            sfb = _scales(each, op, op.scales[1], inst.n, second)
+            a, own = scaled(a, b.T, sfa, sfb.T)
+            own = own.T
+        total = a @ own.T
+        cell = each.tensor.cells(op, *_of_d(inst, _start(each, op.d)))
+        if adds:
+            before = each.tensor.read(op, cell, core, UNDER_WAY)
+            total = total + matrix_of(before, inst.d, total.shape)
+        result = to_cells(as_accumulated(total, inst)[..., None], inst.d)
+        each.tensor.write(op, cell, core, result)
+
+
+def _left(machine: Warps, op: TensorMma, inst: TensorInst) -> Matrix:
+    """Return the rows of A that a CTA has.
+
+    In tensor memory, 64 rows of a pair lie twice, in lanes 0 and 64 on.
+    """
+    shape = inst.rows, inst.k
+    if isinstance(op.a, SharedMatrix):
+        return _shared(machine, op.a, shape, op)
+    lane, column = _start(machine, op.a)
+    row, word = np.indices((LANES, inst.k * inst.a.bits // CELL))
+    cell = machine.tensor.cells(op, lane + row, column + word)
+    words = machine.tensor.read(op, cell, np.int64(machine.tensor.core), UNDER_WAY)
+    copies = words.reshape(-1, inst.rows, words.shape[1])
+    if (copies != copies[0]).any():
+        raise SimulationError(
+            f"simulate: {line(op)} has other rows of A in lanes 64 on than in 0 on"
+        )
+    return matrix_of(copies[0], inst.a, shape)
 
 
 def _of_d(inst: TensorInst, start: tuple[int, int]) -> tuple[Ints, Ints]:
@@ -163,12 +218,6 @@ def _of_d(inst: TensorInst, start: tuple[int, int]) -> tuple[Ints, Ints]:
     elif inst.rows < LANES:
         lane, col = row + col // inst.cols * inst.rows, col % inst.cols
     return start[0] + lane, start[1] + col
-
-
-def _of_a(inst: TensorInst, start: tuple[int, int]) -> tuple[Ints, Ints]:
-    """Return the lane and column of each cell of A in tensor memory: a lane per row."""
-    row, col = np.indices((inst.rows, inst.k * inst.a.bits // CELL))
-    return start[0] + row, start[1] + col
 
 
 def _shared(machine: Warps, operand: SharedMatrix, shape: tuple[int, int], op: Op) -> Matrix:
@@ -217,7 +266,6 @@ def _copy(machine: Warps, op: TensorCopy) -> None:
     for group in range(0, LANES, rows):
         into = tensor.cells(op, lane + row + group, column + word)
         tensor.write(op, into, np.int64(tensor.core), words)
-    tensor.open.append(op)
 
 
 def _moved(machine: Warps, op: TensorLoad | TensorStore, place: TensorMatrix) -> Ints:

@@ -81,9 +81,11 @@ class Access:
 class TensorMemory:
     """The tensor memory of a CTA of so many threads.
 
-    Whoever acts has a number: threads, one that fills shared memory, and the tensor core last.
+    Whoever acts has a number: threads, those that fill shared memory, and the tensor core last.
     ``synced``, ``released``, ``acquired``: when what each, by row, did was last ordered before each
     other, by column: by a barrier; with the fence before it; and with the one after it too.
+    ``starter``: whose order the tensor core has: that of the thread that starts it; where a thread
+    of another CTA does, its own.
     """
 
     threads: int
@@ -99,6 +101,7 @@ class TensorMemory:
     loading: dict[Register, Op] = field(default_factory=dict)
     open: list[TensorOp] = field(default_factory=list)
     last_commit: int = -1
+    starter: int = 0
 
     def __post_init__(self) -> None:
         """Begin with nobody ordered before anybody."""
@@ -114,7 +117,18 @@ class TensorMemory:
         if side == "before":
             self.fenced[: self.threads] = clock
         else:
-            self.acquired = self.released.copy()
+            others = slice(0, self.core)
+            self.acquired[:, others] = self.released[:, others]
+
+    def meet_elsewhere(self, clock: int) -> None:
+        """Order what all threads did so far before what a thread of another CTA starts."""
+        threads = slice(0, self.threads)
+        self.synced[threads, self.core] = clock
+        self.released[threads, self.core] = self.fenced[threads]
+
+    def acquire_elsewhere(self) -> None:
+        """Let the thread of another CTA fence what it starts from now on."""
+        self.acquired[:, self.core] = self.released[:, self.core]
 
     def meet(self, groups: Ints) -> None:
         """Order what was fenced before a barrier; threads of one group number met at it."""
@@ -146,13 +160,13 @@ class TensorMemory:
         Args:
             op: for the message.
             cell: what is accessed.
-            me: by whom; the tensor core acts for the thread that starts it, 0.
+            me: by whom; the tensor core acts for the one that starts it.
             access: the earlier accesses.
             verbs: what ``op`` and what came before does, for the message.
         """
         who, stamp = access.who[cell], access.stamp[cell]
         me = np.broadcast_to(me, cell.shape)
-        seen_by = np.where(me == self.core, 0, me)
+        seen_by = np.where(me == self.core, self.starter, me)
         known = self.acquired[np.maximum(who, 0), seen_by]
         own = (who == me) & (me != self.core) & (stamp != UNDER_WAY)
         late = (who >= 0) & ~own & (stamp >= known)

@@ -75,6 +75,11 @@ class TensorMma(TensorOp):
                     f"got {operand}: {have}"
                 )
 
+    @property
+    def cta_group(self) -> int:
+        """How many CTAs take part."""
+        return self.what.instruction.cta_group
+
     def __str__(self) -> str:
         """Return ``tcgen05.m128n256k16.f16.f16(D, A, B)``, with what else it reads."""
         more = [str(each) for each in self.scales]

@@ -27,7 +27,7 @@ def fenced(ops: tuple[Op, ...]) -> tuple[Op, ...]:
             found.append(replace(op, body=fenced(op.body)))
         elif isinstance(op, Roles):
             found.append(replace(op, consume=fenced(op.consume)))
-        elif isinstance(op, Sync) and op.scope != "warp":
+        elif isinstance(op, Sync) and (op.memory or op.scope in ("cta", "warpgroup")):
             found += [before, op, after]
         elif isinstance(op, Arrive):
             found += [before, op]
@@ -38,14 +38,21 @@ def fenced(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     return tuple(found)
 
 
-def with_tensor_memory(ops: tuple[Op, ...], columns: int, cta_group: int) -> tuple[Op, ...]:
+def with_tensor_memory(ops: tuple[Op, ...], cta_group: int, columns: int) -> tuple[Op, ...]:
     """Return operations fenced, between the allocation of columns and their release.
+
+    A pair of CTAs meets after the one and before the other, since each writes to both.
 
     Raises:
         LayoutError: more columns than there are.
 
-    >>> [str(op) for op in with_tensor_memory((), 5, 1)]
+    >>> [str(op) for op in with_tensor_memory((), 1, 5)]
     ['tcgen05.alloc(32)', 'tcgen05.dealloc(32)']
     """
     count = tcgen05.allocated(columns)
-    return TensorAllocate(count, cta_group), *fenced(ops), TensorFree(count, cta_group)
+    pair = (Sync("cluster", memory=True),) * (cta_group == 2)
+    return (
+        TensorAllocate(count, cta_group),
+        *fenced((*pair, *ops, *pair)),
+        TensorFree(count, cta_group),
+    )

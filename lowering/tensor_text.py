@@ -83,8 +83,9 @@ def issue(lines: Lines, ops: Sequence[Issued]) -> None:
         for op in ops:
             _start(lines, op)
 
+    first = _first_of_pair(lines, ops[0])
     if ops[0].issuer == "thread":
-        lines.alone("thread", write)
+        lines.alone(f"thread{first}", write)
         return
 
     def elect() -> None:
@@ -92,7 +93,7 @@ def issue(lines: Lines, ops: Sequence[Issued]) -> None:
         lines.call(tcgen05.elected(), (chosen,), ())
         lines.alone(f"{chosen} - 1", write)
 
-    _in_first_warp(lines, elect)
+    _in_first_warp(lines, elect, first)
 
 
 def _address(lines: Lines, place: TensorMatrix) -> str:
@@ -156,10 +157,16 @@ def write(lines: Lines, op: TensorOp) -> None:
         _in_first_warp(lines, lambda: lines.call(asm, (), (BASE,)))
 
 
-def _in_first_warp(lines: Lines, what: Callable[[], None]) -> None:
-    """Write what warp 0 does."""
+def _in_first_warp(lines: Lines, what: Callable[[], None], more: str = "") -> None:
+    """Write what warp 0 does, where another number is zero too."""
     divided = "//" if lines.dialect.style == "python" else "/"
-    lines.alone(f"thread {divided} {WARP}", what)
+    lines.alone(f"thread {divided} {WARP}{more}", what)
+
+
+def _first_of_pair(lines: Lines, op: Issued) -> str:
+    """Return what to add to a number that is zero in one CTA of a pair alone: its rank."""
+    rank = Index.free("bx") % lines.body.cluster
+    return f" + {rank.operand(lines.dialect.style)}" if op.cta_group == 2 else ""
 
 
 def _meet(lines: Lines) -> None:

@@ -221,6 +221,7 @@ class Machine:
     pitches: dict[str, int] = field(default_factory=dict)
     meetings: int = 0
     passed: int = 0
+    ordered: int = 0
     reaching: Op | None = None
     producing: bool = False
     ended: bool = False
@@ -720,8 +721,11 @@ class Machine:
         self.write(op.into, total)
 
     def sync(self, op: Sync) -> None:
-        """Order the memory of all threads, or of each warp or warpgroup; of a cluster, none."""
+        """Order the memory of all threads, or of each warp or warpgroup; of a cluster, if asked."""
         if op.scope == "cluster":
+            if op.memory and self.ordered < self.meetings:
+                for each in self.cluster:
+                    each.meet_cluster(self.meetings)
             self.passed, self.reaching = self.meetings, None
             return
         threads = self.body.threads
@@ -730,6 +734,13 @@ class Machine:
         self.synced[:threads, :threads][group[:, None] == group[None, :]] = self.clock
         if self.body.tensor:
             self.tensor.meet(group)
+
+    def meet_cluster(self, meeting: int) -> None:
+        """Order the memory of all threads here, and before what other CTAs start from now on."""
+        self.clock += 1
+        self.sync(Sync("cta"))
+        self.tensor.meet_elsewhere(self.clock)
+        self.ordered = meeting
 
     def sync_all(self) -> None:
         """Order the memory of all threads."""
@@ -745,11 +756,12 @@ class Machine:
         self.complete(state)
 
     def fetch_apart(self, operand: SharedMatrix, cell: Ints, op: Op) -> Matrix:
-        """Read cells asynchronously, for thread 0, which orders them after what it has seen."""
+        """Read cells asynchronously, ordered after what the one that starts it has seen."""
         name, store = operand.memory, self.memory[operand.memory]
         self.check_bounds(name, cell, op)
         self.check_written(name, cell, op)
-        self.check_order(name, cell, np.zeros_like(cell), op, "w", store.writer)
+        starter = np.full_like(cell, self.tensor.starter)
+        self.check_order(name, cell, starter, op, "w", store.writer)
         stamp = np.where(store.engine[cell], SEEN, store.stamps["w"][cell])
         self.warpgroups.check_fenced(op, name, cell, store.writer[cell], stamp)
         store.apart[cell] = UNDER_WAY

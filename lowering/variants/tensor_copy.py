@@ -22,7 +22,7 @@ from lowering.descriptors import Descriptor, linear_places, proved, swizzle_byte
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ops import Elements, Op, SharedMatrix
 from lowering.registers import WARPGROUP, element_map, register_count
-from lowering.tcgen05 import CELL, LANES
+from lowering.tcgen05 import CELL, COLUMNS, LANES
 from lowering.tensor_ops import (
     COPIES,
     ISSUERS,
@@ -113,8 +113,6 @@ def words_of(registers: BufferRegion, tile: TensorTile, threads: int) -> Words:
     """
     layout, bits = region_tile(registers), registers.buffer.dtype.bits
     shape = tuple(int(extent) for extent in registers.shape)
-    if tile.lane.shape[2] != 1:
-        fail(f"{tile.buffer} holds copies; {registers} would have to be moved to each")
     held = element_map(layout, shape, threads, register_count(registers.buffer.layout))
     pack = CELL // bits if bits <= CELL else 0
     if not pack or held.shape[1] % pack:
@@ -124,7 +122,7 @@ def words_of(registers: BufferRegion, tile: TensorTile, threads: int) -> Words:
     held = held[:, used]
     if (held < 0).any():
         fail(f"every thread must hold the same, whole words of {registers}; layout {layout}")
-    lane, bit = tile.lane.reshape(-1)[held], tile.bit.reshape(-1)[held]
+    lane, bit = _own_copy(tile, held)
     together = (lane == lane[..., :1]) & (bit == bit[..., :1] + np.arange(pack) * bits)
     if not together.all() or (bit[..., 0] % CELL).any():
         fail(
@@ -134,6 +132,21 @@ def words_of(registers: BufferRegion, tile: TensorTile, threads: int) -> Words:
     numbers = tuple(int(number) for number in np.flatnonzero(used))
     split = threads // WARP, WARP, len(numbers)
     return Words(numbers, lane[..., 0].reshape(split), (bit[..., 0] // CELL).reshape(split))
+
+
+def _own_copy(tile: TensorTile, held: Ints) -> tuple[Ints, Ints]:
+    """Return the lane and bit of each element that a thread holds; of copies, what it reaches.
+
+    Args:
+        tile: in tensor memory.
+        held: the element by thread, and anything more.
+    """
+    copies = tile.lane.shape[2]
+    lane, bit = (each.reshape(-1, copies)[held] for each in (tile.lane, tile.bit))
+    warp = (np.arange(len(held)) // WARP % 4).reshape(-1, *[1] * held.ndim)
+    reached = np.argmax(lane // WARP == warp, axis=-1)[..., None]
+    own_lane, own_bit = (np.take_along_axis(each, reached, -1)[..., 0] for each in (lane, bit))
+    return own_lane, own_bit
 
 
 @dataclass(frozen=True)
@@ -259,6 +272,26 @@ def lower_load(context: Context) -> Lowered:
     return Lowered((*ops, TensorWait("ld", complete)))
 
 
+def _check_all_copies(context: Context) -> None:
+    """Refuse a store that leaves a copy of an element unwritten.
+
+    Raises:
+        DispatchFail: it does.
+    """
+    operands = context.call.operands
+    own, tile = operands["src"], tensor_tile(operands["dst"])
+    words = words_of(own, tile, context.threads)
+    reached = np.unique(words.lane * COLUMNS + words.column)
+    wanted = np.unique(tile.lane * COLUMNS + tile.bit // CELL)
+    missing = np.setdiff1d(wanted, reached)
+    if missing.size:
+        lane, column = divmod(int(missing[0]), COLUMNS)
+        fail(
+            f"{tile.buffer} has a copy in lane {lane}, column {column}, and no thread that reaches "
+            f"this lane holds it in {own}"
+        )
+
+
 @register_dispatch(
     "copy",
     "cuda",
@@ -272,6 +305,7 @@ def lower_load(context: Context) -> Lowered:
 def lower_store(context: Context) -> Lowered:
     """Lower a copy from registers to stores, and a wait that completes them."""
     try:
+        _check_all_copies(context)
         ops: list[Op] = [
             TensorStore(each.shape, each.count, place, source)
             for each, source, place in _register_movements(context, "src", "dst")
@@ -342,7 +376,7 @@ def _row_copies(context: Context, shape: str) -> Iterator[TensorCopy]:
         address = moves + int(places[0, at * unit])
         source = SharedMatrix(src.buffer.name, address, found)
         into = tile.at(0, (start + at * width) // CELL)
-        yield TensorCopy(shape, into, source, call.config.get("cta_group", 1), call.scope)
+        yield TensorCopy(shape, into, source, issuer=call.scope)
 
 
 def _source(src: BufferRegion, dst: BufferRegion) -> tuple[Ints, Descriptor, Index]:

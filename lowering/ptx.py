@@ -328,7 +328,7 @@ def sync_cluster(memory: bool) -> Asm:
     """
     arrive, wait = ("release", ".acquire") if memory else ("relaxed", "")
     text = f"barrier.cluster.arrive.{arrive}; barrier.cluster.wait{wait};"
-    return Asm(f"sync_cluster_{arrive}", text, "", "", _BULK_ARCH)
+    return Asm("sync_cluster" + "_memory" * memory, text, "", "", _BULK_ARCH)
 
 
 def barrier_expect() -> Asm:

@@ -1,10 +1,11 @@
-"""Kernels for whole matrices by ``wgmma``, from the same layouts as :mod:`lowering.matmul_kernels`.
+"""Kernels by the asynchronous tensor core, from the layouts of :mod:`lowering.matmul_kernels`.
 
-Global memory → copy engine → a ring of tiles swizzled by 128 bytes → ``wgmma`` → registers →
-``stmatrix`` into a swizzled tile → copy engine. The CTAs are persistent: each takes one tile of the
-result after the other, and its producer goes on to the next while the last is written. Of a pair of
-CTAs each takes one of two tiles side by side, and of the operand that both need each loads a half,
-which the copy engine writes to both.
+Global memory → copy engine → a ring of tiles swizzled by 128 bytes → ``wgmma`` → registers (or
+``tcgen05.mma`` → tensor memory → ``tcgen05.ld`` → registers, block by block) → ``stmatrix`` into a
+swizzled tile → copy engine. The CTAs are persistent: each takes one tile of the result after the
+other, and its producer goes on to the next while the last is written. Of a pair of CTAs each takes
+one of two tiles side by side, and of the operand that both need each loads a half, which the copy
+engine writes to both.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from layoutalg import LayoutError, S, TileLayout, wgid
+from layoutalg import LayoutError, S, TileLayout, tcgen05_atom_layout, tmem_datapath_layout, wgid
 from layoutalg.fragments import WARP
-from lowering import wgmma
+from layoutalg.targets import has
+from lowering import tcgen05, wgmma
 from lowering.address import FREE, Index
 from lowering.addressing import as_index
 from lowering.kernel import Kernel, KernelProgram
@@ -33,6 +35,7 @@ from lowering.matmul_kernels import (
     swizzled,
 )
 from lowering.registers import WARPGROUP
+from lowering.tcgen05 import LANES
 from lowering.tile import Buffer, BufferRegion
 from lowering.warp import Matrix
 
@@ -205,14 +208,93 @@ def _turn(kernel: Kernel, config: Config, prefix: str) -> Iterator[tuple[Any, An
             yield found[0], found[1]
 
 
-def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelProgram:
-    """Return the kernel of a form by ``wgmma``, cut as a config says.
+class ByWgmma:
+    """Products of warpgroups, in registers; a stage is free once the product after it has begun."""
 
-    Its parameters are A, B, (C,) D, then M, N, K, the pitches in units of 8 elements, alpha and
-    beta where the epilogue has them, and the scalars of a :class:`Schedule`.
+    def __init__(self, kernel: Kernel, form: Form, config: Config) -> None:
+        """Allocate the accumulator."""
+        self.kernel, self.form = kernel, form
+        self.arrivals = config.threads // WARP * config.cluster  # that free a stage
+        layout = accumulator(config)
+        self.total = kernel.alloc("D_held", config.tile[:2], summed(form), layout=layout)
+
+    def begin(self) -> None:
+        """Begin a tile of the result."""
+        self.kernel.zero(self.total)
+
+    def multiply(self, a: BufferRegion, b: BufferRegion, place: Place, ring: Ring) -> None:
+        """Add the product of a stage."""
+        kernel, form = self.kernel, self.form
+        kernel.gemm_async(
+            self.total, a, b, transA=form.transpose_A, transB=form.transpose_B, accum=True
+        )
+        kernel.commit("gemm")
+        kernel.wait(1, "gemm")
+        # The product before is complete, but for the first, which has none before.
+        kernel.arrive(ring.free, ring.before(place.stage), (0, place.tile), everywhere=True)
+
+    def end(self, ring: Ring) -> None:
+        """Complete a tile of the result."""
+        self.kernel.wait(0, "gemm")
+        self.kernel.arrive(ring.free, ring.last, everywhere=True)
+
+
+class ByTcgen05:
+    """Products that thread 0 starts, in tensor memory; the tensor core itself frees a stage.
+
+    Assembled and simulated, not executed: no such GPU was at hand.
+    """
+
+    arrivals = 1
+
+    def __init__(self, kernel: Kernel, form: Form, config: Config) -> None:
+        """Allocate the accumulator, and an mbarrier that says when it is complete.
+
+        Raises:
+            LayoutError: another tile than 128 rows of one warpgroup, or a cluster.
+        """
+        if (config.tile[0], config.threads, config.cluster) != (LANES, WARPGROUP, 1):
+            raise LayoutError(
+                f"matmul: tcgen05 takes tiles of {LANES} rows, one warpgroup and no cluster; got "
+                f"the tile {config.tile}, {config.threads} threads and {config.cluster} CTAs"
+            )
+        self.kernel, self.form = kernel, form
+        layout = tmem_datapath_layout("D", *config.tile[:2])
+        self.total = kernel.alloc("D_held", config.tile[:2], summed(form), "tmem", layout)
+        self.done = kernel.barrier("done", 1, 1)
+
+    def begin(self) -> None:
+        """Begin a tile of the result: its first product overwrites."""
+
+    def multiply(self, a: BufferRegion, b: BufferRegion, place: Place, ring: Ring) -> None:
+        """Add the product of a stage."""
+        kernel, form = self.kernel, self.form
+        kernel.gemm_async(
+            self.total, a, b, scope="thread",
+            transA=form.transpose_A, transB=form.transpose_B, accum=place.tile,
+        )  # fmt: skip
+        kernel.commit("gemm", ring.free, place.stage)
+
+    def end(self, ring: Ring) -> None:
+        """Complete a tile of the result."""
+        self.kernel.commit("gemm", self.done)
+        self.kernel.wait_for(self.done, 0, Index.free("turn"))
+
+
+def summed(form: Form) -> str:
+    """Return the type of the accumulator."""
+    return "int32" if form.out.token == "s32" else "float32"
+
+
+def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelProgram:
+    """Return the kernel of a form by the asynchronous tensor core, cut as a config says.
+
+    By ``wgmma``; by ``tcgen05`` where the target has that. Its parameters are A, B, (C,) D, then M,
+    N, K, the pitches in units of 8 elements, alpha and beta where the epilogue has them, and the
+    scalars of a :class:`Schedule`.
 
     Raises:
-        LayoutError: the shared tiles do not fit.
+        LayoutError: the shared tiles do not fit, or ``tcgen05`` does not take the config.
         DispatchError: a copy or a product of the config fits no variant.
 
     >>> form = Form("float16")
@@ -224,12 +306,15 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
     for name in "MNK":
         kernel.scalar(name)
     operands = tuple(_staged(kernel, form, config, role) for role in "AB")
-    summed = "int32" if form.out.token == "s32" else "float32"
-    total = kernel.alloc("D_held", config.tile[:2], summed, layout=accumulator(config))
-    finish = Epilogue(kernel, form, config, total)
+    core: ByWgmma | ByTcgen05
+    if has(tcgen05.ARCH, arch):
+        core = ByTcgen05(kernel, form, config)
+    else:
+        core = ByWgmma(kernel, form, config)
+    finish = Epilogue(kernel, form, config, core.total)
     for name in ("ctas", "total", "turns", "width", "reciprocal"):
         kernel.scalar(name)
-    ring = Ring(kernel, form, config)
+    ring = Ring(kernel, form, config, core.arrivals)
     if config.cluster > 1:
         kernel.sync("cluster")
     rank = kernel.rank() if config.cluster > 1 else 0
@@ -238,34 +323,38 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
         _turn(kernel, config, "p") as starts,
         ring.loop("p") as places,
     ):
-        for tile, stage, filled in places:
+        for place in places:
             own, shared = [], []
             for role, operand, start in zip("AB", operands, starts, strict=True):
                 if role == config.shared:
-                    shared.append(operand.tile(stage, start, tile, rank, config.cluster))
+                    part = operand.tile(place.stage, start, place.tile, rank, config.cluster)
+                    shared.append(part)
                 else:
-                    own.append(operand.tile(stage, start, tile))
-            kernel.fill(ring.full, stage, own, (ring.free, stage, filled + 1), shared)
+                    own.append(operand.tile(place.stage, start, place.tile))
+            free = ring.free, place.stage, place.filled + 1
+            kernel.fill(ring.full, place.stage, own, free, shared)
     with _turn(kernel, config, "") as starts:
-        kernel.zero(total)
+        core.begin()
         with ring.loop("") as places:
-            for tile, stage, filled in places:
-                kernel.wait_for(ring.full, stage, filled)
-                kernel.gemm_async(
-                    total, operands[0].ring[stage], operands[1].ring[stage],
-                    transA=form.transpose_A, transB=form.transpose_B, accum=True,
-                )  # fmt: skip
-                kernel.commit("gemm")
-                kernel.wait(1, "gemm")
-                # The product before is complete, but for the first, which has none before.
-                kernel.arrive(ring.free, ring.before(stage), (0, tile), everywhere=True)
-        kernel.wait(0, "gemm")
-        kernel.arrive(ring.free, ring.last, everywhere=True)
+            for place in places:
+                kernel.wait_for(ring.full, place.stage, place.filled)
+                a, b = (operand.ring[place.stage] for operand in operands)
+                core.multiply(a, b, place, ring)
+        core.end(ring)
         finish.write(*starts)
     kernel.drained()
     if config.cluster > 1:
         kernel.sync("cluster")
     return kernel.lower()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tile along K: its number, its stage, and how often that was filled before."""
+
+    tile: Any
+    stage: Any
+    filled: Index
 
 
 class Ring:
@@ -276,28 +365,35 @@ class Ring:
     stage is free once no warp of the cluster reads its own copy of it: what fills it fills all.
     """
 
-    def __init__(self, kernel: Kernel, form: Form, config: Config) -> None:
-        """Declare the barriers, and name how many tiles there are along K."""
+    def __init__(self, kernel: Kernel, form: Form, config: Config, arrivals: int) -> None:
+        """Declare the barriers, and name how many tiles there are along K.
+
+        Args:
+            kernel: to add to.
+            form: of the kernel.
+            config: likewise.
+            arrivals: how many free a stage.
+        """
         self.kernel, self.stages, self.whole = kernel, config.stages, form.whole
         self.full = kernel.barrier("full", self.stages, 1)
-        self.free = kernel.barrier("free", self.stages, config.threads // WARP * config.cluster)
+        self.free = kernel.barrier("free", self.stages, arrivals)
         kernel.let("tiles", (Index.free("K") + (config.tile[2] - 1)) // config.tile[2])
         kernel.let("rounds", Index.free("tiles") // self.stages)
 
     @contextmanager
-    def loop(self, prefix: str) -> Iterator[list[tuple[Any, Any, Any]]]:
-        """Go along K; yields tiles, their stages, and how often these were filled before."""
+    def loop(self, prefix: str) -> Iterator[list[Place]]:
+        """Go along K; yields the tiles of a round, or one tile."""
         kernel, name = self.kernel, f"{prefix}{'round' if self.whole else 'tile'}"
         steps = Index.free("rounds" if self.whole else "tiles")
         first = kernel.let(f"{prefix}first", Index.free(f"{prefix}turn").times(steps))
         with kernel.loop(name, steps) as step:
             if self.whole:
                 filled = as_index(first) + as_index(step)
-                yield [(step * self.stages + s, s, filled) for s in range(self.stages)]
+                yield [Place(step * self.stages + s, s, filled) for s in range(self.stages)]
                 return
             position = as_index(kernel.let(f"{prefix}position", as_index(first) + as_index(step)))
             stage = kernel.let(f"{prefix}stage", position % self.stages, self.stages)
-            yield [(step, stage, position // self.stages)]
+            yield [Place(step, stage, position // self.stages)]
 
     def before(self, stage: Any) -> Any:
         """Return the stage before a stage."""
@@ -322,11 +418,18 @@ class Epilogue:
     """
 
     def __init__(self, kernel: Kernel, form: Form, config: Config, total: Buffer) -> None:
-        """Declare the buffers that the form needs."""
+        """Declare the buffers that the form needs; a block in tensor memory comes to registers."""
         self.kernel, self.form, self.total = kernel, form, total
-        self.rows, self.cols = 64 * (config.threads // WARPGROUP), 8 * PERIOD // form.out.bits
+        in_tensor = total.scope == "tmem"
+        self.rows = total.shape[0] if in_tensor else 64 * (config.threads // WARPGROUP)
+        self.cols = 8 * PERIOD // form.out.bits
         shape = (self.rows, self.cols)
-        layout = total.layout.slice(total.shape, ((0, self.rows), (0, self.cols)))
+        self.held: Buffer | None = None
+        if in_tensor:
+            layout = tcgen05_atom_layout("16x256b", shape, "float32")
+            self.held = kernel.alloc("block", shape, total.dtype, layout=layout)
+        else:
+            layout = total.layout.slice(total.shape, ((0, self.rows), (0, self.cols)))
         self.given: Buffer | None = None
         self.coefficients: tuple[Any, ...] = ()
         if form.epilogue == "beta":
@@ -364,6 +467,9 @@ class Epilogue:
         self, block: BufferRegion, where: tuple[slice, slice], side: int, pending: int
     ) -> None:
         kernel, narrow = self.kernel, self.form.out.bits == 16
+        if self.held is not None:
+            kernel.copy(self.held, block)
+            block = self.held.region()
         if self.given is not None:
             if narrow:
                 kernel.copy(self.narrow, self.given[where])
@@ -413,8 +519,9 @@ def simulate(
     beta: float = 0.0,
     padding: int = 0,
     processors: int = 2,
+    arch: str = "sm_90a",
 ) -> Matrix:
-    """Return the product that the kernel of a form computes by ``wgmma``, on the NumPy warp.
+    """Return the product that the kernel of a form computes, on the NumPy warp.
 
     Args:
         form: of the kernel, fitted.
@@ -426,6 +533,7 @@ def simulate(
         beta: where the form has it.
         padding: elements between the rows of every matrix, a multiple of 8; NaN is in them.
         processors: how many CTAs share the tiles; of clusters, one at least.
+        arch: the target, with ``wgmma`` or with ``tcgen05``.
 
     Raises:
         SimulationError: the kernel reads what nothing wrote, or races.
@@ -440,4 +548,4 @@ def simulate(
     """
     problem, given = posed(form, a, b, c, padding)
     grid, numbers = launch_of(problem, form, config, processors, alpha, beta)
-    return run_grid(wgmma_program(form, config).body, grid, problem, numbers, given)
+    return run_grid(wgmma_program(form, config, arch).body, grid, problem, numbers, given)

@@ -870,9 +870,11 @@ class KernelProgram(Executable):
     @property
     def title(self) -> str:
         """One line about the kernel."""
-        pairs = f", clusters of {self.body.cluster}" if self.body.cluster > 1 else ""
         body = self.body
-        return f"{self.name}: {body.threads} threads, {body.shared_bytes} bytes shared{pairs}"
+        more = f", clusters of {body.cluster}" if body.cluster > 1 else ""
+        if body.tensor:  # no GPU that has tensor memory was at hand
+            more += "; tcgen05: assembled and simulated, not executed"
+        return f"{self.name}: {body.threads} threads, {body.shared_bytes} bytes shared{more}"
 
     def script(self, stage: str = "operations") -> str:
         """Return the program after a step of lowering.

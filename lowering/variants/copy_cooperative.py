@@ -23,11 +23,14 @@ ASYNC_BYTES = (16, 8, 4)
 
 
 def both_in_memory(context: Context) -> bool | tuple[bool, str]:
-    """Hold where no side lies in registers."""
+    """Hold where both sides lie in shared or global memory."""
     scopes = {role: context.call.operands[role].buffer.scope for role in ("dst", "src")}
-    if "local" not in scopes.values():
+    if set(scopes.values()) <= {"shared", "global"}:
         return True
-    return False, f"both sides must be in memory; dst is {scopes['dst']}, src {scopes['src']}"
+    return False, (
+        f"both sides must be in shared or global memory; dst is {scopes['dst']}, src "
+        f"{scopes['src']}"
+    )
 
 
 def _placed(region: BufferRegion, coordinate: list[Index]) -> list[Index]:

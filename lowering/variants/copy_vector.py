@@ -175,13 +175,14 @@ def register_copy(
 
 
 def one_side_in_registers(context: Context) -> bool | tuple[bool, str]:
-    """Hold where exactly one side lies in registers."""
+    """Hold where one side lies in registers, and the other where threads have addresses."""
     scopes = {role: context.call.operands[role].buffer.scope for role in ("dst", "src")}
-    if list(scopes.values()).count("local") == 1:
+    if sorted(scopes.values()) in (["global", "local"], ["local", "shared"]):
         return True
     return (
         False,
-        f"one side must be in registers (local); dst is {scopes['dst']}, src {scopes['src']}",
+        f"one side must be in registers (local), the other in shared or global memory; dst is "
+        f"{scopes['dst']}, src {scopes['src']}",
     )
 
 

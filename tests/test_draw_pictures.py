@@ -608,6 +608,8 @@ def test_requests_are_chosen_and_named_by_their_slots() -> None:
     single = draw.coalescing_scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape, 32, vector=1)
     assert "m3" in texts(single.panel("request 3"))
     assert any("50%" in note for note in texts(single.panel("title")))
+    few = draw.coalescing_scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape, 32)
+    assert [p.name for p in few.panels if p.name.startswith("req")] == ["request 0", "request 1"]
 
 
 # ---------------------------------------------------------------- compare
@@ -862,7 +864,15 @@ def test_boundaries_of_warps_steps_and_instructions() -> None:
         (lambda: draw.registers(MMA, "E"), "'E'"),
         (lambda: draw.registers(MMA, lane=32), "lane 32. Owners are 0..31"),
         (lambda: draw.registers(MMA, lanes=(8, 40)), r"within 0..32; got \(8, 40\)"),
+        (lambda: draw.registers(MMA, lanes=3), r"lanes is \(begin, end\) within 0..32; got 3"),
         (lambda: draw.registers(MMA, "A", slots=(7, 7)), r"within 0..8.*got \(7, 7\)"),
+        (lambda: draw.registers(MMA, "A", slots=(4, 12)), r"of A is .* within 0..8; got \(4, 12\)"),
+        (lambda: draw.registers(MMA, slots=(0, 8)), r"slots of B .* 0..4; got .* \(0, 4\) fits"),
+        (lambda: draw.registers(MMA, "A", slots=(-2, 4)), r"within 0..8; got \(-2, 4\)"),
+        (
+            lambda: draw.registers("mma.m16n8k32.s8", "A", slots=(2, 8)),
+            r"within 0..16, multiples of 4; got \(2, 8\)",
+        ),
         (lambda: draw.registers(MMA, "A", width=0.6), "needs .* inches; got 0.6"),
         (lambda: draw.registers(MMA, path="a.gif"), r"registers: .*'\.gif'.*\.tex"),
         (lambda: draw.derivation(D.layout, (16, 8), (16, 0)), r"an element of \(16, 8\)"),
@@ -895,6 +905,14 @@ def test_boundaries_of_warps_steps_and_instructions() -> None:
         (
             lambda: draw.coalescing(A.layout, TileLayout(S[256:1]), (16, 16), requests=(4, 5)),
             r"within 0..4; got \(4, 5\)",
+        ),
+        (
+            lambda: draw.coalescing(A.layout, TileLayout(S[256:1]), (16, 16), requests=(2, 9)),
+            r"within 0..4; got \(2, 9\). \(0, 4\) fits",
+        ),
+        (
+            lambda: draw.coalescing(A.layout, TileLayout(S[256:1]), (16, 16), requests=(0, 1.5)),
+            r"within 0..4; got \(0, 1.5\)",
         ),
         (lambda: draw.coalescing(A.layout, TileLayout(S[256:1]), (16, 16), 4), "a byte or more"),
         (

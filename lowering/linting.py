@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg import fragments as table
+from layoutalg.errors import pointed
 from layoutalg.fragment import LANE_DIGITS
 from layoutalg.fragment_table import BITS
 from layoutalg.fragments import Fragment
@@ -109,9 +110,9 @@ class Finding:
 
     def __str__(self) -> str:
         """Return the message, the line and a caret under the place."""
-        caret = " " * (self.column - 1) + "^" * self.width
         head = f"{self.line}:{self.column}: {self.severity}: {self.message} [{self.rule}]"
-        return f"{head}\n  {self.source}\n  {caret}"
+        place = pointed(self.source, self.column - 1, self.width, len(self.source))
+        return f"{head}\n{place}"
 
 
 # -- reading --------------------------------------------------------------------------------------

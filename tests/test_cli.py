@@ -606,6 +606,7 @@ def test_light_commands_load_neither_numba_nor_the_instructions(arguments: list[
         (["explain", "S[8:1]", "S[8:2]"], "\x1b[31mrefuted\x1b[0m: "),
         (["show", "S["], "\x1b[31mlayoutalg:\x1b[0m parse: "),
         (["show", "S["], "\n\x1b[31m    ^\x1b[0m\n"),
+        (["show", "S[8:1] 長"], "\n\x1b[31m         ^^\x1b[0m\n"),
     ],
 )
 def test_terminals_alone_show_colours(

@@ -886,6 +886,10 @@ def test_boundaries_of_warps_steps_and_instructions() -> None:
             lambda: draw.ldmatrix(MMA, memory=TileLayout(S[(16, 16) : (18, 1)])),
             "row start not 16-byte aligned",
         ),
+        (
+            lambda: draw.banks(TileLayout(S[(8, 32) : (33, 1)]), (8, 32), 4, "st.shared"),
+            r"element \(1, 0\) lies at byte 16, bit 4\. A pitch",
+        ),
         (lambda: draw.banks(PLAIN, (64,)), r"\(rows, columns\); got shape \(64,\)"),
         (lambda: draw.banks(PLAIN, (64, 64), phase=64), "0..63; got 64"),
         (lambda: draw.banks(PLAIN, (64, 64), access="ldmtrix"), "banks: no access.*'ldmtrix'"),

@@ -491,6 +491,14 @@ def test_inline_assembly_in_strings() -> None:
     )
 
 
+def test_the_caret_stands_in_the_column_of_the_piece() -> None:
+    (finding,) = lint(f"\t/* 長い */ {mma(b='{b1,b0}')}")
+    assert finding.source[finding.column - 1 :].startswith("b1,b0")
+    _, source, caret = str(finding).split("\n")
+    assert caret.strip() == "^^^^^"
+    assert caret.index("^") == source.index("b1,b0") + 2  # two wide characters before it
+
+
 def test_several_statements_and_their_lines() -> None:
     text = f"{mma()}\n\t{mma(b='{b1,b0}')}\n{mma(a='{a1,a0,a2,a3}', d='{d0}')}"
     found = lint(text)

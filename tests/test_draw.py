@@ -39,7 +39,7 @@ from layoutalg import (
     wgid,
     wid_in_wg,
 )
-from layoutalg.draw import gallery, output
+from layoutalg.draw import gallery, output, svg
 from layoutalg.draw.chosen import chosen_fragments
 from layoutalg.draw.formula import digit_rules, digit_values, index_formula
 from layoutalg.draw.mpl import SceneFigure
@@ -934,6 +934,28 @@ def test_names_from_outside_cannot_break_the_svg() -> None:
 def test_the_files_stay_small() -> None:
     assert len(draw.operands_svg(TRIPLE).encode()) <= 120_000
     assert len(draw.lane_map_svg(*MAPS["128 x 128"]).encode()) <= 4_000_000
+
+
+def test_an_svg_that_no_viewer_opens_is_refused(tmp_path: Path) -> None:
+    wide = D.tile_to((512, 512), (16, 8))
+    message = r"at most 131072 cells.*; got 262176, about 3\d MB.*\.png or \.pdf fits"
+    path = tmp_path / "wide.svg"
+    for call in (
+        lambda: draw.lane_map_svg(wide, (512, 512)),
+        lambda: draw.lane_map(wide, (512, 512), path=path),
+    ):
+        with pytest.raises(LayoutError, match=message):
+            call()
+    assert not path.exists()
+
+
+def test_a_notebook_gets_a_png_of_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = draw.lane_map(D, (16, 8))
+    assert isinstance(small, SceneFigure)
+    assert (small._repr_png_(), small._repr_svg_()) == (None, draw.lane_map_svg(D, (16, 8)))
+    monkeypatch.setattr(svg, "MOST_CELLS", 128)
+    assert small._repr_svg_() is None
+    assert Image.open(io.BytesIO(small._repr_png_() or b"")).format == "PNG"
 
 
 # ---------------------------------------------------------------- files

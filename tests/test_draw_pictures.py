@@ -723,6 +723,21 @@ def test_a_title_is_plain_text_in_every_kind_of_file(tmp_path: Path) -> None:
     draw.lane_map(D.layout, D.shape, title="$x_{$", path=tmp_path / "c.pdf")
 
 
+@pytest.mark.parametrize(
+    "title", ["m" * 500, "S[" + "(" * 300 + "]", "長" * 90, f"one {'w' * 200}"]
+)
+def test_a_title_without_blanks_does_not_widen_the_page(title: str) -> None:
+    for scene_of in (draw.lane_map_scene, draw.derivation_scene):
+        scene = scene_of(D.layout, D.shape, title=title)
+        lines = [
+            text for text in scene.panels[0].texts if text.bold == scene.panels[0].texts[0].bold
+        ]
+        assert scene.width <= 7 * 72
+        assert "".join(line.string for line in lines).startswith(title.replace(" ", "")[:40])
+        for line in lines:
+            assert line.x + text_width(line.string, line.size, line.bold) <= scene.width
+
+
 @pytest.mark.parametrize("title", ["a\x07b", "a\nb", "\ud800", 5])
 def test_a_title_is_one_line_of_text(title: Any) -> None:
     for refuses in (

@@ -536,6 +536,30 @@ def test_a_bank_has_the_colour_of_its_ways_and_the_legend_says_which() -> None:
     assert list(named) == ["1 word in a bank", "2 words", "3..4", "5..8", "9 or more"]
 
 
+def test_what_is_left_out_of_the_banks_is_said() -> None:
+    def shown(scene: Scene) -> list[str]:
+        return [note for note in texts(scene.panel("title")) if note.startswith("shown: ")]
+
+    many = draw.banks_scene(PLAIN, (64, 64), phase=9)
+    assert shown(many) == ["shown: phases 8..15 of 64, the first 16 of 64 lines of 128 bytes"]
+    assert {data(c)["phase"] for c in many.panel("phases before").cells} == set(
+        map(str, range(8, 16))
+    )
+    assert shown(draw.banks_scene(TileLayout(S[(8, 64) : (64, 1)]), (8, 64))) == []
+
+
+@pytest.mark.parametrize("name", [MMA, "ldmatrix.m8n8.x4.b16", "mma.m16n8k256.b1"])
+@pytest.mark.parametrize("inches", [0.02, 0.3, 0.9])
+def test_axes_that_are_too_narrow_are_named(name: str, inches: float) -> None:
+    axes = Figure(figsize=(inches, 3)).add_axes((0, 0, 1, 1))
+    message = rf"^operands: .*{inches:g} inches.*a larger width, or wider axes; 7 fits$"
+    if inches < 0.5 or name != "ldmatrix.m8n8.x4.b16":
+        with pytest.raises(LayoutError, match=message):
+            draw.operands(name, ax=axes)
+    wide = Figure(figsize=(7, 3)).add_axes((0, 0, 1, 1))
+    assert draw.operands(name, ax=wide) is wide.figure
+
+
 def test_conflicts_are_counted_and_units_are_named() -> None:
     notes = texts(scene("banks").panel("title"))
     assert any("512 \u2192 64 wavefronts, at least 64" in note for note in notes)
@@ -908,7 +932,7 @@ def test_boundaries_of_warps_steps_and_instructions() -> None:
         (lambda: draw.banks(PLAIN, (64,)), r"\(rows, columns\); got shape \(64,\)"),
         (lambda: draw.banks(PLAIN, (64, 64), phase=64), "0..63; got 64"),
         (lambda: draw.banks(PLAIN, (64, 64), access="ldmtrix"), "banks: no access.*'ldmtrix'"),
-        (lambda: draw.banks(PLAIN, (64, 64), width=0.5), "Pass a larger width; 7 fits"),
+        (lambda: draw.banks(PLAIN, (64, 64), width=0.5), "larger width, or wider axes; 7 fits"),
         (
             lambda: draw.banks(TileLayout(S[(64, 64) : (1, 64)]), (64, 64)),
             "banks: a swizzle is chosen for.*rows lie at one distance",
@@ -940,7 +964,7 @@ def test_boundaries_of_warps_steps_and_instructions() -> None:
         ),
         (
             lambda: draw.coalescing(A.layout, TileLayout(S[256:1]), (16, 16), width=0.3),
-            "pass a larger width",
+            "Pass a larger width",
         ),
         (lambda: draw.compare(A.layout, D.layout, (16, 16)), "256|128"),
         (lambda: draw.compare(PLAIN, SWIZZLED, (64, 64), width=0.5), "Pass a larger width"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 INCH = 72.0
 COLUMN, PAGE = 3.4, 7.0  # widths of a column and of a page of a paper, in inches
+WIDER = "Pass a larger width, or wider axes"  # what fits where a page is too narrow
 MARGIN = 5.0  # of every picture, in points
 _DEEPEST = 600.0  # height of a panel, in points: it fits a page
 _TITLE = 6.5
@@ -90,7 +91,7 @@ def lane_map_scene(
     if min(cell) <= 0.1:
         raise LayoutError(
             f"lane_map: a cell must be 0.1 points or larger; {columns} columns do not fit "
-            f"{pages[-1]:g} inches. Pass a larger width, or slice the layout"
+            f"{pages[-1]:g} inches. {WIDER}, or slice the layout"
         )
     room = max(shown.width + gutter(rows), COLUMN * INCH - 2 * MARGIN)
     name = str(layout) if title is None else checked_title(title, "lane_map")

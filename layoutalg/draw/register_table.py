@@ -13,7 +13,7 @@ import numpy as np
 from layoutalg import fragments
 from layoutalg.draw.chosen import chosen_fragments
 from layoutalg.draw.formula import digit_rules, index_formula, index_range
-from layoutalg.draw.maps import PAGE, finished, width_for
+from layoutalg.draw.maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.naming import heading_of, slots_name, slots_per_register
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import DEFAULT_LANE, checked_range
@@ -230,7 +230,7 @@ def _blocks(
             raise LayoutError(
                 f"registers: one register of {fragment.operand} needs "
                 f"{(left + per * pitch + 2 * MARGIN) / INCH:.1f} inches; got "
-                f"{(room + 2 * MARGIN) / INCH:.1f}. Pass a larger width"
+                f"{(room + 2 * MARGIN) / INCH:.1f}. {WIDER}"
             )
         count = -(-len(columns) // fitting)
         even = -(-len(columns) // (per * count)) * per  # blocks of about one size

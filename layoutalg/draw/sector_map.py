@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layoutalg.draw.maps import PAGE, finished, width_for
+from layoutalg.draw.maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import DEFAULT_LANE, IntArray, checked_range, checked_shape
 from layoutalg.draw.page import INCH, MARGIN, SMALL, Mark, frame, heading, key, page, rectangle
@@ -112,8 +112,8 @@ def coalescing_scene(
     cell = min((room - (fit - 1) * _GAP) / fit - gutter, _MOST * per_sector) / per_sector
     if cell < 1:
         raise LayoutError(
-            f"coalescing: cells of 1 point or more do not fit {width:g} inches; pass a larger "
-            "width, or fewer requests"
+            f"coalescing: cells of 1 point or more do not fit {width:g} inches. {WIDER}, "
+            "or fewer requests"
         )
     cell = int(cell * 4) / 4 if cell >= 2.5 else cell
     pitch = gutter + cell * per_sector + _GAP

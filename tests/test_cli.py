@@ -343,8 +343,11 @@ def test_explain_a_place() -> None:
         "  there: row = 1, col = 3",
         "    swizzled: 67 is unit 8 of 8 elements, and 3: 8 XOR 1 = 9, so 9·8 + 3 = 75",
     ]
-    printed = list(lines(run("explain", D_TEXT, "--shape", "16,8", "--lane", "40")))
-    assert printed == [f"{D_TEXT} over (16, 8)", "nothing is at laneid 40"]
+    holes = "S[(4,4):(2@laneid,1)]"
+    printed = list(lines(run("explain", holes, "--shape", "4,4", "--lane", "3")))
+    assert printed == [f"{holes} over (4, 4)", "nothing is at laneid 3"]
+    in_b = run("explain", "mma.m16n8k16.f16", "--place", "laneid=1,m=6")
+    assert in_b.stdout.count("nothing is at laneid 1, m 6") == 3  # B, C/D: only A has slot 6
 
 
 def test_explain_proves_and_refutes() -> None:
@@ -673,6 +676,36 @@ ERRORS = {
         ["explain", "mma.m16n8k16.f16:A", "--lane", "99"],
         "layoutalg: --lane: must lie in 0..31; got 99\n",
     ),
+    "a lane beyond those of a layout": (
+        ["explain", D_TEXT, "--shape", "16,8", "--lane", "40"],
+        "layoutalg: --lane: must lie in 0..31; got 40\n",
+    ),
+    "a lane before those of a layout": (
+        ["explain", "S[8:1@laneid] + 8@laneid", "--shape", "8", "--lane", "7"],
+        "layoutalg: --lane: must lie in 8..15; got 7\n",
+    ),
+    "a place beyond a fragment": (
+        ["explain", "mma.m16n8k16.f16:A", "--place", "laneid=99"],
+        "layoutalg: --place: laneid must lie in 0..31; got 99\n",
+    ),
+    "a place beyond all operands": (
+        ["explain", "mma.m16n8k16.f16", "--place", "laneid=1,m=8", "--json"],
+        "layoutalg: --place: m must lie in 0..7; got 8\n",
+    ),
+    "a place beyond a swizzled tile": (
+        ["explain", SWIZZLED, "--shape", "8,64", "--place", "m=512"],
+        "layoutalg: --place: m must lie in 0..511; got 512\n",
+    ),
+    "a missing file to lint": (
+        ["lint", "missing.cu"],
+        "layoutalg: lint: no such file: 'missing.cu'; give a file, PTX with an mma, ldmatrix, "
+        "stmatrix or movmatrix, or - for standard input\n",
+    ),
+    "a folder to lint": (
+        ["lint", "/"],
+        "layoutalg: lint: / is a folder; give a file, PTX with an mma, ldmatrix, stmatrix or "
+        "movmatrix, or - for standard input\n",
+    ),
     "a lane of an instruction beyond the warp": (
         ["explain", "mma.m16n8k16.f16", "--lane", "32"],
         "layoutalg: --lane: must lie in 0..31; got 32\n",
@@ -821,8 +854,9 @@ ERRORS = {
         "layoutalg: --held: must look like a1=8,0; got a1=8\n",
     ),
     "no PTX at all": (
-        ["lint", "add.f32"],
-        "layoutalg: lint: no mma, ldmatrix, stmatrix or movmatrix in 'add.f32'\n",
+        ["lint", "add.f32 d, a, b;"],
+        "layoutalg: lint: no statement that is checked in 'add.f32 d, a, b;'; give a file, PTX "
+        "with an mma, ldmatrix, stmatrix or movmatrix, or - for standard input\n",
     ),
     "a layout that does not parse": (
         ["show", "S[8:4@landid]"],

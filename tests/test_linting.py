@@ -695,7 +695,8 @@ def test_the_command_reads_arguments_files_and_standard_input(tmp_path: Path) ->
     [
         (
             ["add.f32 x, y, z;"],
-            "lint: no mma, ldmatrix, stmatrix or movmatrix in 'add.f32 x, y, z;'",
+            "lint: no statement that is checked in 'add.f32 x, y, z;'; give a file, PTX with an "
+            "mma, ldmatrix, stmatrix or movmatrix, or - for standard input",
         ),
         ([mma(), "--held", "x=1"], "--held: must look like a1=8,0; got x=1"),
         ([mma(), "--held", "x"], "--held: must look like NAME=VALUE; got 'x'"),

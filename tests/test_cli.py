@@ -1030,7 +1030,68 @@ def test_a_record_of_the_bench_is_drawn_without_a_device(tmp_path: Path) -> None
     assert (done.exit_code, done.stdout) == (0, f"{plot}\n")
     assert "NVIDIA H200" in plot.read_text()
     assert json.loads(copy.read_text()) == json.loads(record.read_text())
-    (tmp_path / "other.json").write_text('{"rows": [1]}')
-    done = CliRunner().invoke(main, ["bench", "--record", str(tmp_path / "other.json")])
+
+
+ROW = {"size": 1024, "rates": {"layoutalg": 100.0}}
+RECORD: dict[str, Any] = {"device": "H200", "dtype": "float16", "rows": [ROW]}
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ("{", "no JSON: Expecting"),
+        ("[" * 100_000, "no JSON: "),
+        ([], "it must be an object; got list"),
+        ({"rows": [1]}, "device must be text; got None"),
+        (RECORD | {"dtype": 5}, "dtype must be text; got 5"),
+        (RECORD | {"rows": {}}, "rows must be a list of one row or more; got {}"),
+        (RECORD | {"rows": []}, "rows must be a list of one row or more; got []"),
+        (RECORD | {"rows": [1]}, "row 0 must have a size; got None"),
+        (RECORD | {"rows": [ROW, ROW | {"size": "8"}]}, "row 1 must have a size; got '8'"),
+        (RECORD | {"rows": [ROW | {"rates": [1]}]}, "row 0 must have rates"),
+        (RECORD | {"rows": [ROW | {"rates": {"layoutalg": "fast"}}]}, "row 0 must have rates"),
+        (
+            RECORD | {"rows": [ROW | {"rates": {"layoutalg": float("nan")}}]},
+            "row 0 must have rates",
+        ),
+        (RECORD | {"rows": [ROW | {"rates": {"other": 1.0}}]}, "at least one kernel"),
+    ],
+)
+def test_a_record_that_is_none_is_refused(tmp_path: Path, record: Any, message: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(record if isinstance(record, str) else json.dumps(record))
+    plot = tmp_path / "rates.svg"
+    done = CliRunner().invoke(main, ["bench", "--record", str(path), "--plot", str(plot)])
+    assert (done.exit_code, done.stdout, plot.exists()) == (2, "", False)
+    assert message in done.stderr
+    assert done.stderr.startswith("layoutalg: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--plot", "rates.gif"], "got '.gif' in 'rates.gif'. These fit: .pdf, .png, .svg"),
+        (["--size", "1024"], "--size: says how to measure, and --record draws what was measured"),
+        (["--tune"], "--tune: says how to measure"),
+        (["--rounds", "12"], "--rounds: says how to measure"),
+        (["--dtype", "float16"], "--dtype: says how to measure"),
+        ([], "--record: draw the record by --plot, or copy it by -o; got neither"),
+    ],
+)
+def test_what_a_record_has_no_use_for_is_refused(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(RECORD))
+    done = CliRunner().invoke(main, ["bench", "--record", str(path), *arguments])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("size", ["0", "-8", "12"])
+def test_sizes_that_no_kernel_takes_are_refused_before_the_device(size: str) -> None:
+    done = CliRunner().invoke(main, ["bench", "--size", "1024", "--size", size])
     assert done.exit_code == 2
-    assert "is no record of bench" in done.stderr
+    assert done.stderr == f"layoutalg: --size: must be a multiple of 8, from 8 on; got {size}\n"
+    done = CliRunner().invoke(main, ["bench", "--plot", "rates.bmp"])
+    assert "got '.bmp' in 'rates.bmp'" in done.stderr

@@ -307,6 +307,37 @@ def explain_held(
     return tuple(each for each in found if each is not None)
 
 
+def reach(layout: Layout, axis: str, shape: Sequence[int]) -> tuple[int, int] | None:
+    """Return the least and the greatest coordinate that a layout has on an axis.
+
+    Between them there may be places that hold nothing. None where the layout has no such axis.
+
+    Args:
+        layout: a layout of numbers.
+        axis: the name of one of its axes.
+        shape: logical extents.
+
+    Raises:
+        Undecided: a size is symbolic.
+
+    >>> from layoutalg import parse
+    >>> reach(parse("S[(4,2):(8@laneid,-1)] + 3"), "m", (4, 2))
+    (2, 3)
+    """
+    tile, swizzle = _tile(layout)
+    extents = _numbers(tile, shape, "explain")
+    if swizzle is not None and axis == "m":
+        addresses = layout.table(extents)[axis]
+        return int(addresses.min()), int(addresses.max())
+    here = [it for it in (*tile.shard, *tile.replica) if it.axis.name == axis]
+    begins = [int(value) for key, value in tile.offset.items() if key.name == axis]
+    if not here and not begins:
+        return None
+    steps = [(int(it.extent) - 1) * int(it.stride) for it in here]
+    begin = sum(begins)
+    return begin + sum(min(0, step) for step in steps), begin + sum(max(0, s) for s in steps)
+
+
 def _tile(layout: Layout) -> tuple[TileLayout, SwizzleLayout | None]:
     """Return a layout and no swizzle, or the tile of a swizzled one and its swizzle."""
     if isinstance(layout, ComposeLayout):

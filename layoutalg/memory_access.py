@@ -182,11 +182,12 @@ lies at byte 36. A pitch that is a multiple of 8 elements fits
         odd = np.argwhere(start * bits % (8 * size)) if self.count * bits >= 8 else np.empty(0)
         if odd.size:
             request, lane = (int(i) for i in odd[0])
+            byte, bit = divmod(int(start[request, lane]) * bits, 8)
+            inside = f", bit {bit}" if bit else ""
             raise LayoutError(
                 f"{self.name}: row start not {size}-byte aligned: element "
-                f"{_place(self.coords[request, lane, 0])} lies at byte "
-                f"{start[request, lane] * bits / 8:g}. A pitch that is a multiple of {self.count} "
-                "elements fits"
+                f"{_place(self.coords[request, lane, 0])} lies at byte {byte}{inside}. A pitch "
+                f"that is a multiple of {self.count} elements fits"
             )
         return start
 

@@ -10,7 +10,7 @@ import re
 from typing import Any, NoReturn
 
 from layoutalg.axis import Axis, Term, Terms, as_readable, misread
-from layoutalg.errors import LayoutError
+from layoutalg.errors import LayoutError, pointed
 from layoutalg.layout import TileLayout
 from layoutalg.size import floordiv, is_int, mod
 from layoutalg.spec import Bracket, LayoutSpec, R, S
@@ -21,7 +21,6 @@ _TOKEN = re.compile(
 )
 _DEPTH = 50  # nested brackets
 _DIGITS = 1000  # of one number
-_WIDTH = 80  # characters of a line that a message shows
 
 
 class _Elements(tuple[Any, ...]):
@@ -55,12 +54,7 @@ class _Parser:
 
     def refuse(self, reason: object, at: int) -> NoReturn:
         """Raise with a caret under the place, in the line that holds it, or the part around it."""
-        start = self.source.rfind("\n", 0, at) + 1
-        line, at = self.source[start:].split("\n", 1)[0], at - start
-        if len(line) > _WIDTH:
-            cut = max(0, min(at - _WIDTH // 2, len(line) - _WIDTH))
-            line, at = line[cut : cut + _WIDTH], at - cut
-        raise LayoutError(f"parse: {reason}\n  {line}\n  {' ' * at}^") from None
+        raise LayoutError(f"parse: {reason}\n{pointed(self.source, at)}") from None
 
     @property
     def kind(self) -> str:

@@ -26,7 +26,7 @@ from lowering.wgmma_kernels import fitted
 CEILING, CUBLAS, OURS = "mma.sync ceiling", "cuBLAS", "layoutalg"
 CEILING_CONFIG = Config((128, 256, 64), (2, 4))
 CEILING_STEPS, UNROLL = 4096, 4  # of the ceiling kernel: some milliseconds
-CACHE_BYTES = 200 << 20  # what rotating inputs exceed together
+ROTATING_BYTES, MOST_PAIRS = 200 << 20, 16  # of the inputs that calls take in turns
 LAUNCH_OPERATIONS = 3e12  # of one sample: some milliseconds
 
 
@@ -198,8 +198,12 @@ def _torch() -> Any | None:
 
 
 def _inputs(memory: Uploaded, torch: Any | None, size: int, dtype: DType) -> list[tuple[Any, Any]]:
-    """Return random pairs of square matrices, together larger than the L2 cache."""
-    count = max(2, min(16, -(-CACHE_BYTES // (4 * size * size))))
+    """Return random pairs of square matrices, which calls take in turns.
+
+    They have 200 MiB together, or what 16 pairs have: below size 1024 that is less than 64 MiB, so
+    that small inputs stay in the L2 cache (50 MB on an H200), for every contender alike.
+    """
+    count = max(2, min(MOST_PAIRS, -(-ROTATING_BYTES // (4 * size * size))))
     if torch is not None:
         made = torch.randn(count, 2, size, size, device="cuda", dtype=torch.float32)
         kind = getattr(torch, dtype.name)

@@ -51,9 +51,9 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _marked(text: str) -> str:
-    """Colour the lines of a message that hold nothing but a caret."""
+    """Colour the lines of a message that hold nothing but carets."""
     lines = text.split("\n")
-    return "\n".join(click.style(x, fg="red") if x.strip() == "^" else x for x in lines)
+    return "\n".join(click.style(x, fg="red") if set(x.strip()) == {"^"} else x for x in lines)
 
 
 def _echo_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg import fragments as table
+from layoutalg.errors import pointed
 from layoutalg.fragment import LANE_DIGITS
 from layoutalg.fragment_table import BITS
 from layoutalg.fragments import Fragment
@@ -26,6 +27,13 @@ from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MmaInst
 
 VERBS = ("mma", "ldmatrix", "stmatrix", "movmatrix")
 ROUNDINGS = ("rn", "rz", "rm", "rp")
+SPARSE = ("sp", "sp::ordered_metadata")
+KINDS = ("kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4")
+VECTORS = ("scale_vec::1X", "scale_vec::2X", "scale_vec::4X")
+SCALES = ("ue8m0", "ue4m3")
+TYPES = tuple(
+    dict.fromkeys((*BITS, *(each.token for row in MMA_EXTENDED for each in (row.a, row.b))))
+)
 # Shapes of ldmatrix and stmatrix that have no row in the fragment table: registers by count, types.
 _WIDE = ("b8", "b8x16.b6x16_p32", "b8x16.b4x16_p64")
 _OTHER_SHAPES: dict[tuple[str, str], tuple[dict[str, int], tuple[str, ...], bool]] = {
@@ -38,6 +46,10 @@ _OTHER_ARCH = "sm_100a, sm_110a, sm_120a"
 _STATEMENT = re.compile(rf"(?<![\w.])({'|'.join(VERBS)})((?:\.[\w:]+)+)")
 _SHAPE = re.compile(r"m\d+n\d+(k\d+)?")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\]?)")
+_LITERAL = re.compile(r"0[xX][0-9a-fA-F]+|0|[1-9]\d*")
+_WRITTEN = {
+    "register": ("scalar", "vector"), "selector": ("scalar",), "selectors": ("vector",),
+}  # fmt: skip
 _COMPILER = re.compile(r"%[A-Za-z_]+")  # registers that a compiler numbered: %r7, %f12
 
 Ints = npt.NDArray[np.int64]
@@ -109,9 +121,9 @@ class Finding:
 
     def __str__(self) -> str:
         """Return the message, the line and a caret under the place."""
-        caret = " " * (self.column - 1) + "^" * self.width
         head = f"{self.line}:{self.column}: {self.severity}: {self.message} [{self.rule}]"
-        return f"{head}\n  {self.source}\n  {caret}"
+        place = pointed(self.source, self.column - 1, self.width, len(self.source))
+        return f"{head}\n{place}"
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -183,7 +195,12 @@ def _operands(text: str, start: int, stop: int) -> Iterator[Operand]:
 
 @dataclass(frozen=True)
 class Form:
-    """What a well-formed instruction takes: (role, kind, registers, fragment) per operand."""
+    """What a well-formed instruction takes: (role, kind, registers, fragment) per operand.
+
+    The kind is that of an :class:`Operand`; or "register", a scalar or a vector of one; or
+    "selector", a number, or "selectors", a byte and a thread, that choose whose registers hold the
+    operand before it: its fragment stands there.
+    """
 
     operands: tuple[tuple[str, str, int, Fragment | None], ...]
     min_arch: str
@@ -210,30 +227,50 @@ def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
     """Return the form of an mma, and what is wrong with its qualifiers."""
     found = list(_synchronous(statement))
     words = statement.qualifiers
-    for word in words:
-        if word.text.startswith(("sp", "kind", "block_scale", "scale_vec")):
-            message = "sparse and block-scaled mma are not checked"
-            return None, [_at(word, "unknown", message, "note")]
+    sparse, scaled = statement.qualifier(*SPARSE), statement.qualifier("block_scale")
+    kind = next((word for word in words if word.text.startswith("kind::")), None)
+    vectors = [word for word in words if word.text in VECTORS]
+    if kind is not None and (sparse is not None or kind.text not in KINDS):
+        what = "sparse mma" if sparse is not None else "mma"
+        return None, [_at(kind, "unknown", f"{what} of .{kind.text} is not checked", "note")]
     shapes = [word for word in words if _SHAPE.fullmatch(word.text)]
     sides = [word for word in words if word.text in ("row", "col")]
-    types = [word for word in words if word.text in BITS]
-    extra = ("sync", "aligned", "xor", "and", "popc", "satfinite", *ROUNDINGS)
+    types = [word for word in words if word.text in TYPES]
+    extra = (
+        "sync", "aligned", "xor", "and", "popc", "satfinite", *ROUNDINGS, *SPARSE, *KINDS,
+        "block_scale", *VECTORS,
+    )  # fmt: skip
     for word in words:
         if word not in (*shapes, *sides, *types) and word.text not in extra:
-            near = _near(word.text, ["row", "col", *BITS, *extra])
+            near = _near(word.text, ["row", "col", *TYPES, *extra])
             found.append(_at(word, "mnemonic", f"mma has no qualifier .{word.text}{near}"))
     if len(shapes) != 1:
         found.append(_at(statement.mnemonic, "mnemonic", "mma needs one shape, such as .m16n8k16"))
-    if len(types) != 4:
+    if (kind is None) != (scaled is None) or (vectors and scaled is None):
+        where = kind or scaled or vectors[0]
+        message = "block scales need .kind::… and .block_scale, such as .kind::mxf4.block_scale"
+        found.append(_at(where, "qualifiers", message))
+        return None, found
+    count = 4 + (scaled is not None)
+    if len(types) != count or (scaled is not None and types[-1].text not in SCALES):
         have = "".join(f".{word.text}" for word in types) or "none"
         where = types[0] if types else statement.mnemonic
-        message = f"mma needs the types of D, A, B and C, such as .f32.f16.f16.f32; got {have}"
-        found.append(_at(where, "qualifiers", message))
-    if len(shapes) != 1 or len(types) != 4:
+        wanted = "D, A, B and C, such as .f32.f16.f16.f32"
+        if scaled is not None:
+            wanted = "D, A, B, C and the scales, such as .f32.e2m1.e2m1.f32.ue8m0"
+        found.append(_at(where, "qualifiers", f"mma needs the types of {wanted}; got {have}"))
         return None, found
-    d, a, b, c = types
+    if len(shapes) != 1:
+        return None, found
+    d, a, b, c = types[:4]
     pair = a.text if a.text == b.text else f"{a.text}.{b.text}"
-    name = f"mma.{shapes[0].text}.{pair}"
+    name = f"mma.{'sp.' * (sparse is not None)}{shapes[0].text}.{pair}"
+    if kind is not None:
+        name = f"mma.{shapes[0].text}.{kind.text.removeprefix('kind::')}.{pair}"
+        name += f".{types[4].text}" * (kind.text != KINDS[0])
+    if name not in table.names() and (sparse or kind):
+        message = f"{name} has no row in the fragment table: not checked"
+        return None, [*found, _at(statement.mnemonic, "unknown", message, "note")]
     if name not in table.names():
         return None, [*found, _no_row(shapes[0], a, pair)]
     rows = {row.operand: row for row in table.rows(name)}
@@ -254,11 +291,31 @@ def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
     found.extend(_modifiers(statement, a.text, d.text))
     accumulator = rows[f"C/D.{d.text}"]
     parts = (("D", accumulator), ("A", chosen[0]), ("B", chosen[1]), ("C", accumulator))
-    operands = tuple((role, "vector", row.registers, row) for role, row in parts)
+    operands: list[tuple[str, str, int, Fragment | None]]
+    operands = [(role, "vector", row.registers, row) for role, row in parts]
+    for role in ("E", "SFA", "SFB"):
+        if role in rows:
+            choice = "selector" if role == "E" else "selectors"
+            operands.append((role, "register", 1, rows[role]))
+            operands.append((f"{choice} of {role}", choice, 1, rows[role]))
+    if kind is not None:
+        found.extend(_vector(statement, kind, vectors, rows["SFA"]))
     first = [
         row.min_arch for row in MMA_FAMILY if row.name == name and _is_modified(statement, row)
     ]
-    return Form(operands, first[0] if first else rows["A"].min_arch), found
+    return Form(tuple(operands), first[0] if first else rows["A"].min_arch), found
+
+
+def _vector(
+    statement: Statement, kind: Word, vectors: Sequence[Word], scales: Fragment
+) -> Iterator[Complaint]:
+    """Check how many scales a row of A has, which may be left out where only one number is."""
+    want = f"scale_vec::{scales.shape[1]}X"
+    if vectors and vectors[0].text != want:
+        message = f"{scales.instruction} has .{want}; got .{vectors[0].text}"
+        yield _at(vectors[0], "qualifiers", message)
+    if not vectors and kind.text == KINDS[2]:
+        yield _at(statement.mnemonic, "qualifiers", f".{kind.text} needs .{want}")
 
 
 def _is_modified(statement: Statement, row: MmaInst) -> bool:
@@ -410,6 +467,7 @@ def place_text(fragment: Fragment, register: int) -> str:
         parts = [d if w == 1 else f"{w}*{d}" for d, w in weights.items() if d in LANE_DIGITS]
         low, high = int(first[:, at].min()), int(first[:, at].max())
         parts += [str(low)] * (low > 0) + [f"0..{high - low}"] * (high > low)
+        parts = parts or ["0"]
         sides.append(f"{name} {' + '.join(parts)}")
     return ", ".join(sides)
 
@@ -489,16 +547,18 @@ def _by_layout(
     Raises:
         LayoutError: the layout is of another size, or on other axes than laneid and m.
     """
-    cells = layout.table(fragment.shape)
+    cells = layout.table(fragment.shape, replicas=True)
     if not set(cells) <= {"laneid", "m"}:
         raise LayoutError(f"lint: {role} lies on the axes laneid and m; got {layout}")
-    none = np.zeros(fragment.shape, dtype=np.int64)
+    copies = next((values.shape[-1] for values in cells.values()), 1)
+    none = np.zeros((*fragment.shape, copies), dtype=np.int64)
     lane, slot = cells.get("laneid", none), cells.get("m", none)
-    pack = fragment.pack
+    pack = min(fragment.pack, fragment.slots)
     words = -(-int(slot.max() + 1) // pack)
     held = np.full((fragment.lanes, words * pack, 2), -1, dtype=np.int64)
     inside = (lane >= 0) & (lane < fragment.lanes) & (slot >= 0)
-    held[lane[inside], slot[inside]] = np.moveaxis(np.indices(fragment.shape), 0, -1)[inside]
+    places = np.moveaxis(np.indices(none.shape)[:2], 0, -1)
+    held[lane[inside], slot[inside]] = places[inside]
     numbered = _numbered(names)
     if numbered is None:
         yield _at(_span(names, range(len(names))), "layout", f"{role}: names need numbers", "note")
@@ -506,11 +566,13 @@ def _by_layout(
     prefix, numbers = numbered
     first = _first(names, numbers)
 
+    lanes = np.unique(fragment.layout.table(fragment.tile)["laneid"])  # no copies, where there are
+
     def register(number: int) -> Ints:
-        return held[:, number * pack : (number + 1) * pack]
+        return held[lanes, number * pack : (number + 1) * pack]
 
     for place, (word, number) in enumerate(zip(names, numbers, strict=True)):
-        want = fragment.coords[:, place * pack : (place + 1) * pack]
+        want = fragment.coords[lanes, place * pack : (place + 1) * pack]
         if np.array_equal(register(number - first), want):
             continue
         right = [n for n in range(words) if np.array_equal(register(n), want)]
@@ -543,15 +605,18 @@ def _by_elements(
 def _across(operands: Mapping[str, Operand]) -> Iterator[Complaint]:
     """Find registers that stand in two operands of an mma which must not share them."""
     d, a, b, c = (operands[role].names for role in "DABC")
+    extra = [role for role in ("E", "SFA", "SFB") if role in operands]
     places = {word.text: place for place, word in enumerate(d)}
     for place, word in enumerate(c):
         other = places.get(word.text, place)
         if other != place:
             message = f"C: {word.text} is register {place} here, but register {other} of D"
             yield _at(word, "accumulator", message)
-    for role, names, other_role, others in (("B", b, "A", a), ("A", a, "D", d), ("B", b, "D", d)):
-        texts = {word.text for word in others}
-        for word in names:
+    pairs = [("B", "A"), ("A", "D"), ("B", "D")]
+    pairs += [(role, other) for role in extra for other in "ABD"]
+    for role, other_role in pairs:
+        texts = {word.text for word in operands[other_role].names}
+        for word in operands[role].names:
             if word.text in texts:
                 message = f"{role}: {word.text} is passed in {other_role} too"
                 yield _at(word, "shared", message, "warning")
@@ -577,19 +642,27 @@ def _check(
         return
     complete = True
     counts = {role: registers for role, _, registers, _ in form.operands}
-    for operand, (role, kind, registers, fragment) in zip(given, form.operands, strict=True):
-        if operand.kind != kind:
-            example = {"vector": "{…}", "address": "[…]", "scalar": "one register"}[kind]
+    for at, (operand, each) in enumerate(zip(given, form.operands, strict=True)):
+        role, kind, registers, fragment = each
+        if operand.kind not in _WRITTEN.get(kind, (kind,)):
+            example = {
+                "vector": "{…}", "address": "[…]", "scalar": "one register",
+                "register": "one register", "selector": "a number", "selectors": "{byte, thread}",
+            }[kind]  # fmt: skip
             have = " ".join(operand.whole.text.split())
             yield _at(operand.whole, "kind", f"{role} is written as {example}; got {have}")
             complete = False
             continue
-        close = {"vector": "}", "address": "]"}.get(kind, "")
+        close = {"vector": "}", "address": "]"}.get(operand.kind, "")
         if not operand.whole.text.endswith(close):
             yield _at(operand.whole, "kind", f"{role}: a closing {close} is missing")
             complete = False
             continue
         if kind == "address":
+            continue
+        if kind in ("selector", "selectors"):
+            assert fragment is not None
+            yield from _selectors(role, operand, fragment)
             continue
         names = operand.names
         if len(names) != registers:
@@ -600,6 +673,8 @@ def _check(
         if len(names) != registers:
             continue
         layout = layouts.get(role, layouts.get("D") if role == "C" else None)
+        if kind == "register" and not _is_first(given[at + 1]):
+            continue  # other lanes, or other bytes, than the fragment says
         if fragment is not None and layout is not None:
             yield from _by_layout(role, names, fragment, layout)
         elif fragment is not None and any(word.text in held for word in names):
@@ -614,6 +689,30 @@ def _check(
         yield _at(whole, "exchanged", "A and B are exchanged: the order is D, A, B, C")
     elif complete:
         yield from _across(dict(zip(roles, given, strict=True)))
+
+
+def _selectors(role: str, operand: Operand, fragment: Fragment) -> Iterator[Complaint]:
+    """Check which lanes, and which byte of their registers, hold E or the scales.
+
+    Of the lanes that the fragment gives one row or column, some hold it; 32 over their number is
+    how many choices there are. Scales lie at a multiple of their bytes. A register says nothing.
+    """
+    ranges = [range(fragment.lanes * fragment.slots // int(np.prod(fragment.shape)))]
+    if operand.kind == "vector":
+        size = fragment.slots * fragment.bits // 8
+        ranges.insert(0, range(0, 4, size))
+    if len(operand.names) != len(ranges):
+        yield _at(operand.whole, "count", f"{role}: a byte and a thread; got {len(operand.names)}")
+        return
+    for word, fits in zip(operand.names, ranges, strict=True):
+        if _LITERAL.fullmatch(word.text) and int(word.text, 0) not in fits:
+            message = f"{role}: must be one of {', '.join(map(str, fits))}; got {word.text}"
+            yield _at(word, "selector", message)
+
+
+def _is_first(selectors: Operand) -> bool:
+    """Return whether selectors choose the first byte and the first lanes."""
+    return all(_LITERAL.fullmatch(w.text) and not int(w.text, 0) for w in selectors.names)
 
 
 def _count_message(role: str, have: int, want: int, fragment: Fragment | None) -> str:
@@ -652,9 +751,10 @@ def lint(
         text: PTX, or a source with PTX in the strings of inline assembly. Registers are named
             ``a0``, ``a[0]``, ``%4`` or ``$4``; names that a compiler numbered (``%r7``) say no
             order.
-        layouts: role ("D", "A", "B", "C", "dst", "src") -> layout over laneid and m that says which
-            element slot m holds; register number n holds the slots of word n, counted from the
-            operand's own first register. The order of the numbers is not looked at then.
+        layouts: role ("D", "A", "B", "C", "E", "SFA", "SFB", "dst", "src") -> layout over laneid
+            and m that says which element slot m holds; register number n holds the slots of word n,
+            counted from the operand's own first register. The order of the numbers is not looked at
+            then. Of E and the scales those lanes count that selectors of 0 choose.
         held: register name -> element (row, col) that it holds in lane 0, low half.
         arch: a target to check, such as ``sm_80``.
 

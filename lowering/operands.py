@@ -11,11 +11,14 @@ import numpy as np
 from layoutalg import LayoutError
 from lowering import dtypes
 from lowering.dtypes import DType
+from lowering.matmul_kernels import OUTPUTS
 
 _KINDS = {  # DLPack's (code, bits)
     (2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32", (0, 8): "int8", (0, 32): "int32",
 }  # fmt: skip
 _NAMES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "int8", "int32")
+_READ = tuple(name for name in _NAMES if dtypes.get(name).token in OUTPUTS)
+_MADE = tuple(name for name in _NAMES if any(dtypes.get(name).token in o for o in OUTPUTS.values()))
 _TORCH = {f"torch.{name}": name for name in _NAMES}
 _CUDA = 2  # DLPack's device type
 _TYPES: dict[Any, DType] = {}
@@ -92,9 +95,10 @@ def on_device(value: Any, role: str) -> DeviceMatrix | None:
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):  # torch, without its detours
         if not value.is_cuda:
             return None
-        kind = _TYPES.get(value.dtype)
+        kind = _TYPES.get((value.dtype, role))
         if kind is None:
-            kind = _TYPES[value.dtype] = _named(_TORCH.get(str(value.dtype)), value.dtype, role)
+            kind = _named(_TORCH.get(str(value.dtype)), value.dtype, role)
+            _TYPES[value.dtype, role] = kind
         index = value.device.index or 0
         return DeviceMatrix(value.data_ptr(), tuple(value.shape), value.stride(), kind, index)
     if hasattr(value, "__cuda_array_interface__"):
@@ -111,10 +115,28 @@ def on_device(value: Any, role: str) -> DeviceMatrix | None:
     )
 
 
+def taken(given: Any, role: str) -> DType:
+    """Return an element type that matmul has in a role: a and b are read, all else is a result.
+
+    Raises:
+        LayoutError: it has not; those that it has are named.
+
+    >>> taken("f16", "a").name, taken(np.dtype("float32"), "out").name
+    ('float16', 'float32')
+    """
+    fits = _READ if role in ("a", "b") else _MADE
+    kind: DType | None
+    try:
+        kind = dtypes.get(given)
+    except LayoutError:
+        kind = None
+    if kind is None or kind.name not in fits:
+        raise LayoutError(f"matmul: {role} must be of {', '.join(fits)}; got {given}")
+    return kind
+
+
 def _named(name: str | None, given: Any, role: str) -> DType:
-    if name is None:
-        raise LayoutError(f"matmul: {role} must be of {', '.join(_NAMES)}; got {given}")
-    return dtypes.get(name)
+    return taken(given if name is None else name, role)
 
 
 def _from_interface(value: Any, role: str) -> DeviceMatrix:

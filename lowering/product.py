@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from layoutalg import LayoutError
 from lowering import dtypes, operands, tuning
+from lowering.address import FREE
+from lowering.addressing import EDGE
 from lowering.dtypes import DType
 from lowering.launching import Device, Loaded, call, compiled, device, tensor_maps
 from lowering.matmul_kernels import OUTPUTS, Config, Form, Problem
@@ -43,6 +46,7 @@ class Plan:
 
 
 MOST_PLANS = 4096
+_LARGEST = FREE - EDGE  # of the sizes and pitches that a kernel counts to
 _PLANS: dict[tuple[Any, ...], Plan] = {}
 
 
@@ -69,6 +73,7 @@ def plan(
             f"matmul: b must be (K, N) with a's K = {k}, type and device; a is {left.dtype} "
             f"{left.shape} on {left.device}, b {right.dtype} {right.shape} on {right.device}"
         )
+    check_sizes((m, n, k))
     if (added is None) != (beta == 0):
         raise LayoutError(f"matmul: beta is {beta}, so c must be given")
     for role in ("out", "c"):
@@ -83,7 +88,6 @@ def plan(
     if added is not None and added.dtype != result.dtype:
         raise LayoutError(f"matmul: c must be {result.dtype} as out is; got {added.dtype}")
     names = {"A": left, "B": right} | ({} if added is None else {"C": added}) | {"D": result}
-    problem = Problem((m, n, k), {name: matrix.pitch for name, matrix in names.items()})
     for name, matrix in names.items():
         step = operands.ALIGNMENT * 8 // matrix.dtype.bits
         if matrix.pitch % step:
@@ -91,6 +95,12 @@ def plan(
                 f"matmul: rows of {name} must start a multiple of {step} elements apart, 16 bytes; "
                 f"got {matrix.pitch} of {matrix.dtype}"
             )
+        if matrix.pitch > _LARGEST:
+            raise LayoutError(
+                f"matmul: rows of {name} must start at most {_LARGEST} elements apart; got "
+                f"{matrix.pitch}"
+            )
+    problem = Problem((m, n, k), {name: matrix.pitch for name, matrix in names.items()})
     epilogue = "beta" if added is not None else "" if alpha == 1 else "alpha"
     form = Form(left.dtype, result.dtype, left.transposed, right.transposed, epilogue=epilogue)
     on = device(left.device)
@@ -123,6 +133,63 @@ def given_type(dtype: DType) -> DType:
     return dtypes.get(OUTPUTS.get(dtype.token, (dtype.name,))[0])
 
 
+def check_sizes(sizes: tuple[int, int, int]) -> None:
+    """Refuse an empty product, and one whose sizes kernels do not count to.
+
+    Args:
+        sizes: M, N and K.
+
+    Raises:
+        LayoutError: a size is 0, or larger than the largest multiple of 8 below 2**24.
+
+    >>> check_sizes((16, 16, 0))
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: matmul: the size K must lie in 8..16777208; got 0
+    """
+    for name, size in zip("MNK", sizes, strict=True):
+        if not 0 < size <= _LARGEST:
+            raise LayoutError(f"matmul: the size {name} must lie in 8..{_LARGEST}; got {size}")
+
+
+def _factors(alpha: Any, beta: Any, c: Any) -> tuple[float, float]:
+    """Return alpha and beta as numbers; 0 for a beta that is left out.
+
+    Raises:
+        LayoutError: one is no number, or c is given without beta.
+    """
+    if beta is None:
+        if c is not None:
+            raise LayoutError(
+                "matmul: c is given without beta: beta=1 adds it, beta=0 leaves it out"
+            )
+        beta = 0.0
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise LayoutError(f"matmul: {name} must be a number, such as 1.0; got {value!r}")
+    return float(alpha), float(beta)
+
+
+def _made_type(dtype: Any, read: DType, given: DType | None) -> DType:
+    """Return the type of the result: that of out, or what is asked for, or what is usual.
+
+    Args:
+        dtype: asked for, or None.
+        read: of a.
+        given: of out, or None.
+
+    Raises:
+        LayoutError: no result has the type that is asked for, or out has another.
+    """
+    if dtype is None:
+        return given_type(read) if given is None else given
+    asked = operands.taken(dtype, "dtype")
+    if given is not None and given != asked:
+        raise LayoutError(
+            f"matmul: dtype is that of the result, and out is {given}; got {asked}: leave dtype out"
+        )
+    return asked
+
+
 def forget_plans() -> None:
     """Forget all plans, after a search has changed what is chosen."""
     _PLANS.clear()
@@ -134,7 +201,7 @@ def matmul(
     out: Any = None,
     c: Any = None,
     alpha: float = 1.0,
-    beta: float = 0.0,
+    beta: float | None = None,
     dtype: Any = None,
     config: Config | None = None,
     stream: int | None = None,
@@ -151,26 +218,31 @@ def matmul(
             copied to the device and back.
         b: (K, N), likewise and of the same type.
         out: (M, N), of the inputs' type or float32, rows in consecutive cells; made where left out.
-        c: (M, N), of the type of ``out``, where ``beta`` is not 0; it may be ``out`` itself.
+        c: (M, N), of the type of ``out``; it may be ``out`` itself. Where ``beta`` is 0 it is not
+            read, as in BLAS.
         alpha: a factor.
-        beta: a factor.
-        dtype: of ``out`` where it is made; by default that of the inputs, f32 for e4m3, s32 for s8.
+        beta: a factor, needed where c is given; 0 without it.
+        dtype: of ``out``; by default that of the inputs, f32 for e4m3, s32 for s8.
         config: how the kernel is cut; chosen by tuning or by default where left out.
         stream: handle of a CUDA stream; by default the current one of the arrays' library.
 
     Raises:
         LayoutError: shapes or types that do not fit, M, N, K or a pitch that is no multiple of 8,
-            an address that is no multiple of 16 bytes, or no CUDA device.
+            an address that is no multiple of 16 bytes, a factor that is no number, c without beta,
+            or no CUDA device.
 
     The error is that of sums in f32: see :func:`lowering.verification.error_bound`.
     """
+    alpha, beta = _factors(alpha, beta, c)
     if all(isinstance(value, np.ndarray) for value in (a, b)):
         return _on_host(a, b, out, c, alpha, beta, dtype, config)
     left, right = _given(a, "a"), _given(b, "b")
     if out is None:
-        kind = given_type(left.dtype) if dtype is None else dtypes.get(dtype)
+        kind = _made_type(dtype, left.dtype, None)
         out = operands.empty_like(a, (left.shape[0], right.shape[1]), kind)
     result = _given(out, "out")
+    if dtype is not None:
+        _made_type(dtype, left.dtype, result.dtype)
     added = None if beta == 0 or c is None else _given(c, "c")
     if stream is None:
         stream = operands.current_stream(a, left.device)
@@ -263,8 +335,9 @@ def _on_host(
             f"matmul: b must be (K, N) with a's K = {a.shape[1]} and type; a is {a.dtype} "
             f"{a.shape}, b {b.dtype} {b.shape}"
         )
-    kind = given_type(dtypes.get(a.dtype)) if dtype is None else dtypes.get(dtype)
-    kind = kind if out is None else dtypes.get(out.dtype)
+    read = operands.taken(a.dtype, "a")
+    kind = _made_type(dtype, read, None if out is None else operands.taken(out.dtype, "out"))
+    check_sizes((a.shape[0], b.shape[1], a.shape[1]))
     shape = (a.shape[0], b.shape[1])
     if out is not None and (out.shape != shape or not out.flags.writeable):
         raise LayoutError(

@@ -145,17 +145,24 @@ def search(
         form: of the problem.
         sizes: M, N and K.
         on: the device.
-        measure: returns the time of a config; infinity where it does not run.
+        measure: returns the time of a config; infinity, or an error, where it does not run.
         progress: wraps the sequence of configs, to show a bar.
 
     Raises:
         LayoutError: no config ran.
     """
     configs = [config for config, _ in candidates(form, on)]
-    times = {config: measure(config) for config in progress(configs)}
+    times: dict[Config, float] = {}
+    refused: list[LayoutError] = []
+    for config in progress(configs):
+        try:
+            times[config] = measure(config)
+        except LayoutError as error:
+            refused.append(error)
     finite = {config: time for config, time in times.items() if math.isfinite(time)}
     if not finite:
-        raise LayoutError(f"matmul: none of {len(times)} configs ran; nothing is kept")
+        why = f" {len(refused)} were refused, the first so: {refused[0]}" if refused else ""
+        raise LayoutError(f"matmul: none of {len(configs)} configs ran; nothing is kept.{why}")
     best = min(finite, key=lambda config: finite[config])
     keep(on, form, sizes, best)
     return best

@@ -343,8 +343,11 @@ def test_explain_a_place() -> None:
         "  there: row = 1, col = 3",
         "    swizzled: 67 is unit 8 of 8 elements, and 3: 8 XOR 1 = 9, so 9·8 + 3 = 75",
     ]
-    printed = list(lines(run("explain", D_TEXT, "--shape", "16,8", "--lane", "40")))
-    assert printed == [f"{D_TEXT} over (16, 8)", "nothing is at laneid 40"]
+    holes = "S[(4,4):(2@laneid,1)]"
+    printed = list(lines(run("explain", holes, "--shape", "4,4", "--lane", "3")))
+    assert printed == [f"{holes} over (4, 4)", "nothing is at laneid 3"]
+    in_b = run("explain", "mma.m16n8k16.f16", "--place", "laneid=1,m=6")
+    assert in_b.stdout.count("nothing is at laneid 1, m 6") == 3  # B, C/D: only A has slot 6
 
 
 def test_explain_proves_and_refutes() -> None:
@@ -606,6 +609,7 @@ def test_light_commands_load_neither_numba_nor_the_instructions(arguments: list[
         (["explain", "S[8:1]", "S[8:2]"], "\x1b[31mrefuted\x1b[0m: "),
         (["show", "S["], "\x1b[31mlayoutalg:\x1b[0m parse: "),
         (["show", "S["], "\n\x1b[31m    ^\x1b[0m\n"),
+        (["show", "S[8:1] 長"], "\n\x1b[31m         ^^\x1b[0m\n"),
     ],
 )
 def test_terminals_alone_show_colours(
@@ -671,6 +675,36 @@ ERRORS = {
     "a lane of a fragment beyond the warp": (
         ["explain", "mma.m16n8k16.f16:A", "--lane", "99"],
         "layoutalg: --lane: must lie in 0..31; got 99\n",
+    ),
+    "a lane beyond those of a layout": (
+        ["explain", D_TEXT, "--shape", "16,8", "--lane", "40"],
+        "layoutalg: --lane: must lie in 0..31; got 40\n",
+    ),
+    "a lane before those of a layout": (
+        ["explain", "S[8:1@laneid] + 8@laneid", "--shape", "8", "--lane", "7"],
+        "layoutalg: --lane: must lie in 8..15; got 7\n",
+    ),
+    "a place beyond a fragment": (
+        ["explain", "mma.m16n8k16.f16:A", "--place", "laneid=99"],
+        "layoutalg: --place: laneid must lie in 0..31; got 99\n",
+    ),
+    "a place beyond all operands": (
+        ["explain", "mma.m16n8k16.f16", "--place", "laneid=1,m=8", "--json"],
+        "layoutalg: --place: m must lie in 0..7; got 8\n",
+    ),
+    "a place beyond a swizzled tile": (
+        ["explain", SWIZZLED, "--shape", "8,64", "--place", "m=512"],
+        "layoutalg: --place: m must lie in 0..511; got 512\n",
+    ),
+    "a missing file to lint": (
+        ["lint", "missing.cu"],
+        "layoutalg: lint: no such file: 'missing.cu'; give a file, PTX with an mma, ldmatrix, "
+        "stmatrix or movmatrix, or - for standard input\n",
+    ),
+    "a folder to lint": (
+        ["lint", "/"],
+        "layoutalg: lint: / is a folder; give a file, PTX with an mma, ldmatrix, stmatrix or "
+        "movmatrix, or - for standard input\n",
     ),
     "a lane of an instruction beyond the warp": (
         ["explain", "mma.m16n8k16.f16", "--lane", "32"],
@@ -820,8 +854,9 @@ ERRORS = {
         "layoutalg: --held: must look like a1=8,0; got a1=8\n",
     ),
     "no PTX at all": (
-        ["lint", "add.f32"],
-        "layoutalg: lint: no mma, ldmatrix, stmatrix or movmatrix in 'add.f32'\n",
+        ["lint", "add.f32 d, a, b;"],
+        "layoutalg: lint: no statement that is checked in 'add.f32 d, a, b;'; give a file, PTX "
+        "with an mma, ldmatrix, stmatrix or movmatrix, or - for standard input\n",
     ),
     "a layout that does not parse": (
         ["show", "S[8:4@landid]"],
@@ -995,7 +1030,68 @@ def test_a_record_of_the_bench_is_drawn_without_a_device(tmp_path: Path) -> None
     assert (done.exit_code, done.stdout) == (0, f"{plot}\n")
     assert "NVIDIA H200" in plot.read_text()
     assert json.loads(copy.read_text()) == json.loads(record.read_text())
-    (tmp_path / "other.json").write_text('{"rows": [1]}')
-    done = CliRunner().invoke(main, ["bench", "--record", str(tmp_path / "other.json")])
+
+
+ROW = {"size": 1024, "rates": {"layoutalg": 100.0}}
+RECORD: dict[str, Any] = {"device": "H200", "dtype": "float16", "rows": [ROW]}
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ("{", "no JSON: Expecting"),
+        ("[" * 100_000, "no JSON: "),
+        ([], "it must be an object; got list"),
+        ({"rows": [1]}, "device must be text; got None"),
+        (RECORD | {"dtype": 5}, "dtype must be text; got 5"),
+        (RECORD | {"rows": {}}, "rows must be a list of one row or more; got {}"),
+        (RECORD | {"rows": []}, "rows must be a list of one row or more; got []"),
+        (RECORD | {"rows": [1]}, "row 0 must have a size; got None"),
+        (RECORD | {"rows": [ROW, ROW | {"size": "8"}]}, "row 1 must have a size; got '8'"),
+        (RECORD | {"rows": [ROW | {"rates": [1]}]}, "row 0 must have rates"),
+        (RECORD | {"rows": [ROW | {"rates": {"layoutalg": "fast"}}]}, "row 0 must have rates"),
+        (
+            RECORD | {"rows": [ROW | {"rates": {"layoutalg": float("nan")}}]},
+            "row 0 must have rates",
+        ),
+        (RECORD | {"rows": [ROW | {"rates": {"other": 1.0}}]}, "at least one kernel"),
+    ],
+)
+def test_a_record_that_is_none_is_refused(tmp_path: Path, record: Any, message: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(record if isinstance(record, str) else json.dumps(record))
+    plot = tmp_path / "rates.svg"
+    done = CliRunner().invoke(main, ["bench", "--record", str(path), "--plot", str(plot)])
+    assert (done.exit_code, done.stdout, plot.exists()) == (2, "", False)
+    assert message in done.stderr
+    assert done.stderr.startswith("layoutalg: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--plot", "rates.gif"], "got '.gif' in 'rates.gif'. These fit: .pdf, .png, .svg"),
+        (["--size", "1024"], "--size: says how to measure, and --record draws what was measured"),
+        (["--tune"], "--tune: says how to measure"),
+        (["--rounds", "12"], "--rounds: says how to measure"),
+        (["--dtype", "float16"], "--dtype: says how to measure"),
+        ([], "--record: draw the record by --plot, or copy it by -o; got neither"),
+    ],
+)
+def test_what_a_record_has_no_use_for_is_refused(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(RECORD))
+    done = CliRunner().invoke(main, ["bench", "--record", str(path), *arguments])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("size", ["0", "-8", "12"])
+def test_sizes_that_no_kernel_takes_are_refused_before_the_device(size: str) -> None:
+    done = CliRunner().invoke(main, ["bench", "--size", "1024", "--size", size])
     assert done.exit_code == 2
-    assert "is no record of bench" in done.stderr
+    assert done.stderr == f"layoutalg: --size: must be a multiple of 8, from 8 on; got {size}\n"
+    done = CliRunner().invoke(main, ["bench", "--plot", "rates.bmp"])
+    assert "got '.bmp' in 'rates.bmp'" in done.stderr

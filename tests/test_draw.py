@@ -39,7 +39,7 @@ from layoutalg import (
     wgid,
     wid_in_wg,
 )
-from layoutalg.draw import gallery, output
+from layoutalg.draw import gallery, output, svg
 from layoutalg.draw.chosen import chosen_fragments
 from layoutalg.draw.formula import digit_rules, digit_values, index_formula
 from layoutalg.draw.mpl import SceneFigure
@@ -936,6 +936,28 @@ def test_the_files_stay_small() -> None:
     assert len(draw.lane_map_svg(*MAPS["128 x 128"]).encode()) <= 4_000_000
 
 
+def test_an_svg_that_no_viewer_opens_is_refused(tmp_path: Path) -> None:
+    wide = D.tile_to((512, 512), (16, 8))
+    message = r"at most 131072 cells.*; got 262176, about 3\d MB.*\.png or \.pdf fits"
+    path = tmp_path / "wide.svg"
+    for call in (
+        lambda: draw.lane_map_svg(wide, (512, 512)),
+        lambda: draw.lane_map(wide, (512, 512), path=path),
+    ):
+        with pytest.raises(LayoutError, match=message):
+            call()
+    assert not path.exists()
+
+
+def test_a_notebook_gets_a_png_of_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = draw.lane_map(D, (16, 8))
+    assert isinstance(small, SceneFigure)
+    assert (small._repr_png_(), small._repr_svg_()) == (None, draw.lane_map_svg(D, (16, 8)))
+    monkeypatch.setattr(svg, "MOST_CELLS", 128)
+    assert small._repr_svg_() is None
+    assert Image.open(io.BytesIO(small._repr_png_() or b"")).format == "PNG"
+
+
 # ---------------------------------------------------------------- files
 
 
@@ -1058,9 +1080,33 @@ def test_svg_text_needs_no_matplotlib() -> None:
 def test_the_pictures_in_the_repository_are_what_the_gallery_draws(tmp_path: Path) -> None:
     kept = Path(__file__).parent.parent / "figures"
     for made in gallery.render(tmp_path):
-        if made.suffix != ".png":  # the pixels of a PNG hang on the machine's FreeType
+        if made.suffix == ".png":  # its bytes hang on the machine's FreeType and zlib
+            assert_alike(made, kept / made.name)
+        else:
             assert made.read_bytes() == (kept / made.name).read_bytes(), made.name
-        assert (kept / made.name).is_file()
+
+
+def assert_alike(made: Path, kept: Path) -> None:
+    """Hold two PNGs to one size, and to the same pixels but for the edges of letters."""
+    first, second = (np.asarray(Image.open(path).convert("L"), float) for path in (made, kept))
+    assert first.shape == second.shape, kept.name
+    blocks = [
+        pixels[: pixels.shape[0] // 8 * 8, : pixels.shape[1] // 8 * 8]
+        .reshape(pixels.shape[0] // 8, 8, pixels.shape[1] // 8, 8)
+        .mean(axis=(1, 3))
+        for pixels in (first, second)
+    ]
+    apart = np.abs(blocks[0] - blocks[1])
+    assert apart.max() <= 40, kept.name
+    assert apart.mean() <= 1, kept.name
+
+
+def test_a_stale_png_is_noticed(tmp_path: Path) -> None:
+    for name, lane in (("kept", 5), ("same", 5), ("made", 6)):
+        draw.operands("mma.m16n8k8.f16", lane=lane, path=tmp_path / f"{name}.png")
+    assert_alike(tmp_path / "same.png", tmp_path / "kept.png")
+    with pytest.raises(AssertionError):
+        assert_alike(tmp_path / "made.png", tmp_path / "kept.png")
 
 
 def test_the_gallery_draws_every_instruction_again_alike(tmp_path: Path) -> None:

@@ -536,6 +536,30 @@ def test_a_bank_has_the_colour_of_its_ways_and_the_legend_says_which() -> None:
     assert list(named) == ["1 word in a bank", "2 words", "3..4", "5..8", "9 or more"]
 
 
+def test_what_is_left_out_of_the_banks_is_said() -> None:
+    def shown(scene: Scene) -> list[str]:
+        return [note for note in texts(scene.panel("title")) if note.startswith("shown: ")]
+
+    many = draw.banks_scene(PLAIN, (64, 64), phase=9)
+    assert shown(many) == ["shown: phases 8..15 of 64, the first 16 of 64 lines of 128 bytes"]
+    assert {data(c)["phase"] for c in many.panel("phases before").cells} == set(
+        map(str, range(8, 16))
+    )
+    assert shown(draw.banks_scene(TileLayout(S[(8, 64) : (64, 1)]), (8, 64))) == []
+
+
+@pytest.mark.parametrize("name", [MMA, "ldmatrix.m8n8.x4.b16", "mma.m16n8k256.b1"])
+@pytest.mark.parametrize("inches", [0.02, 0.3, 0.9])
+def test_axes_that_are_too_narrow_are_named(name: str, inches: float) -> None:
+    axes = Figure(figsize=(inches, 3)).add_axes((0, 0, 1, 1))
+    message = rf"^operands: .*{inches:g} inches.*a larger width, or wider axes; 7 fits$"
+    if inches < 0.5 or name != "ldmatrix.m8n8.x4.b16":
+        with pytest.raises(LayoutError, match=message):
+            draw.operands(name, ax=axes)
+    wide = Figure(figsize=(7, 3)).add_axes((0, 0, 1, 1))
+    assert draw.operands(name, ax=wide) is wide.figure
+
+
 def test_conflicts_are_counted_and_units_are_named() -> None:
     notes = texts(scene("banks").panel("title"))
     assert any("512 \u2192 64 wavefronts, at least 64" in note for note in notes)
@@ -608,6 +632,8 @@ def test_requests_are_chosen_and_named_by_their_slots() -> None:
     single = draw.coalescing_scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape, 32, vector=1)
     assert "m3" in texts(single.panel("request 3"))
     assert any("50%" in note for note in texts(single.panel("title")))
+    few = draw.coalescing_scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape, 32)
+    assert [p.name for p in few.panels if p.name.startswith("req")] == ["request 0", "request 1"]
 
 
 # ---------------------------------------------------------------- compare
@@ -719,6 +745,21 @@ def test_a_title_is_plain_text_in_every_kind_of_file(tmp_path: Path) -> None:
     assert len(_outline("$5$", False)) > len(_outline("5", False))
     draw.lane_map(D.layout, D.shape, title="$x_{$", path=tmp_path / "c.png")
     draw.lane_map(D.layout, D.shape, title="$x_{$", path=tmp_path / "c.pdf")
+
+
+@pytest.mark.parametrize(
+    "title", ["m" * 500, "S[" + "(" * 300 + "]", "長" * 90, f"one {'w' * 200}"]
+)
+def test_a_title_without_blanks_does_not_widen_the_page(title: str) -> None:
+    for scene_of in (draw.lane_map_scene, draw.derivation_scene):
+        scene = scene_of(D.layout, D.shape, title=title)
+        lines = [
+            text for text in scene.panels[0].texts if text.bold == scene.panels[0].texts[0].bold
+        ]
+        assert scene.width <= 7 * 72
+        assert "".join(line.string for line in lines).startswith(title.replace(" ", "")[:40])
+        for line in lines:
+            assert line.x + text_width(line.string, line.size, line.bold) <= scene.width
 
 
 @pytest.mark.parametrize("title", ["a\x07b", "a\nb", "\ud800", 5])
@@ -862,7 +903,15 @@ def test_boundaries_of_warps_steps_and_instructions() -> None:
         (lambda: draw.registers(MMA, "E"), "'E'"),
         (lambda: draw.registers(MMA, lane=32), "lane 32. Owners are 0..31"),
         (lambda: draw.registers(MMA, lanes=(8, 40)), r"within 0..32; got \(8, 40\)"),
+        (lambda: draw.registers(MMA, lanes=3), r"lanes is \(begin, end\) within 0..32; got 3"),
         (lambda: draw.registers(MMA, "A", slots=(7, 7)), r"within 0..8.*got \(7, 7\)"),
+        (lambda: draw.registers(MMA, "A", slots=(4, 12)), r"of A is .* within 0..8; got \(4, 12\)"),
+        (lambda: draw.registers(MMA, slots=(0, 8)), r"slots of B .* 0..4; got .* \(0, 4\) fits"),
+        (lambda: draw.registers(MMA, "A", slots=(-2, 4)), r"within 0..8; got \(-2, 4\)"),
+        (
+            lambda: draw.registers("mma.m16n8k32.s8", "A", slots=(2, 8)),
+            r"within 0..16, multiples of 4; got \(2, 8\)",
+        ),
         (lambda: draw.registers(MMA, "A", width=0.6), "needs .* inches; got 0.6"),
         (lambda: draw.registers(MMA, path="a.gif"), r"registers: .*'\.gif'.*\.tex"),
         (lambda: draw.derivation(D.layout, (16, 8), (16, 0)), r"an element of \(16, 8\)"),
@@ -876,10 +925,14 @@ def test_boundaries_of_warps_steps_and_instructions() -> None:
             lambda: draw.ldmatrix(MMA, memory=TileLayout(S[(16, 16) : (18, 1)])),
             "row start not 16-byte aligned",
         ),
+        (
+            lambda: draw.banks(TileLayout(S[(8, 32) : (33, 1)]), (8, 32), 4, "st.shared"),
+            r"element \(1, 0\) lies at byte 16, bit 4\. A pitch",
+        ),
         (lambda: draw.banks(PLAIN, (64,)), r"\(rows, columns\); got shape \(64,\)"),
         (lambda: draw.banks(PLAIN, (64, 64), phase=64), "0..63; got 64"),
         (lambda: draw.banks(PLAIN, (64, 64), access="ldmtrix"), "banks: no access.*'ldmtrix'"),
-        (lambda: draw.banks(PLAIN, (64, 64), width=0.5), "Pass a larger width; 7 fits"),
+        (lambda: draw.banks(PLAIN, (64, 64), width=0.5), "larger width, or wider axes; 7 fits"),
         (
             lambda: draw.banks(TileLayout(S[(64, 64) : (1, 64)]), (64, 64)),
             "banks: a swizzle is chosen for.*rows lie at one distance",
@@ -896,6 +949,14 @@ def test_boundaries_of_warps_steps_and_instructions() -> None:
             lambda: draw.coalescing(A.layout, TileLayout(S[256:1]), (16, 16), requests=(4, 5)),
             r"within 0..4; got \(4, 5\)",
         ),
+        (
+            lambda: draw.coalescing(A.layout, TileLayout(S[256:1]), (16, 16), requests=(2, 9)),
+            r"within 0..4; got \(2, 9\). \(0, 4\) fits",
+        ),
+        (
+            lambda: draw.coalescing(A.layout, TileLayout(S[256:1]), (16, 16), requests=(0, 1.5)),
+            r"within 0..4; got \(0, 1.5\)",
+        ),
         (lambda: draw.coalescing(A.layout, TileLayout(S[256:1]), (16, 16), 4), "a byte or more"),
         (
             lambda: draw.coalescing(A.layout, TileLayout(S[256:1]), (16, 16), lane=32),
@@ -903,7 +964,7 @@ def test_boundaries_of_warps_steps_and_instructions() -> None:
         ),
         (
             lambda: draw.coalescing(A.layout, TileLayout(S[256:1]), (16, 16), width=0.3),
-            "pass a larger width",
+            "Pass a larger width",
         ),
         (lambda: draw.compare(A.layout, D.layout, (16, 16)), "256|128"),
         (lambda: draw.compare(PLAIN, SWIZZLED, (64, 64), width=0.5), "Pass a larger width"),

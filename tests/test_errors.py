@@ -736,6 +736,27 @@ WRONG: tuple[tuple[Callable[[], Any], str], ...] = (
         "parse: expected a number or a name, found the end\n  \n  ^",
     ),
     (
+        lambda: parse("\tS[8:4@landid]"),
+        f"parse: axis: no axis is named 'landid'; did you mean laneid? {NEW}\n   S[8:4@landid]\n"
+        "         ^",
+    ),
+    (
+        lambda: parse("S[8:1\t\x0b] ;"),
+        "parse: the character ';' has no place here\n  S[8:1  ] ;\n           ^",
+    ),
+    (
+        lambda: parse("S[8:'長い'] ;"),
+        f"parse: the character ';' has no place here\n  S[8:'長い'] ;\n{' ' * 14}^",
+    ),
+    (
+        lambda: parse("S[8:'e\u0301'] ;"),
+        f"parse: the character ';' has no place here\n  S[8:'e\u0301'] ;\n{' ' * 11}^",
+    ),
+    (
+        lambda: parse("S[8:1] 長"),
+        "parse: expected '+', found '長'\n  S[8:1] 長\n         ^^",
+    ),
+    (
         lambda: parse("S[8"),
         "parse: expected ']', found the end\n  S[8\n     ^",
     ),

@@ -16,6 +16,7 @@ from layoutalg.explanation import (
     explain_element,
     explain_held,
     explain_place,
+    reach,
 )
 from tests import oracle
 from tests.strategies import Grouped, grouped_layouts, laws
@@ -111,6 +112,23 @@ def test_a_lane_holds_what_its_fragment_says() -> None:
         for lane in (0, 5, 31):
             found = explain_held(row.layout, {"laneid": lane}, row.shape)
             assert [each.element for each in found] == [tuple(x) for x in row.coords[lane].tolist()]
+
+
+@laws
+@given(grouped_layouts())
+def test_the_reach_of_an_axis_is_that_of_its_places(case: Grouped) -> None:
+    layout, shape = case
+    images = [oracle.image(plain(layout), x) for x in range(int(layout.size()))]
+    places = [dict(place) for image in images for place in image]
+    for axis in {name for place in places for name in place}:
+        at = [place.get(axis, 0) for place in places]
+        assert reach(layout, axis, shape) == (min(at), max(at))
+    assert reach(D, "warpid", (16, 8)) is None
+
+
+def test_the_reach_of_a_swizzled_tile_is_where_it_leads() -> None:
+    tile = ComposeLayout(1, 1, 1, parse("S[(3,2):(2,1)]"))
+    assert reach(tile, "m", (3, 2)) == (0, int(tile.table((3, 2))["m"].max())) == (0, 7)
 
 
 def test_axes_that_are_left_out_begin_where_the_layout_does() -> None:

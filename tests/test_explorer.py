@@ -58,6 +58,7 @@ PROGRAM = found()
 real = pytest.mark.skipif(
     PROGRAM is None, reason="no Chromium: the explorer was not tested in a browser"
 )
+MMA = "mma.m16n8k16.f16"
 D_FRAG = parse("S[(2,8,4,2):(2,4@laneid,1@laneid,1)]")
 BIG = parse("S[(2,4,2,8,2,8,4,2):(2@warpid,32,2,4@laneid,128,4,1@laneid,1)] + R[2:1@warpid]")
 
@@ -326,7 +327,15 @@ def test_a_typed_layout_is_refused_in_words(browser: Browser, folder: Path) -> N
         assert browser.run("explorer.spaces[0].text") == str(D_FRAG)
         field = "document.querySelector('[name=layout]')"
         assert browser.run(f"{field}.getAttribute('aria-invalid')") == "true"
-    assert "\nS[8:4@landid]\n      ^" in _error(browser, "S[8:4@landid]")
+    for text, wrong in {
+        "S[8:4@landid]": "l",
+        "S[8:\t4@landid]": "l",
+        "S[8:4@'長い'] + §": "§",
+        "S[8:4@'長い']": "'",
+        "S[8:'é'] ; ": ";",
+    }.items():
+        caret, above = _caret(browser, text, text.index(wrong))
+        assert caret == pytest.approx(above, abs=0.5), text
     browser.run(_typing("S[(4,8):(8,1)]"))
     assert browser.run("document.querySelector('.error').textContent") == ""
     assert browser.run("document.querySelector('[name=shape]').value") == "4, 8"
@@ -375,6 +384,26 @@ def _typing(text: str, field: str = "layout") -> str:
       field.value = {json.dumps(text)};
       field.dispatchEvent(new Event("input"));
     }})()"""
+
+
+def _caret(browser: Browser, text: str, at: int) -> tuple[float, float]:
+    """Return where the caret of a refused text stands, and where the letter it is about begins."""
+    assert "\n^" in "\n" + _error(browser, text)[-1]
+    left, above = browser.run(
+        f"""(() => {{
+          const parts = [...document.querySelector(".error").childNodes];
+          const [shown, caret] = [parts.at(-3), parts.at(-1)];
+          const begin = shown.data.lastIndexOf("\\n", shown.length - 2) + 1;
+          const left = (node, from) => {{
+            const range = document.createRange();
+            range.setStart(node, from);
+            range.setEnd(node, from + 1);
+            return range.getBoundingClientRect().left;
+          }};
+          return [left(caret, 0), left(shown, begin + {at})];
+        }})()"""
+    )
+    return left, above
 
 
 def _error(browser: Browser, text: str) -> str:
@@ -634,6 +663,80 @@ def test_the_address_keeps_everything(browser: Browser, folder: Path) -> None:
     for odd in ("at=9.9", "at=0.99999", "at=x", "layout0=%3Cb%3E", "zoom=1e9", "pass=-1"):
         shown(browser, folder, page, odd)
         assert browser.run("explorer.state.at") is None
+
+
+@real
+def test_an_address_without_a_shape_means_the_same_whatever_was_shown(
+    browser: Browser, folder: Path
+) -> None:
+    shown(browser, folder, D_FRAG.to_html((16, 8)))
+    long, short = (quote(text, safe="") for text in ("S[128:1]", "S[12:1]"))
+    for before in ("", f"layout0={long}&shape0=2,64&", f"layout0={short}&shape0=2,6&"):
+        for layout, shape in ((long, [16, 8]), (short, [3, 4])):
+            browser.run(f"location.hash = '{before}at=0.2'")
+            browser.wait_for("explorer.state.at?.cell === 2")
+            browser.run(f"location.hash = 'layout0={layout}&at=0.1'")
+            browser.wait_for("explorer.state.at?.cell === 1")
+            assert browser.run("explorer.spaces[0].shape") == shape, (before, layout)
+            typed = browser.run("document.querySelector('[name=shape]').value")
+            assert typed == ", ".join(map(str, shape))
+
+
+@real
+def test_no_page_scrolls_sideways(browser: Browser, folder: Path) -> None:
+    texts = {
+        "layout": BIG.to_html((128, 128), title="x" * 200),
+        "program": swizzled().to_html(),
+    } | {
+        name: fragments.to_html(name)
+        for name in (
+            MMA,
+            "mma.sp.m16n8k32.f16",
+            "mma.m16n8k64.mxf4nvf4.e2m1.ue4m3",
+            "mma.m16n8k256.b1",
+            "wgmma.m64n256",
+            "ldmatrix.m8n8.x4.b16",
+        )
+    }
+    try:
+        for name, text in texts.items():
+            browser.view(1400, 900)
+            shown(browser, folder, text)
+            for wide in (1400, 700, 390, 320):
+                browser.view(wide, 800)
+                browser.wait_for(f"innerWidth === {wide}")
+                for zoom in (1, 4):
+                    browser.run(f"explorer.state.zoom = {zoom}; explorer.resize()")
+                    needed = browser.run("document.documentElement.scrollWidth")
+                    assert needed <= wide, (name, wide, zoom)
+        shown(browser, folder, texts[MMA])
+        hidden = browser.run(
+            """[...document.querySelectorAll(".tile .scroll")]
+              .map((each) => each.scrollWidth - each.clientWidth)"""
+        )
+        assert hidden == [0, 0, 0]
+    finally:
+        browser.view(1400, 900)
+
+
+@real
+@pytest.mark.parametrize(
+    ("bits", "told"),
+    [
+        (4, ["byte 0, low nibble, bank 0", "byte 0, high nibble, bank 0", "byte 4, low nibble"]),
+        (1, ["byte 0, bit 0, bank 0", "byte 0, bit 1, bank 0", "byte 1, bit 0, bank 0"]),
+        (2, ["byte 0, bits 0–1, bank 0", "byte 0, bits 2–3, bank 0", "byte 2, bits 0–1, bank 0"]),
+        (6, ["byte 0, bits 0–5, bank 0", "byte 0 from bit 6 on, bank 0", "byte 6, bits 0–5, bank"]),
+        (16, ["byte 0, bank 0", "byte 2, bank 0", "byte 16, bank 4"]),
+    ],
+)
+def test_an_element_is_at_a_whole_byte(
+    browser: Browser, folder: Path, bits: int, told: list[str]
+) -> None:
+    shown(browser, folder, parse("S[16:1]").to_html((1, 16), bits=bits))
+    for cell, words in zip((0, 1, 8), told, strict=True):
+        browser.run(f"explorer.choose([0, {cell}], false)")
+        assert words in said(browser)
 
 
 @real

@@ -422,6 +422,7 @@ def test_l10_bijection_on_labels() -> None:
         ("", "cute: expected a number or '(', found the end\n  \n  ^"),
         ("(4,8", "cute: expected ')', found the end\n  (4,8\n      ^"),
         ("(4,8):(1,4):2", "cute: the layout ends here\n  (4,8):(1,4):2\n             ^"),
+        ("(4,\n\tn):(1,4)", "cute: expected a number or '(', found n\n   n):(1,4)\n   ^"),
         ("(4,n):(1,4)", "cute: expected a number or '(', found n\n  (4,n):(1,4)\n     ^"),
         (
             "(4,8):(1@0,1@1)",

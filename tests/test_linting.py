@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from layoutalg import LayoutError, fragments, parse
+from lowering import ptx
 from lowering.assemble import AssembleError, assemble
 from lowering.cli import main
-from lowering.instructions import MMA_EXTENDED, MMA_FAMILY
+from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MmaInst
 from lowering.linting import Finding, lint, place_text, statements
 from lowering.verification import Case, StagedCase
 
@@ -21,6 +23,17 @@ D, A, B = "{d0,d1,d2,d3}", "{a0,a1,a2,a3}", "{b0,b1}"
 
 def mma(a: str = A, b: str = B, d: str = D, c: str = D, head: str = F16) -> str:
     return f"{head} {d}, {a}, {b}, {c};"
+
+
+def sparse(a: str = A, e: str = "e0", f: str = "0x0") -> str:
+    head = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    return f"{head} {D}, {a}, {{b0,b1,b2,b3}}, {D}, {e}, {f};"
+
+
+def scaled(sfa: str = "s0, {0,0}", sfb: str = "s1, {0,0}") -> str:
+    kind = "kind::mxf4.block_scale.scale_vec::2X"
+    head = f"mma.sync.aligned.{kind}.m16n8k64.row.col.f32.e2m1.e2m1.f32.ue8m0"
+    return f"{head} {D}, {A}, {B}, {D}, {sfa}, {sfb};"
 
 
 def pointed(finding: Finding) -> str:
@@ -172,10 +185,81 @@ ROWS: list[tuple[str, str, str, str]] = [
         "b1 mma needs .xor.popc or .and.popc",
     ),
     (
-        "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {d0}, {a0};",
+        "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32 {d0}, {a0};",
         "unknown",
-        "sp",
-        "sparse and block-scaled mma are not checked",
+        "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32",
+        "mma.sp.m16n8k64.s8 has no row in the fragment table: not checked",
+    ),
+    (
+        "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e2m1.f32 {d0}, {a0};",
+        "unknown",
+        "kind::f8f6f4",
+        "mma of .kind::f8f6f4 is not checked",
+    ),
+    (
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale "
+        "{d0}, {a0};",
+        "unknown",
+        "kind::mxf4",
+        "sparse mma of .kind::mxf4 is not checked",
+    ),
+    (
+        sparse().replace("ordered_metadata", "ordered"),
+        "mnemonic",
+        "sp::ordered",
+        "mma has no qualifier .sp::ordered; did you mean sp::ordered_metadata",
+    ),
+    (sparse(a="{a0,a2,a1,a3}"), "order", "a2,a1", "A: a2 and a1 are exchanged"),
+    (sparse(a="{a0,a1}"), "count", "{a0,a1}", "A takes 4 registers; got 2: 16x16 f16 in 32 lanes"),
+    (sparse(e="{e0,e1}"), "count", "{e0,e1}", "E takes 1 register; got 2: 16x16 u2 in 32 lanes"),
+    (sparse(e="[e0]"), "kind", "[e0]", "E is written as one register; got [e0]"),
+    (sparse(e="d1"), "shared", "d1", "E: d1 is passed in D too"),
+    (sparse(f="2"), "selector", "2", "selector of E: must be one of 0, 1; got 2"),
+    (sparse(f="{0}"), "kind", "{0}", "selector of E is written as a number; got {0}"),
+    (
+        sparse().replace(", e0, 0x0", ""),
+        "count",
+        sparse().split(" ")[0],
+        "mma takes 6 operands, D, A, B, C, E, selector of E; got 4",
+    ),
+    (
+        scaled(sfa="{s0}, {2,1}", sfb="s1, {1,3}"),
+        "selector",
+        "1",
+        "selectors of SFB: must be one of 0, 2; got 1",
+    ),
+    (
+        scaled(sfa="s0, {0,2}"),
+        "selector",
+        "2",
+        "selectors of SFA: must be one of 0, 1; got 2",
+    ),
+    (scaled(sfa="s0, {0}"), "count", "{0}", "selectors of SFA: a byte and a thread; got 1"),
+    (scaled(sfa="s0, 0"), "kind", "0", "selectors of SFA is written as {byte, thread}; got 0"),
+    (scaled(sfa="a1, {0,0}"), "shared", "a1", "SFA: a1 is passed in A too"),
+    (
+        scaled().replace("2X", "4X"),
+        "qualifiers",
+        "scale_vec::4X",
+        "mma.m16n8k64.mxf4.e2m1.ue8m0 has .scale_vec::2X; got .scale_vec::4X",
+    ),
+    (
+        scaled().replace(".scale_vec::2X", "").replace("mxf4", "mxf4nvf4"),
+        "qualifiers",
+        scaled().replace(".scale_vec::2X", "").replace("mxf4", "mxf4nvf4").split(" ")[0],
+        ".kind::mxf4nvf4 needs .scale_vec::2X",
+    ),
+    (
+        scaled().replace(".block_scale", ""),
+        "qualifiers",
+        "kind::mxf4",
+        "block scales need .kind::… and .block_scale",
+    ),
+    (
+        scaled().replace(".ue8m0", ""),
+        "qualifiers",
+        "f32",
+        "the types of D, A, B, C and the scales, such as .f32.e2m1.e2m1.f32.ue8m0; got",
     ),
     (
         mma(head=F16).replace(".row.col.", ".col.col."),
@@ -491,6 +575,14 @@ def test_inline_assembly_in_strings() -> None:
     )
 
 
+def test_the_caret_stands_in_the_column_of_the_piece() -> None:
+    (finding,) = lint(f"\t/* 長い */ {mma(b='{b1,b0}')}")
+    assert finding.source[finding.column - 1 :].startswith("b1,b0")
+    _, source, caret = str(finding).split("\n")
+    assert caret.strip() == "^^^^^"
+    assert caret.index("^") == source.index("b1,b0") + 2  # two wide characters before it
+
+
 def test_several_statements_and_their_lines() -> None:
     text = f"{mma()}\n\t{mma(b='{b1,b0}')}\n{mma(a='{a1,a0,a2,a3}', d='{d0}')}"
     found = lint(text)
@@ -603,6 +695,57 @@ def test_every_row_of_the_table_is_clean_and_assembles() -> None:
         assert [f for f in lint(line) if f.rule != "shared"] == [], line
 
 
+EXTENDED = [row for row in MMA_EXTENDED if row.kind]
+
+
+@pytest.mark.parametrize("row", EXTENDED, ids=str)
+def test_sparse_and_scaled_rows_are_clean_and_assemble(row: MmaInst) -> None:
+    arch = row.min_arch if row.kind != "sp" else "sm_90a"
+    emitted = ptx.mma(row).text
+    assert lint(emitted, arch=arch) == ()
+    head, names = row.ptx, {role: row.fragment(role).registers for role in "DAB"}
+    total = vector("f" if row.d.token == "f32" else "d", names["D"])
+    tail = "{d10}, 1" if row.kind == "sp" else "d10, {0,1}, {d11}, {0,3}"
+    right = (
+        f"{head} {total}, {vector('a', names['A'])}, {vector('b', names['B'])}, {total}, {tail};"
+    )
+    assert assembles(right, arch), right
+    assert lint(right, arch=arch) == ()
+    short = [right.replace(f", {tail}", ""), right.replace(tail, tail.rpartition(",")[0])]
+    for text in short:  # nvJitLink does not refuse these: it crashes
+        assert any(f.severity == "error" for f in lint(text)), text
+    refused = [
+        right.replace("a0,", "", 1),
+        right.replace(tail, "d10, 4" if row.kind == "sp" else "d10, {4,0}, d11, {0,0}"),
+        right.replace(tail, "[d10], 0" if row.kind == "sp" else "d10, {0,2}, d11, {0,0}"),
+        right.replace("sp::ordered_metadata", "sp::ordered").replace("block_scale.", ""),
+        right.replace(".row.col", ".row.row"),
+    ]
+    for text in refused:
+        assert not assembles(text, arch), text
+        assert any(f.severity == "error" for f in lint(text)), text
+    assert any(f.rule == "target" for f in lint(right, arch="sm_75"))
+
+
+@pytest.mark.parametrize("statement", [sparse, scaled])
+def test_e_and_scales_are_compared_with_a_layout(statement: Callable[..., str]) -> None:
+    sides: dict[str, tuple[str, str]] = {
+        "E": ("S[(2,8,2,8):(8,4@laneid,1@laneid,1)]", "S[(2,8,2,8):(8,4@laneid,2@laneid,1)]"),
+        "SFA": ("S[(2,8,2):(1@laneid,4@laneid,1)]", "S[(8,2,2):(4@laneid,1@laneid,1)]"),
+    }
+    role = "E" if statement is sparse else "SFA"
+    right, wrong = map(parse, sides[role])
+    copied = fragments.get(
+        "mma.sp.m16n8k32.f16" if role == "E" else "mma.m16n8k64.mxf4.e2m1.ue8m0", role
+    ).layout
+    for layout in (right, copied):
+        assert lint(statement(), {role: layout}) == ()
+    (finding,) = lint(statement(), {role: wrong})
+    assert (finding.rule, pointed(finding)) == ("layout", "e0" if role == "E" else "s0")
+    chosen = sparse(f="1") if role == "E" else scaled(sfa="s0, {2,1}")
+    assert lint(chosen, {role: wrong}) == ()  # other lanes than the fragment's
+
+
 def test_what_the_assembler_refuses_the_linter_refuses() -> None:
     """Each right line with one thing wrong: a register too few, or a qualifier missing."""
     refused = 0
@@ -687,7 +830,8 @@ def test_the_command_reads_arguments_files_and_standard_input(tmp_path: Path) ->
     [
         (
             ["add.f32 x, y, z;"],
-            "lint: no mma, ldmatrix, stmatrix or movmatrix in 'add.f32 x, y, z;'",
+            "lint: no statement that is checked in 'add.f32 x, y, z;'; give a file, PTX with an "
+            "mma, ldmatrix, stmatrix or movmatrix, or - for standard input",
         ),
         ([mma(), "--held", "x=1"], "--held: must look like a1=8,0; got x=1"),
         ([mma(), "--held", "x"], "--held: must look like NAME=VALUE; got 'x'"),

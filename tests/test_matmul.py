@@ -460,6 +460,33 @@ def test_a_search_in_which_nothing_runs_keeps_nothing(folder: Path) -> None:
     assert not list(folder.iterdir())
 
 
+def test_a_search_goes_on_where_a_config_is_refused(folder: Path) -> None:
+    form, sizes = Form("float16"), (64, 64, 64)
+    only = tuning.candidates(form, H200)[3][0]
+
+    def measure(config: Config) -> float:
+        if config != only:
+            raise LayoutError(f"{config} does not fit")
+        return 1.0
+
+    assert tuning.search(form, sizes, H200, measure) == only
+    assert tuning.kept(H200, form, sizes) == only
+
+    def refuse(config: Config) -> float:
+        raise LayoutError(f"{config} does not fit")
+
+    count, first = len(tuning.candidates(form, H200)), tuning.candidates(form, H200)[0][0]
+    message = rf"none of {count} configs ran; .* {count} were refused, the first so: {first} does"
+    with pytest.raises(LayoutError, match=message):
+        tuning.search(form, (8, 8, 8), H200, refuse)
+
+    def broken(config: Config) -> float:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        tuning.search(form, sizes, H200, broken)
+
+
 def test_defaults_fit_their_device() -> None:
     a100 = Device(0, "sm_80", 108, "A100", 163 * 1024, None)
     consumer = Device(0, "sm_120", 170, "RTX 5090", 99 * 1024, None)
@@ -495,8 +522,8 @@ def test_arrays_by_the_cuda_array_interface() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (Shown("<f8", (8, 8)), "must be of float16, bfloat16, float32, .*; got <f8"),
-        (Shown("<f4", (8, 8), (34, 4)), "must be multiples of its 4 bytes"),
+        (Shown("<f8", (8, 8)), "a must be of float16, bfloat16, float8_e4m3fn, int8; got <f8"),
+        (Shown("<f2", (8, 8), (33, 2)), "must be multiples of its 2 bytes"),
         (Shown("<f2", (8,)), "a must have two dimensions"),
         (Shown("<f2", (8, 8), (64, 4)), "must lie in consecutive cells"),
         (Shown("<f2", (8, 16), (16, 2)), "rows of a overlap"),
@@ -592,6 +619,17 @@ def test_matrices_of_the_host_are_checked_before_the_device() -> None:
         ((a, a, np.zeros((8, 16), np.float16)), r"out must be \(8, 8\) and writable; got"),
         ((a, a, fixed), "read-only"),
         ((a, a, None, [[1]], 1.0, 1.0), "c must be a NumPy array"),
+        ((a, a, None, None, "2"), "alpha must be a number, such as 1.0; got '2'"),
+        ((a, a, None, a, 1.0, 1j), "beta must be a number, such as 1.0; got 1j"),
+        ((a, a, None, a, 1.0, [1.0]), r"beta must be a number, such as 1.0; got \[1.0\]"),
+        ((a, a, None, a), "c is given without beta: beta=1 adds it, beta=0 leaves it out"),
+        ((a, a, fixed.copy(), None, 1.0, 0.0, "f32"), "out is float16; got float32: leave dtype"),
+        ((a, a, None, None, 1.0, 0.0, "f64"), "dtype must be of .*float32.*int32; got f64"),
+        ((a.astype(float), a.astype(float)), "a must be of float16, .*, int8; got float64"),
+        ((a, a, fixed.astype(np.int8)), "out must be of float16, .*, int32; got int8"),
+        ((a[:0], a), r"the size M must lie in 8\.\.16777208; got 0"),
+        ((a[:, :0], a[:0]), r"the size K must lie in 8\.\.16777208; got 0"),
+        ((np.broadcast_to(a[:1], (1 << 24, 8)), a), r"the size M must lie .*; got 16777216"),
     ):
         with pytest.raises(LayoutError, match=message):
             lw.matmul(*arguments)
@@ -625,6 +663,19 @@ def test_matmul_refuses_operands_that_do_not_fit() -> None:
         lw.matmul(a, Shown("<f2", (24, 8)), out=Shown("<f2", (16, 16)))
     with pytest.raises(LayoutError, match=r"beta is 2\.0, so c must be given"):
         lw.matmul(a, Shown("<f2", (24, 8)), out=Shown("<f2", (16, 8)), beta=2.0)
+    wide = Shown("<f2", (24, 8), (2 << 24, 2))
+    with pytest.raises(LayoutError, match=r"rows of B must start at most 16777208 .*got 16777216"):
+        lw.matmul(a, wide, out=Shown("<f2", (16, 8)))
+    for sizes in ((0, 24, 8), (16, 24, 0), (16, 0, 8), (1 << 24, 24, 8)):
+        m, k, n = sizes
+        with pytest.raises(LayoutError, match=r"the size [MNK] must lie in 8\.\.16777208; got"):
+            lw.matmul(Shown("<f2", (m, k)), Shown("<f2", (k, n)), out=Shown("<f2", (m, n)))
+    with pytest.raises(LayoutError, match="out is float16; got float32: leave dtype out"):
+        lw.matmul(a, Shown("<f2", (24, 8)), out=Shown("<f2", (16, 8)), dtype="float32")
+    with pytest.raises(LayoutError, match=r"out must be of float16, .*; got <f8"):
+        lw.matmul(a, Shown("<f2", (24, 8)), out=Shown("<f8", (16, 8)))
+    with pytest.raises(LayoutError, match="c is given without beta"):
+        lw.matmul(a, Shown("<f2", (24, 8)), out=Shown("<f2", (16, 8)), c=Shown("<f2", (16, 8)))
     with pytest.raises(LayoutError, match="a must lie on a CUDA device, or a and b both be NumPy"):
         lw.matmul(np.zeros((8, 8), np.float16), b)
     with pytest.raises(LayoutError, match="give out=, a float16 matrix of shape"):
@@ -663,12 +714,13 @@ def test_a_second_call_finds_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         (SMALL.grid(16, 8), [4096, 4096, at], (16, 2), 7) for at in (8192, 16384)
     ]
     out, c = Shown("<f2", (16, 8), at=8192), Shown("<f2", (16, 8), at=32768)
-    for alpha, beta, added in ((2.0, 0.0, None), (2.0, 3.0, c), (2.0, 4.0, c), (2.0, 4.0, out)):
+    factors = (2.0, 0.0, None), (2.0, 3.0, c), (np.float32(2), 4, c), (2.0, 4.0, out), (2.0, 0, c)
+    for alpha, beta, added in factors:
         lw.matmul(a, b, out, added, alpha, beta, config=SMALL, stream=7)
     assert [key[0].epilogue for key in made[1:]] == ["alpha", "beta", "beta"]
     assert [arguments[1] for arguments in Launcher.launched[2:]] == [
         [4096, 4096, 8192], [4096, 4096, 32768, 8192], [4096, 4096, 32768, 8192],
-        [4096, 4096, 8192, 8192],
+        [4096, 4096, 8192, 8192], [4096, 4096, 8192],
     ]  # fmt: skip
     assert len(product_module._PLANS) == 4
     for given, message in (
@@ -729,6 +781,7 @@ def test_rates_are_drawn_with_their_ceilings(tmp_path: Path) -> None:
     figure = rates({"ours": [(1024, 1.0), (4096, 2.0)]}, {"top": [(1024, 3.0)]}, "title", path)
     assert path.read_text().startswith("<?xml")
     assert figure.axes[0].get_title() == "title"
+    rates({"ours": [(1024, 1.0)]}, {}, "$x_{$", path)  # a title is text, not mathematics
     with pytest.raises(LayoutError, match="at least one kernel"):
         rates({"ours": []}, {})
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layoutalg.draw.maps import PAGE, finished, width_for
+from layoutalg.draw.maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import IntArray, checked_shape
 from layoutalg.draw.page import (
@@ -163,6 +163,13 @@ def banks_scene(
         f"a cell is {_unit(after, size, bits)} bytes: row, unit of the tile; at the left the byte "
         "address",
     ]
+    lines, there = _lines(sides, phase, bits, asked.count)
+    first = phase // _MOST_PHASES * _MOST_PHASES
+    shown = range(first, min(first + _MOST_PHASES, phases))
+    parts = [f"phases {shown.start}..{shown.stop - 1} of {phases}"] * (len(shown) < phases)
+    parts += [f"the first {lines} of {there} lines of {LINE_BYTES} bytes"] * (lines < there)
+    if parts:
+        notes.append(f"shown: {', '.join(parts)}")
     title = f"banks of {extents[0]} × {extents[1]} elements of {bits} bits: {before}"
     head, taken, top = heading(title, notes, room)
 
@@ -171,13 +178,10 @@ def banks_scene(
     if cell < 1:
         raise LayoutError(
             f"banks: the cells of 32 banks must be 1 point wide or more; {width:g} inches are too "
-            "narrow. Pass a larger width; 7 fits"
+            f"narrow. {WIDER}; 7 fits"
         )
     cell = int(cell * 4) / 4 if cell >= 2.5 else cell
-    lines = _lines(sides, phase, bits, asked.count)
     high = _LINE if lines <= 16 else _LOW_LINE
-    first = phase // _MOST_PHASES * _MOST_PHASES
-    shown = range(first, min(first + _MOST_PHASES, phases))
     panels, x, bottom = [head], MARGIN, top
     for side in sides:
         left, y = x + _GUTTER, top + 19
@@ -202,12 +206,12 @@ def banks_scene(
     return page(title, [*panels, legend], max(right, MARGIN + legend_width), bottom)
 
 
-def _lines(sides: list[Side], phase: int, bits: int, count: int) -> int:
-    """Return how many 128-byte lines to show: those of the phase, 8 or more where there are."""
+def _lines(sides: list[Side], phase: int, bits: int, count: int) -> tuple[int, int]:
+    """Return how many 128-byte lines to show, those of the phase or 8, and how many there are."""
     line = 8 * LINE_BYTES // bits
     last = max(int(side.starts[phase].max()) + count - 1 for side in sides) // line
     there = max(len(side.places) for side in sides) // line
-    return min(max(last + 1, 8), there, _MOST_LINES)
+    return min(max(last + 1, 8), there, _MOST_LINES), there
 
 
 def _unit(layout: TileLayout | ComposeLayout, size: int, bits: int) -> int:

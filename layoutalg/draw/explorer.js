@@ -993,6 +993,7 @@ function coordinateOf(axis, thread) {
 
 const [MATE, MADE, HOT] = [1, 2, 3]; // marks of a cell: of the chosen lane, made of it, chosen
 const TOP = 15; // height of the column numbers
+const NARROWEST = 170; // width of a panel, in CSS pixels: its fields are readable
 
 /** A grid of cells on two canvases: what does not change, and what is marked. */
 class Panel {
@@ -1051,7 +1052,7 @@ class Panel {
     }
     this.host.style.height = `${low}px`;
     this.host.style.width = `${right}px`;
-    this.host.closest("section").style.width = `${Math.max(right + 8, 170)}px`;
+    this.host.closest("section").style.width = `${Math.max(right + 8, NARROWEST)}px`;
     this.paint();
   }
 
@@ -1488,15 +1489,19 @@ class Explorer {
   }
 
   /** Show a text and shape, or say why they cannot be shown. */
-  take(space, text, shape) {
+  take(space, text, shape, before = space.shape) {
     const { fields } = space;
     this.accept(fields);
     try {
-      this.read(space, text, shape === null ? this.fitting(space, text) : extentsOf(shape));
+      this.read(space, text, shape === null ? this.fitting(text, before) : extentsOf(shape));
     } catch (refusal) {
       if (!(refusal instanceof Refusal)) throw refusal;
-      const caret = refusal.at === null || shape !== null ? "" : `\n${text}\n${" ".repeat(refusal.at)}^`;
-      fields.error.textContent = refusal.message + caret;
+      fields.error.textContent = refusal.message;
+      if (refusal.at !== null && shape === null) {
+        // what stands before the place, unseen, is as wide as it is above: tabs and wide letters too
+        const unseen = make("span", { "aria-hidden": "true" }, text.slice(0, refusal.at));
+        fields.error.append(`\n${text}\n`, unseen, "^");
+      }
       fields[refusal.field].setAttribute("aria-invalid", "true");
       return false;
     }
@@ -1512,10 +1517,10 @@ class Explorer {
     for (const field of [text, shape]) field.removeAttribute("aria-invalid");
   }
 
-  /** The shape that a typed layout has: as before where the size is the same. */
-  fitting(space, text) {
+  /** The shape that a layout has without one: that before where the size is the same. */
+  fitting(text, before) {
     const size = sizeOf(parseLayout(text, this.doc.axes).shard);
-    return space.shape.reduce((all, extent) => all * extent, 1) === size ? space.shape : null;
+    return before.reduce((all, extent) => all * extent, 1) === size ? before : null;
   }
 
   /** The spaces of a program and its matrix moves, in the order that data takes. */
@@ -1605,11 +1610,15 @@ class Explorer {
     const tiles = this.panels.filter((each) => each.kind === "tile");
     const [A, B, D] = ["A", "B", "D"].map((role) => tiles.find((each) => each.space.role === role));
     const triple = this.doc.kind === "operands" && A && B && D;
-    const cell = triple && Math.floor((width - A.left - D.left - 38) / (A.columns + D.columns));
+    let cell = triple ? Math.floor((width - A.left - D.left - 38) / (A.columns + D.columns)) : 0;
+    const needed = ({ left, columns }) => Math.max(left + columns * cell + 10, NARROWEST);
+    while (cell >= 8 && needed(A) + Math.max(needed(B), needed(D)) + 22 > width) cell--;
+    const beside = cell >= 8; // otherwise one below the other: the page is too narrow
+    this.body.classList.toggle("stacked", !!triple && !beside);
     const stages = this.body.querySelectorAll(".stage").length;
     for (const panel of this.panels) {
       if (this.flow) panel.resize(Math.min(Math.max(Math.floor(width / stages) - 34, 170), 320), 300);
-      else if (triple && panel.kind === "tile") panel.resize(panel.columns * Math.max(cell, 8) + panel.left + 8);
+      else if (beside && panel.kind === "tile") panel.resize(panel.columns * cell + panel.left + 8);
       else panel.resize(width > 900 && panel.columns < 4 * panel.rows ? Math.floor(width / 2) - 22 : width);
     }
     this.show();
@@ -1905,13 +1914,15 @@ class Explorer {
     };
     if (!this.flow) {
       this.spaces.forEach((space, n) => {
+        // Without a shape the page's own is meant, or one that fits: not what was shown before.
         const text = kept.get(`layout${n}`) ?? space.given;
-        const shape = kept.get(`shape${n}`) ?? (kept.has(`layout${n}`) ? null : space.shapeGiven.join());
-        const same = text === space.text && (shape === null || shape === space.shape.join());
+        const given = space.shapeGiven.join();
+        const shape = kept.get(`shape${n}`) ?? (kept.has(`layout${n}`) ? null : given);
+        const same = text === space.text && (shape ?? given) === space.shape.join();
         space.fields.text.value = text;
         space.fields.shape.value = shape?.split(",").join(", ") ?? space.shape.join(", ");
         if (same) this.accept(space.fields);
-        else this.take(space, text, shape);
+        else this.take(space, text, shape, space.shapeGiven);
       });
     }
     const zoom = number("zoom", 1, 0.25, 8);
@@ -1978,10 +1989,19 @@ function ownerWords(space, o) {
     const where = space.pack === 2 ? ["low half", "high half"][inside] : `element ${inside} of ${space.pack}`;
     part = `b32 register ${Math.floor(slot / space.pack)}, ${where}`;
   } else if (!owners.threads.length && space.bits && space.scope !== "local") {
-    const byte = (slot * space.bits) / 8;
-    part = `byte ${byte}` + (space.scope === "shared" ? `, bank ${Math.floor(byte / 4) % 32}` : "");
+    const bank = modulo(Math.floor((slot * space.bits) / 32), 32);
+    part = byteWords(slot * space.bits, space.bits) + (space.scope === "shared" ? `, bank ${bank}` : "");
   }
   return [[name, part].filter(Boolean).join(", "), place];
+}
+
+/** Where an element of some bits begins in memory: a byte, and its place inside where it shares one. */
+function byteWords(first, bits) {
+  const [byte, bit] = [Math.floor(first / 8), modulo(first, 8)];
+  if (bit === 0 && bits >= 8) return `byte ${byte}`;
+  if (bits === 4) return `byte ${byte}, ${bit ? "high" : "low"} nibble`;
+  if (bit + bits > 8) return `byte ${byte} from bit ${bit} on`;
+  return `byte ${byte}, bit${bits > 1 ? "s" : ""} ${bit}${bits > 1 ? `–${bit + bits - 1}` : ""}`;
 }
 
 function ownerLine(space, o) {

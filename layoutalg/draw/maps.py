@@ -13,7 +13,7 @@ from layoutalg.draw.legend import legend_of, swatches_of
 from layoutalg.draw.output import checked_path, write
 from layoutalg.draw.ownership import DEFAULT_LANE, HasTable, labels_of, owners_of
 from layoutalg.draw.panel import LEVELS, Point, Tile, gutter, header, panel_of, placed
-from layoutalg.draw.scene import Panel, Scene, Text, checked_title, text_width
+from layoutalg.draw.scene import Panel, Scene, Text, checked_title, pieces, text_width
 from layoutalg.draw.svg import svg_text
 from layoutalg.errors import LayoutError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 INCH = 72.0
 COLUMN, PAGE = 3.4, 7.0  # widths of a column and of a page of a paper, in inches
+WIDER = "Pass a larger width, or wider axes"  # what fits where a page is too narrow
 MARGIN = 5.0  # of every picture, in points
 _DEEPEST = 600.0  # height of a panel, in points: it fits a page
 _TITLE = 6.5
@@ -90,7 +91,7 @@ def lane_map_scene(
     if min(cell) <= 0.1:
         raise LayoutError(
             f"lane_map: a cell must be 0.1 points or larger; {columns} columns do not fit "
-            f"{pages[-1]:g} inches. Pass a larger width, or slice the layout"
+            f"{pages[-1]:g} inches. {WIDER}, or slice the layout"
         )
     room = max(shown.width + gutter(rows), COLUMN * INCH - 2 * MARGIN)
     name = str(layout) if title is None else checked_title(title, "lane_map")
@@ -124,13 +125,14 @@ def lane_map_scene(
 
 
 def wrapped_title(title: str, width: float) -> list[str]:
-    """Break a title after commas and blanks into lines of at most ``width`` points.
+    """Break a title after commas and blanks, or inside a word, into lines of ``width`` points.
 
     >>> wrapped_title("S[(2,8):(1,2)]", 40)
     ['S[(2,8):(1,', '2)]']
     """
     lines: list[str] = []
-    for part in re.findall(r"[^,: ]*[,: ]|[^,: ]+$", title):
+    words = re.findall(r"[^,: ]*[,: ]|[^,: ]+$", title)
+    for part in (piece for word in words for piece in pieces(word, width, _TITLE)):
         if lines and text_width(lines[-1] + part.rstrip(), _TITLE) <= width:
             lines[-1] += part
         else:
@@ -173,7 +175,7 @@ def lane_map(
 
     Raises:
         LayoutError: the shape does not fit or is not of rank 1 or 2; the lane owns no element; the
-            suffix of the path is unknown.
+            suffix of the path is unknown; more than 131072 cells for an SVG.
 
     >>> from layoutalg import S, TileLayout, laneid
     >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])

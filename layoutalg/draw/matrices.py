@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from layoutalg import fragments
 from layoutalg.draw.chosen import operand_of
 from layoutalg.draw.legend import legend_of
-from layoutalg.draw.maps import PAGE, finished, width_for
+from layoutalg.draw.maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.naming import index_names, slots_per_register
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import DEFAULT_LANE, BoolArray, Ownership, labels_of
@@ -100,7 +100,7 @@ def ldmatrix_scene(
         raise LayoutError(
             f"ldmatrix: cells of 2 points or more need "
             f"{(fixed + 2 * (columns + fragment.shape[1]) + 2 * MARGIN) / INCH:.1f} inches; got "
-            f"{width:g}. Pass a larger width"
+            f"{width:g}. {WIDER}"
         )
     high = min(_ROW, int(4 * _DEEPEST / rows) / 4)
     cells = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from layoutalg.conversion import convert
 from layoutalg.draw.legend import legend_of
-from layoutalg.draw.maps import PAGE, cell_size, finished, width_for
+from layoutalg.draw.maps import PAGE, WIDER, cell_size, finished, width_for
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import (
     DEFAULT_LANE,
@@ -162,7 +162,7 @@ def compare_scene(
     if min(cell) <= 0.1:
         raise LayoutError(
             f"compare: a cell must be 0.1 points or larger; {columns} columns do not fit twice in "
-            f"{width:g} inches. Pass a larger width, or slice the layouts"
+            f"{width:g} inches. {WIDER}, or slice the layouts"
         )
     tiles = [
         Tile(name, "", side, labels_of(side, _prefix(side).format), held=_held(side, lane))

@@ -22,7 +22,7 @@ from matplotlib.transforms import Affine2D, Bbox
 
 from layoutalg.draw.palette import PAPER
 from layoutalg.draw.scene import CORNER, SMALLEST_TEXT, Scene, Text
-from layoutalg.draw.svg import svg_text
+from layoutalg.draw.svg import is_too_large, svg_text
 
 _POINTS_PER_INCH = 72.0
 _DPI = 200
@@ -116,7 +116,7 @@ class Labels(Artist):
 
 
 class SceneFigure(Figure):
-    """A figure of one scene; a notebook shows it as SVG, a PDF of it embeds TrueType."""
+    """A figure of one scene: SVG in a notebook, or PNG where it is large; TrueType in a PDF."""
 
     def __init__(self, scene: Scene) -> None:
         size = scene.width / _POINTS_PER_INCH, scene.height / _POINTS_PER_INCH
@@ -131,9 +131,13 @@ class SceneFigure(Figure):
         with mpl.rc_context(_SETTINGS):
             super().savefig(fname, **kwargs)
 
-    def _repr_svg_(self) -> str:
-        """Return the SVG with its tooltips, for notebooks."""
-        return svg_text(self.scene)
+    def _repr_svg_(self) -> str | None:
+        """Return the SVG with its tooltips, for notebooks; None where it is too large."""
+        return None if is_too_large(self.scene) else svg_text(self.scene)
+
+    def _repr_png_(self) -> bytes | None:
+        """Return a PNG for notebooks, where the SVG is too large."""
+        return rendered(self.scene, "png") if is_too_large(self.scene) else None
 
 
 def draw_on(axes: Axes, scene: Scene) -> None:

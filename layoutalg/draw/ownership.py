@@ -171,6 +171,35 @@ got (16, 'n')
         ) from None
 
 
+def checked_range(value: Any, count: int, name: str, step: int = 1) -> range:
+    """Return what is shown of a count: ``(begin, end)`` within it, of whole steps.
+
+    Args:
+        value: begin and end.
+        count: of what there is.
+        name: the function and the argument, that errors begin with.
+        step: what begin and end are multiples of.
+
+    Raises:
+        LayoutError: no pair of ints, an empty range, or one that reaches beyond what there is.
+
+    >>> checked_range((0, 4), 2, "coalescing: requests")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: coalescing: requests is (begin, end) within 0..2; got (0, 4). \
+(0, 2) fits
+    """
+    try:
+        begin, end = (operator.index(each) for each in value)
+    except (TypeError, ValueError):
+        begin, end = 0, 0
+    if not 0 <= begin < end <= count or begin % step or end % step:
+        steps = f", multiples of {step}" if step > 1 else ""
+        raise LayoutError(
+            f"{name} is (begin, end) within 0..{count}{steps}; got {value!r}. (0, {count}) fits"
+        )
+    return range(begin, end)
+
+
 def owners_of(layout: HasTable, shape: Sequence[int], function: str) -> Ownership:
     """Read the owners of every element from ``layout.table``.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from layoutalg.draw.palette import INK, NOTE, PAPER
 from layoutalg.draw.panel import Path, Point
-from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, text_width
+from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, pieces, text_width
 
 INCH = 72.0
 MARGIN = 5.0  # of every picture, in points
@@ -35,14 +35,14 @@ class Mark:
 
 
 def wrapped(words: str, width: float, size: float, bold: bool = False) -> list[str]:
-    """Break a sentence after blanks, or after commas, into lines of at most ``width`` points.
+    """Break a sentence after blanks or commas, or inside a word, into lines of ``width`` points.
 
     >>> wrapped("one two three", 45, 10)
     ['one two', 'three']
     """
     lines: list[str] = []
     parts = words.replace(",", ",\0").replace(" ", " \0").replace("\0 ", " ").split("\0")
-    for part in parts:
+    for part in (piece for word in parts for piece in pieces(word, width, size, bold)):
         if lines and text_width(lines[-1] + part.rstrip(), size, bold) <= width:
             lines[-1] += part
         else:

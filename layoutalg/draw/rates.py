@@ -11,7 +11,28 @@ from layoutalg.errors import LayoutError
 
 # Colours that remain apart for all kinds of colour vision (Okabe, Ito 2008), and markers.
 _STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"))
+SUFFIXES = (".pdf", ".png", ".svg")
 Points = Sequence[tuple[float, float]]
+
+
+def checked_plot(path: str | Path) -> Path:
+    """Return the path of a plot, if its suffix names a kind of file that is written.
+
+    Raises:
+        LayoutError: it does not.
+
+    >>> checked_plot("rates.gif")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: rates: the suffix of path says what is written; got '.gif' in \
+'rates.gif'. These fit: .pdf, .png, .svg
+    """
+    checked = Path(path)
+    if checked.suffix.lower() not in SUFFIXES:
+        raise LayoutError(
+            f"rates: the suffix of path says what is written; got {checked.suffix!r} in "
+            f"{str(path)!r}. These fit: {', '.join(SUFFIXES)}"
+        )
+    return checked
 
 
 def rates(
@@ -29,12 +50,13 @@ def rates(
         path: where it is written; the suffix says what.
 
     Raises:
-        LayoutError: nothing to draw.
+        LayoutError: nothing to draw, or the suffix of the path is unknown.
 
     >>> figure = rates({"ours": [(1024, 300.0), (2048, 450.0)]}, {"mma.sync": [(1024, 600.0)]})
     >>> [line.get_label() for line in figure.axes[0].lines]
     ['ours', 'mma.sync']
     """
+    checked = None if path is None else checked_plot(path)
     if not any(series.values()):
         raise LayoutError("rates: needs at least one kernel with a point; got none")
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
@@ -49,10 +71,10 @@ def rates(
     axes.set_ylim(bottom=0)
     axes.set_xlabel("M = N = K")
     axes.set_ylabel("TFLOP/s")
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title, fontsize=10, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.9")
     axes.legend(frameon=False, fontsize=9)
-    if path is not None:
-        figure.savefig(path)
+    if checked is not None:
+        figure.savefig(checked)
     return figure

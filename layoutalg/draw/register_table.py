@@ -13,10 +13,10 @@ import numpy as np
 from layoutalg import fragments
 from layoutalg.draw.chosen import chosen_fragments
 from layoutalg.draw.formula import digit_rules, index_formula, index_range
-from layoutalg.draw.maps import PAGE, finished, width_for
+from layoutalg.draw.maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.naming import heading_of, slots_name, slots_per_register
 from layoutalg.draw.output import checked_path
-from layoutalg.draw.ownership import DEFAULT_LANE
+from layoutalg.draw.ownership import DEFAULT_LANE, checked_range
 from layoutalg.draw.page import (
     INCH,
     MARGIN,
@@ -147,13 +147,8 @@ def registers_scene(
         chosen_fragments(instruction) if operand is None else (fragments.get(instruction, operand),)
     )
     threads = max(fragment.lanes for fragment in chosen)
-    begin, end = (0, min(threads, WARP)) if lanes is None else lanes
-    if not 0 <= begin < end <= threads:
-        raise LayoutError(
-            f"registers: lanes is (begin, end) within 0..{threads}; got {(begin, end)}. (0, 32) "
-            "fits"
-        )
-    shown = range(begin, end)
+    asked = (0, min(threads, WARP)) if lanes is None else lanes
+    shown = checked_range(asked, threads, "registers: lanes")
     if lane is not None and lane not in range(threads):
         raise LayoutError(
             f"registers: lane must own an element; got lane {lane!r}. Owners are 0..{threads - 1}; "
@@ -166,7 +161,7 @@ def registers_scene(
     unit = "thread" if threads > WARP else "lane"
     notes = [f"row, column of each element of each {unit}; operands in PTX order"]
     if len(shown) < threads:
-        notes.append(f"{unit}s {begin}..{end - 1} of {threads}")
+        notes.append(f"{unit}s {shown.start}..{shown.stop - 1} of {threads}")
     for fragment in chosen:
         columns = [c for block in blocks if block.fragment is fragment for c in block.columns]
         if (count := sum(c.slots for c in columns)) < fragment.slots:
@@ -223,13 +218,9 @@ def _blocks(
     for fragment in chosen:
         columns = columns_of(fragment, shown)
         if slots is not None:
-            begin, end = slots
-            columns = tuple(c for c in columns if begin <= c.first and c.first + c.slots <= end)
-            if not columns:
-                raise LayoutError(
-                    f"registers: slots is (begin, end) within 0..{fragment.slots}, with whole "
-                    f"columns of {columns_of(fragment, shown)[0].slots}; got {tuple(slots)}"
-                )
+            name = f"registers: slots of {fragment.operand}"
+            within = checked_range(slots, fragment.slots, name, columns[0].slots)
+            columns = tuple(column for column in columns if column.first in within)
         pitch = max(column.width for column in columns)
         left = _GROUP + lane_width(fragment)
         fitting = int((room - left) / pitch)
@@ -239,7 +230,7 @@ def _blocks(
             raise LayoutError(
                 f"registers: one register of {fragment.operand} needs "
                 f"{(left + per * pitch + 2 * MARGIN) / INCH:.1f} inches; got "
-                f"{(room + 2 * MARGIN) / INCH:.1f}. Pass a larger width"
+                f"{(room + 2 * MARGIN) / INCH:.1f}. {WIDER}"
             )
         count = -(-len(columns) // fitting)
         even = -(-len(columns) // (per * count)) * per  # blocks of about one size

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from layoutalg.draw.maps import PAGE, finished, width_for
+from layoutalg.draw.maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import DEFAULT_LANE, checked_shape, owners_of
 from layoutalg.draw.page import (
@@ -223,7 +223,7 @@ def derivation_scene(
     if right > MARGIN + room + 0.01:
         raise LayoutError(
             f"derivation: {len(at_upper)} digits need {(right + MARGIN) / INCH:.1f} inches; got "
-            f"{width:g}. Pass a larger width"
+            f"{width:g}. {WIDER}"
         )
     top = y + 14 + _BOX + _VALUE
     links = tuple(

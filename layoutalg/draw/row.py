@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from layoutalg.draw.chosen import Operand
-from layoutalg.draw.maps import INCH, MARGIN, cell_size
+from layoutalg.draw.maps import INCH, MARGIN, PAGE, WIDER, cell_size
 from layoutalg.draw.notes import GAP, notes_of
 from layoutalg.draw.panel import LEVELS, Placed, gutter, header, panel_of, placed, title_width
 from layoutalg.draw.scene import Panel, Scene
+from layoutalg.errors import LayoutError
 
 _SIDE = 150.0  # width of the notes beside the tiles
 _DEEPEST = 460.0  # height of the tiles above the notes, in points: both fit a page
@@ -37,6 +38,11 @@ def row_scene(
             tried.append(tuple(placed(o.tile, cell) for o in shown))
         return min(tried, key=lambda each: [LEVELS.index(one.detail.level) for one in each])
 
+    if page < 0.25 * columns:
+        raise LayoutError(
+            f"operands: the cells of {shown[0].fragment.instruction} must be 0.25 points or "
+            f"larger; {width:g} inches are too narrow. {WIDER}; {PAGE:g} fits"
+        )
     wide, narrow = sized(page, _DEEPEST), sized(page - 2 * GAP - _SIDE, _DEEPEST_BESIDE)
     below = _row(title, shown, wide, lane, product, width, False)
     if any(

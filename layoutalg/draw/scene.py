@@ -59,6 +59,22 @@ def _em(string: str) -> float:
     return sum(_WIDTHS.get(character, 1.0) for character in string)
 
 
+def pieces(word: str, width: float, size: float, bold: bool = False) -> list[str]:
+    """Cut a word into pieces of at most ``width`` points, of one character or more.
+
+    >>> pieces("mmmm", 25, 10)
+    ['mm', 'mm']
+    """
+    found = [""]
+    for character in word:
+        longer = found[-1] + character
+        if found[-1] and text_width(longer.rstrip(), size, bold) > width:
+            found.append(character)
+        else:
+            found[-1] = longer
+    return found
+
+
 def checked_title(title: object, function: str) -> str:
     r"""Return a title that every kind of file can hold.
 

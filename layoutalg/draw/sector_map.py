@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layoutalg.draw.maps import PAGE, finished, width_for
+from layoutalg.draw.maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.output import checked_path
-from layoutalg.draw.ownership import DEFAULT_LANE, IntArray, checked_shape
+from layoutalg.draw.ownership import DEFAULT_LANE, IntArray, checked_range, checked_shape
 from layoutalg.draw.page import INCH, MARGIN, SMALL, Mark, frame, heading, key, page, rectangle
 from layoutalg.draw.palette import EMPTY, FILLS, NOTE, PAPER
 from layoutalg.draw.panel import Path, Point
@@ -34,6 +34,7 @@ _ROW = 8.5  # height of a sector, in points
 _HEAD = 27.0  # height of the lines above a request
 _GAP = 10.0
 _MOST = 16.0  # width of an element's cell
+_FIRST = 4  # requests that are drawn unless others are asked for
 
 
 def widest_access(registers: InMemory, memory: InMemory, shape: Sequence[int], bits: int) -> Access:
@@ -67,7 +68,7 @@ def coalescing_scene(
     lane: int | None = DEFAULT_LANE,
     *,
     vector: int | None = None,
-    requests: Sequence[int] = (0, 4),
+    requests: Sequence[int] | None = None,
     width: float = PAGE,
 ) -> Scene:
     """Return the picture that :func:`coalescing` draws, as data."""
@@ -83,14 +84,10 @@ def coalescing_scene(
     size = access.size(bits)
     touched = sectors(starts, size)
     count = len(touched)
-    begin, end = (int(v) for v in requests)
-    if not 0 <= begin < end or begin >= count:
-        raise LayoutError(
-            f"coalescing: requests is (begin, end) within 0..{count}; got {tuple(requests)}"
-        )
+    asked = (0, min(_FIRST, count)) if requests is None else requests
+    shown = checked_range(asked, count, "coalescing: requests")
     if lane is not None and lane not in range(WARP):
         raise LayoutError(f"coalescing: lane is one of 0..31, or None; got {lane!r}")
-    shown = range(begin, min(end, count))
     used = [int(np.unique(row[:, None] + np.arange(size)).size) for row in starts]
     total = sum(map(len, touched))
     least = sum(-(-each // SECTOR_BYTES) for each in used)
@@ -115,8 +112,8 @@ def coalescing_scene(
     cell = min((room - (fit - 1) * _GAP) / fit - gutter, _MOST * per_sector) / per_sector
     if cell < 1:
         raise LayoutError(
-            f"coalescing: cells of 1 point or more do not fit {width:g} inches; pass a larger "
-            "width, or fewer requests"
+            f"coalescing: cells of 1 point or more do not fit {width:g} inches. {WIDER}, "
+            "or fewer requests"
         )
     cell = int(cell * 4) / 4 if cell >= 2.5 else cell
     pitch = gutter + cell * per_sector + _GAP
@@ -286,7 +283,7 @@ def coalescing(
     ax: Axes | None = None,
     *,
     vector: int | None = None,
-    requests: Sequence[int] = (0, 4),
+    requests: Sequence[int] | None = None,
     width: float | None = None,
 ) -> Figure:
     """Draw which 32-byte sectors each request of a warp touches in global memory.
@@ -304,7 +301,7 @@ def coalescing(
         path: file to write; the suffix says what.
         ax: axes to draw on, instead of a figure of its own.
         vector: slots per instruction; the widest that memory allows unless given.
-        requests: (begin, end) of those that are drawn; the sums are over all of them.
+        requests: (begin, end) of those that are drawn, the first 4 unless given; sums are over all.
         width: of the page in inches, 7 unless given.
 
     Raises:

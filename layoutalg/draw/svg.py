@@ -8,8 +8,12 @@ from itertools import groupby
 
 from layoutalg.draw.palette import PAPER
 from layoutalg.draw.scene import CORNER, Cell, Panel, Scene, Stroke, Text
+from layoutalg.errors import LayoutError
 
 _FAMILY = "Arial, Helvetica, 'DejaVu Sans', sans-serif"
+
+MOST_CELLS = 1 << 17  # of a document, 15 to 30 MB: browsers still open it
+_SAMPLE = 512  # cells that tell how long the others are
 
 
 @lru_cache(maxsize=4096)
@@ -139,8 +143,34 @@ def _panel(panel: Panel) -> list[str]:
     return out
 
 
+def is_too_large(scene: Scene) -> bool:
+    """Return whether a scene has more cells than a document holds.
+
+    >>> is_too_large(Scene(10, 10, "none", ()))
+    False
+    """
+    return sum(len(panel.cells) for panel in scene.panels) > MOST_CELLS
+
+
+def _check(scene: Scene) -> None:
+    """Refuse a document that no viewer opens, and say how large it would be."""
+    if not is_too_large(scene):
+        return
+    count = sum(len(panel.cells) for panel in scene.panels)
+    sample = max((panel.cells for panel in scene.panels), key=len)[:_SAMPLE]
+    long = sum(len(_cell(cell, 0.0, 0.0)) for cell in sample) * count / len(sample)
+    raise LayoutError(
+        f"svg: a document holds at most {MOST_CELLS} cells, each with its tooltip; got {count}, "
+        f"about {long / 1e6:.0f} MB, which browsers do not open. A path that ends in .png or .pdf "
+        "fits, or a slice of the layout"
+    )
+
+
 def svg_text(scene: Scene) -> str:
     """Return the scene as an SVG document.
+
+    Raises:
+        LayoutError: it has more than ``MOST_CELLS`` cells.
 
     >>> from layoutalg.draw.scene import CORNER, Cell, Panel, Scene
     >>> page = Scene(10, 10, "one", (Panel("A", (Cell(0, 0, 5, 5, "#fff", "T0"),)),))
@@ -149,6 +179,7 @@ def svg_text(scene: Scene) -> str:
 
     Source: Scalable Vector Graphics 1.1, sections 8 (path), 10 (text) and 5.4 (title).
     """
+    _check(scene)
     width, height = _number(scene.width), _number(scene.height)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}pt" height="{height}pt" '

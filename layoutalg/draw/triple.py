@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from layoutalg.draw.chosen import Operand
-from layoutalg.draw.maps import INCH, MARGIN
+from layoutalg.draw.maps import INCH, MARGIN, WIDER
 from layoutalg.draw.naming import slots_per_register
 from layoutalg.draw.notes import GAP, notes_of
 from layoutalg.draw.panel import Placed, Point, Tile, detail_of, gutter, header, panel_of, placed
@@ -52,7 +52,7 @@ def triple_scene(
     if min(map(min, cells.values())) < 0.25:
         raise LayoutError(
             f"operands: the cells of {a.fragment.instruction} must be 0.25 points or larger; "
-            f"{width:g} inches are too narrow. Pass a larger width; 7 fits"
+            f"{width:g} inches are too narrow. {WIDER}; 7 fits"
         )
     if above is not None:
         cells["SFB"] = (cells["D"][0], _SCALE_HIGH / above.rows)

@@ -12,7 +12,7 @@ import numpy as np
 from layoutalg import fragments
 from layoutalg.axis import warpid
 from layoutalg.draw.chosen import chosen_fragments
-from layoutalg.draw.maps import PAGE, finished, width_for
+from layoutalg.draw.maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.naming import index_names, role_of, slot_name
 from layoutalg.draw.output import checked_path
 from layoutalg.draw.ownership import HUE_OF_WARP, IntArray
@@ -183,8 +183,7 @@ def tiling_scene(
     wide = (room - 2 * _GUTTER - _GAP) / (steps + across)
     if wide < 2:
         raise LayoutError(
-            f"tiling: {steps + across} tiles side by side do not fit {width:g} inches; pass a "
-            "larger width"
+            f"tiling: {steps + across} tiles side by side do not fit {width:g} inches. {WIDER}"
         )
     wide = min(int(wide * 4) / 4, _WIDEST)
     rows = (a.warps.shape[0], b.warps.shape[0])

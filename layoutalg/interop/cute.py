@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from layoutalg.errors import LayoutError
+from layoutalg.errors import LayoutError, pointed
 from layoutalg.size import as_size
 
 Nested = int | tuple["Nested", ...]
@@ -287,7 +287,7 @@ class _Reader:
 
     def refuse(self, reason: str) -> NoReturn:
         place = self.tokens[self.next][1]
-        raise LayoutError(f"cute: {reason}\n  {self.source}\n  {' ' * place}^")
+        raise LayoutError(f"cute: {reason}\n{pointed(self.source, place)}")
 
     def take(self, expected: str) -> None:
         if self.token != expected:

@@ -103,6 +103,15 @@ def contents(argument: str) -> tuple[str, str]:
     return argument, ""
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text may name a file or an instruction, and is nothing else.
+
+    >>> is_name("missing.cu"), is_name("S[8:1]")
+    (True, False)
+    """
+    return _NAME.fullmatch(text.strip()) is not None
+
+
 def one_input(*arguments: str | None) -> None:
     """Refuse ``-`` twice.
 
@@ -144,7 +153,7 @@ def layout_of(
     name, _, operand = text.strip().partition(":")
     if notation is None and name in fragments.names():
         return _fragment(name, operand, extents)
-    if not file and _NAME.fullmatch(text.strip()):
+    if not file and is_name(text):
         raise LayoutError(_nothing_named(name))
     if notation is None:
         text, said = _shown(text)

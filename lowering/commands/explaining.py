@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from layoutalg import LayoutError, TileLayout, Verdict, fragments, prove
-from layoutalg.explanation import Explanation, explain_element, explain_held
+from layoutalg.explanation import Explanation, explain_element, explain_held, reach
 from layoutalg.verdict import Certificate, place_text
 from lowering.commands.arguments import (
     Given,
@@ -88,8 +88,7 @@ def explain(
         return
     wanted = {"laneid": lane} if lane is not None else _place(str(place))
     operands = _operands(layout, shape)
-    if lane is not None:
-        _check_lane(lane, operands)
+    _check_reach(wanted, operands, "--lane" if lane is not None else "--place")
     reports = [
         (given, explain_held(given.layout, wanted, given.over("explain"))) for given in operands
     ]
@@ -112,10 +111,19 @@ def _operands(layout: str, shape: str | None) -> list[Given]:
     return [layout_of(layout, shape)]
 
 
-def _check_lane(lane: int, operands: Sequence[Given]) -> None:
-    """Refuse a lane beyond the warp of an instruction; a layout may have nothing there."""
-    if lane >= _LANES and any(given.fragment is not None for given in operands):
-        raise LayoutError(f"--lane: must lie in 0..{_LANES - 1}; got {lane}")
+def _check_reach(wanted: Mapping[str, int], operands: Sequence[Given], option: str) -> None:
+    """Refuse what lies beyond all operands on an axis; between there may be nothing."""
+    for axis, value in wanted.items():
+        found = [reach(given.layout, axis, given.over("explain")) for given in operands]
+        ends = [pair for pair in found if pair is not None]
+        if axis == "laneid" and any(given.fragment is not None for given in operands):
+            ends.append((0, _LANES - 1))
+        if not ends:
+            continue  # no such axis: the layout says which it has
+        least, most = min(low for low, _ in ends), max(high for _, high in ends)
+        if not least <= value <= most:
+            name = f"{option}: {axis}" if option == "--place" else f"{option}:"
+            raise LayoutError(f"{name} must lie in {least}..{most}; got {value}")
 
 
 def _place(text: str) -> dict[str, int]:

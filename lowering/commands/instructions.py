@@ -19,6 +19,7 @@ from lowering.commands.arguments import (
     contents,
     echo_json,
     echo_rows,
+    is_name,
     json_option,
     json_text,
     numbers,
@@ -173,6 +174,16 @@ def lower(instruction: str, tiles: str, beta: int, form: str, arch: str) -> None
     click.echo(readers[form]())
 
 
+def _nothing_to_lint(source: str) -> str:
+    """Say that an argument is no file and holds no statement that lint reads."""
+    fits = "a file, PTX with an mma, ldmatrix, stmatrix or movmatrix, or - for standard input"
+    if len(source) < 256 and Path(source).is_dir():
+        return f"lint: {source} is a folder; give {fits}"
+    if is_name(source) and ";" not in source:
+        return f"lint: no such file: {source!r}; give {fits}"
+    return f"lint: no statement that is checked in {source!r}; give {fits}"
+
+
 def _program(program: Program) -> dict[str, Any]:
     """Return a program as plain lists and dicts."""
     return {
@@ -220,7 +231,7 @@ def lint(
         text, file = contents(source)
         read = statements(text)
         if not read and not file:
-            raise LayoutError(f"lint: no mma, ldmatrix, stmatrix or movmatrix in {source!r}")
+            raise LayoutError(_nothing_to_lint(source))
         count += len(read)
         found += [(file, finding) for finding in run_lint(text, claims, elements, arch)]
     errors = sum(finding.severity == "error" for _, finding in found)

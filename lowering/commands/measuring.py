@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from layoutalg import LayoutError
 from layoutalg.files import write_whole
@@ -48,9 +50,19 @@ def bench(
     cuBLAS takes part where torch is installed. Rates are medians, by events, on rotating random
     inputs; ratios of one run say more than rates, which move with the heat of the GPU.
     """
+    if plot is not None:
+        from layoutalg.draw.rates import checked_plot
+
+        checked_plot(plot)
     if record is not None:
+        _measure_nothing(["sizes", "dtype", "tune", "rounds"])
         kept = _read(record)
+        if plot is None and output is None:
+            raise LayoutError("--record: draw the record by --plot, or copy it by -o; got neither")
     else:
+        for size in sizes:
+            if size < 8 or size % 8:
+                raise LayoutError(f"--size: must be a multiple of 8, from 8 on; got {size}")
         kept = _measured(sizes or (1024, 2048, 4096, 8192), dtype, tune, rounds)
     if output is not None:
         write_whole(output, (json.dumps(kept, indent=1) + "\n").encode())
@@ -59,15 +71,54 @@ def bench(
         click.echo(plot)
 
 
+def _measure_nothing(names: Sequence[str]) -> None:
+    """Refuse options that say how to measure, beside a record of what was measured."""
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            option = {"sizes": "size"}.get(name, name)
+            raise LayoutError(
+                f"--{option}: says how to measure, and --record draws what was measured before: "
+                "leave one of them out"
+            )
+
+
 def _read(path: Path) -> dict[str, Any]:
     """Return a record that the command wrote."""
     try:
-        record = dict(json.loads(path.read_text(encoding="utf-8")))
-        if all({"size", "rates"} <= set(row) for row in record["rows"]):
-            return record
-    except (ValueError, TypeError, KeyError):
-        pass
-    raise LayoutError(f"--record: {path} is no record of bench")
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise LayoutError(f"--record: {path} is no record of bench: no JSON: {error}") from None
+    wrong = _fault(record)
+    if wrong:
+        raise LayoutError(
+            f"--record: {path} is no record of bench: {wrong}. What bench -o FILE writes fits"
+        )
+    return dict(record)
+
+
+def _fault(record: Any) -> str:
+    """Say what a record lacks to be drawn; nothing where it is whole."""
+    if not isinstance(record, dict):
+        return f"it must be an object; got {type(record).__name__}"
+    for key in ("device", "dtype"):
+        if not isinstance(record.get(key), str):
+            return f"{key} must be text; got {record.get(key)!r}"
+    rows = record.get("rows")
+    if not isinstance(rows, list) or not rows:
+        return f"rows must be a list of one row or more; got {rows!r}"
+    for at, row in enumerate(rows):
+        size, rates = (row.get("size"), row.get("rates")) if isinstance(row, dict) else (None, None)
+        if not _positive(size):
+            return f"row {at} must have a size; got {size!r}"
+        if not isinstance(rates, dict) or not all(map(_positive, rates.values())):
+            return f"row {at} must have rates, a number for each name; got {rates!r}"
+    return ""
+
+
+def _positive(value: Any) -> bool:
+    """Return whether a value is a positive, finite number."""
+    return type(value) in (int, float) and 0 < value < math.inf
 
 
 def _measured(sizes: Sequence[int], dtype: str, tune: bool, rounds: int) -> dict[str, Any]:

@@ -87,7 +87,8 @@ class Body:
     ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread,
     ``tensor`` in tensor memory. A body with ``scalars`` is one of a grid of CTAs, ``bx`` and
     ``by``; its parameters are pointers, then the scalars. ``cluster``: how many CTAs, neighbours
-    along ``bx``, run together and reach each other's shared and tensor memory.
+    along ``bx``, run together and reach each other's shared and tensor memory. ``early``: it may be
+    launched while the kernel before it in its stream still runs, and waits for that one itself.
     """
 
     params: tuple[Buffer, ...]
@@ -99,6 +100,7 @@ class Body:
     scalars: tuple[Scalar, ...] = ()
     barriers: tuple[Barrier, ...] = ()
     cluster: int = 1
+    early: bool = False
     tensor: tuple[Buffer, ...] = ()
 
     def buffer(self, name: str) -> Buffer:

@@ -165,7 +165,14 @@ class Kernel:
     True
     """
 
-    def __init__(self, name: str, threads: int = 32, arch: str = "sm_90", cluster: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        threads: int = 32,
+        arch: str = "sm_90",
+        cluster: int = 1,
+        early: bool = False,
+    ) -> None:
         """Start a kernel of one CTA.
 
         Args:
@@ -173,6 +180,8 @@ class Kernel:
             threads: of the CTA, whole warps.
             arch: the target, such as ``sm_90``; variants that it lacks decline.
             cluster: 2: pairs of CTAs, neighbours along bx, reach each other's shared memory.
+            early: let launches say that the kernel may begin while the one before it in its stream
+                still runs; it makes its barriers ready, and then waits for that one.
 
         Raises:
             LayoutError: the name is no identifier, the threads are no whole warps, or the target
@@ -188,7 +197,10 @@ class Kernel:
             raise LayoutError(
                 f"Kernel: {arch} has no clusters of CTAs; sm_90 and newer have; got {cluster}"
             )
-        self.name, self.threads, self.arch, self.cluster = name, threads, arch, cluster
+        if early and compute_capability(arch)[:2] < (9, 0):
+            raise LayoutError(f"Kernel: {arch} begins no kernel early; sm_90 and newer do")
+        self.name, self.threads, self.arch = name, threads, arch
+        self.cluster, self.early = cluster, early
         self.buffers: dict[str, Buffer] = {}
         self.scalars: dict[str, Scalar] = {}
         self.barriers: dict[str, Barrier] = {}
@@ -609,6 +621,7 @@ class Kernel:
             tuple(self.scalars.values()),
             tuple(self.barriers.values()),
             self.cluster,
+            self.early,
             by_scope["tmem"],
         )
         if body.shared_bytes > SHARED_LIMIT:

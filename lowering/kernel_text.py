@@ -174,6 +174,8 @@ class Writer:
             if fixed.terms:
                 moved = self.dialect.address("shared", name, fixed.render(self.dialect.style))
                 self.call(wgmma.same_in_warp(), (name,), (moved,))
+        if self.body.early:
+            self.call(ptx.after_the_kernel_before(), (), ())
         self.run(self.body.ops)
 
     def run(self, ops: tuple[Op, ...]) -> None:

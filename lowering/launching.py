@@ -62,7 +62,8 @@ def sources_digest() -> str:
 class Compiled:
     """Machine code of one kernel, and what a launch must know of it.
 
-    ``cluster``: how many CTAs along x are launched together.
+    ``cluster``: how many CTAs along x are launched together. ``early``: whether the kernel waits
+    itself for the one before it in its stream.
     """
 
     params: tuple[str, ...]
@@ -72,6 +73,7 @@ class Compiled:
     boxes: tuple[tuple[str, int, int, int, str], ...]  # (parameter, rows, columns, swizzle, type)
     code: bytes = field(repr=False)
     cluster: int = 1
+    early: bool = False
 
     def __post_init__(self) -> None:
         """Make tuples of what JSON gives as lists."""
@@ -123,6 +125,7 @@ def compile_program(program: KernelProgram, arch: str) -> Compiled:
         ),
         program.whole(arch),
         body.cluster,
+        body.early,
     )
 
 
@@ -296,21 +299,30 @@ def tensor_maps(index: int) -> TensorMaps:
     return TensorMaps(device(index))
 
 
-def launch_of_clusters(made: Compiled) -> Any:
-    """Return what a launch of a kernel of clusters says beside its grid and its stream.
+def launch_config(made: Compiled) -> Any:
+    """Return what a launch of a kernel says beside its grid and its stream.
 
     Source: CUDA driver API, cuLaunchKernelEx.
     """
     driver = _driver()
-    attribute = driver.CUlaunchAttribute()
-    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    extents = attribute.value.clusterDim
-    extents.x, extents.y, extents.z = made.cluster, 1, 1
+    names = driver.CUlaunchAttributeID
+    attributes = []
+    if made.cluster > 1:
+        together = driver.CUlaunchAttribute()
+        together.id = names.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        extents = together.value.clusterDim
+        extents.x, extents.y, extents.z = made.cluster, 1, 1
+        attributes.append(together)
+    if made.early:
+        early = driver.CUlaunchAttribute()
+        early.id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        early.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(early)
     config = driver.CUlaunchConfig()
     config.gridDimZ = 1
     config.blockDimX, config.blockDimY, config.blockDimZ = made.threads, 1, 1
     config.sharedMemBytes = made.shared_bytes
-    config.attrs, config.numAttrs = [attribute], 1
+    config.attrs, config.numAttrs = attributes, len(attributes)
     return config
 
 
@@ -354,8 +366,8 @@ class Loaded:
         self._block = (ctypes.c_void_p * len(kinds))(*(ctypes.addressof(v) for v in self._values))
         self._address = ctypes.addressof(self._block)
         self._lock = threading.Lock()
-        self._together = launch_of_clusters(made) if made.cluster > 1 else None
-        self._launch = driver.cuLaunchKernelEx if self._together else driver.cuLaunchKernel
+        self._config = launch_config(made)
+        self._launch = driver.cuLaunchKernelEx
 
     def launch(
         self,
@@ -375,19 +387,12 @@ class Loaded:
         Raises:
             LayoutError: the driver refuses.
         """
-        made = self.made
         with self._lock:
             for slot, value in zip(self._values, (*pointers, *scalars), strict=True):
                 slot.value = value
-            if self._together is not None:
-                self._together.gridDimX, self._together.gridDimY = grid
-                self._together.hStream = stream
-                (status,) = self._launch(self._together, self._function, self._address, 0)
-            else:
-                (status,) = self._launch(
-                    self._function, grid[0], grid[1], 1, made.threads, 1, 1, made.shared_bytes,
-                    stream, self._address, 0,
-                )  # fmt: skip
+            self._config.gridDimX, self._config.gridDimY = grid
+            self._config.hStream = stream
+            (status,) = self._launch(self._config, self._function, self._address, 0)
         if status:
             raise LayoutError(f"cuLaunchKernel: the CUDA driver says {status.name}")
 

@@ -316,6 +316,21 @@ def barriers_ready_everywhere() -> Asm:
     return Asm("barriers_ready_everywhere", text, "", "", _BULK_ARCH)
 
 
+def after_the_kernel_before() -> Asm:
+    """Return what lets a kernel begin early: the next one may; this one waits for the one before.
+
+    What the kernel before in the stream wrote is visible after it. It costs nothing where that one
+    has ended.
+
+    >>> after_the_kernel_before().text
+    'griddepcontrol.launch_dependents; griddepcontrol.wait;'
+
+    Source: PTX ISA, griddepcontrol; CUDA programming guide, programmatic dependent launch.
+    """
+    text = "griddepcontrol.launch_dependents; griddepcontrol.wait;"
+    return Asm("after_the_kernel_before", text, "", "", _BULK_ARCH)
+
+
 def sync_cluster(memory: bool) -> Asm:
     """Return the barrier of all threads of a cluster that have not ended.
 

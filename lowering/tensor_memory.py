@@ -168,7 +168,7 @@ class TensorMemory:
         me = np.broadcast_to(me, cell.shape)
         seen_by = np.where(me == self.core, self.starter, me)
         known = self.acquired[np.maximum(who, 0), seen_by]
-        own = (who == me) & (me != self.core) & (stamp != UNDER_WAY)
+        own = (who == seen_by) & (who != self.core) & (stamp != UNDER_WAY)
         late = (who >= 0) & ~own & (stamp >= known)
         if isinstance(op, (TensorMma, TensorCopy)):
             late &= ~((who == self.core) & self.follows(op, access.op[cell]))
@@ -212,8 +212,6 @@ class TensorMemory:
             return f"{line(before)} {verb}: after the await a tcgen05.fence.after is missing"
         if stamp == UNDER_WAY:
             return f"{line(before)} of thread {who} still {verb}: wait for it"
-        if who == me:
-            return f"{line(before)} {verb}"
         if stamp >= self.synced[who, me]:
             return f"{line(before)} of thread {who} {verb} with no barrier in between: sync first"
         side = "before it" if stamp >= self.released[who, me] else "after it"

@@ -302,7 +302,7 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
     >>> wgmma_program(form, config).body.launched
     256
     """
-    kernel = Kernel(f"matmul_{form}_{config}", config.threads, arch, config.cluster)
+    kernel = Kernel(f"matmul_{form}_{config}", config.threads, arch, config.cluster, early=True)
     for name in "MNK":
         kernel.scalar(name)
     operands = tuple(_staged(kernel, form, config, role) for role in "AB")

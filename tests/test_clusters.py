@@ -314,9 +314,10 @@ def test_a_launch_says_the_extent_of_a_cluster() -> None:
     made = launching.compile_program(wgmma_program(form, config), "sm_90a")
     assert (made.cluster, made.threads) == (2, 256)
     assert Compiled.from_bytes(made.to_bytes()) == made
-    together = launching.launch_of_clusters(made)
+    together = launching.launch_config(made)
     extents = together.attrs[0].value.clusterDim
-    assert (extents.x, extents.y, extents.z, together.numAttrs) == (2, 1, 1, 1)
+    assert (extents.x, extents.y, extents.z, together.numAttrs) == (2, 1, 1, 2)
+    assert together.attrs[1].value.programmaticStreamSerializationAllowed == 1
     calls: list[tuple[Any, ...]] = []
 
     def launch(*arguments: Any) -> tuple[int]:
@@ -325,7 +326,7 @@ def test_a_launch_says_the_extent_of_a_cluster() -> None:
         return (0,)
 
     kernel = object.__new__(launching.Loaded)
-    kernel.made, kernel._together, kernel._launch, kernel._values = made, together, launch, []
+    kernel.made, kernel._config, kernel._launch, kernel._values = made, together, launch, []
     kernel._function, kernel._address = None, 0
     kernel._lock = launching.threading.Lock()
     kernel.launch((132, 1), (), (), 7)

@@ -88,7 +88,7 @@ def _linked(
         link.get_linked_cubin(handle, cubin)
         return bytes(cubin)
     except link.nvJitLinkError as error:
-        raise AssembleError(f"assemble for {arch}: {_log(link, handle, "error") or error}") from None
+        raise AssembleError(f"assemble for {arch}: {_log(link, handle, 'error') or error}") from None
     finally:
         link.destroy(handle)
 

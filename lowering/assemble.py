@@ -88,7 +88,8 @@ def _linked(
         link.get_linked_cubin(handle, cubin)
         return bytes(cubin)
     except link.nvJitLinkError as error:
-        raise AssembleError(f"assemble for {arch}: {_log(link, handle, 'error') or error}") from None
+        message = _log(link, handle, "error") or error
+        raise AssembleError(f"assemble for {arch}: {message}") from None
     finally:
         link.destroy(handle)
 

@@ -212,8 +212,6 @@ class TensorMemory:
             return f"{line(before)} {verb}: after the await a tcgen05.fence.after is missing"
         if stamp == UNDER_WAY:
             return f"{line(before)} of thread {who} still {verb}: wait for it"
-        if who == me:
-            return f"{line(before)} {verb}"
         if stamp >= self.synced[who, me]:
             return f"{line(before)} of thread {who} {verb} with no barrier in between: sync first"
         side = "before it" if stamp >= self.released[who, me] else "after it"

@@ -127,7 +127,7 @@ def product(case: Case) -> Kernel:
 
 
 def scale_tiles(kernel: Kernel, case: Case) -> dict[str, tuple[Buffer, Any, Buffer]]:
-    """Bring the scales to shared memory; return where they are to be, which part, and where they are.
+    """Bring the scales to shared memory; return where they are to be, which part, and the tile.
 
     They are stored as A and B are: with K first where A is flipped, or B is not.
     """

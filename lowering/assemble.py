@@ -40,18 +40,19 @@ def version() -> str:
     return f"{major}.{minor}"
 
 
-def assemble(ptx: str, arch: str, name: str = "kernel") -> bytes:
+def assemble(ptx: str, arch: str, name: str = "kernel", strict: bool = False) -> bytes:
     """Return the machine code (a cubin) of a PTX text, which others may be linked with.
 
     Args:
         ptx: a PTX module.
         arch: a target, such as ``sm_90`` or ``sm_90a``.
         name: what messages call the input.
+        strict: refuse what the assembler remarks upon, such as waits that it had to add.
 
     Raises:
         AssembleError: the assembler refuses; its message is passed on.
     """
-    return _linked(ptx.encode() + b"\0", "PTX", arch, name)
+    return _linked(ptx.encode() + b"\0", "PTX", arch, name, strict=strict)
 
 
 def link_whole(code: bytes, arch: str, name: str = "kernel") -> bytes:
@@ -68,7 +69,9 @@ def link_whole(code: bytes, arch: str, name: str = "kernel") -> bytes:
     return _linked(code, "LTOIR", arch, name, "-lto")
 
 
-def _linked(data: bytes, kind: str, arch: str, name: str, *options: str) -> bytes:
+def _linked(
+    data: bytes, kind: str, arch: str, name: str, *options: str, strict: bool = False
+) -> bytes:
     link = _linker()
     try:
         handle = link.create(1 + len(options), [f"-arch={arch}", *options])
@@ -79,19 +82,22 @@ def _linked(data: bytes, kind: str, arch: str, name: str, *options: str) -> byte
     try:
         link.add_data(handle, getattr(link.InputType, kind), data, len(data), name)
         link.complete(handle)
+        if strict and (remarks := _log(link, handle, "info")):
+            raise AssembleError(f"assemble for {arch}, with remarks: {remarks}")
         cubin = bytearray(link.get_linked_cubin_size(handle))
         link.get_linked_cubin(handle, cubin)
         return bytes(cubin)
     except link.nvJitLinkError as error:
-        raise AssembleError(f"assemble for {arch}: {_log(link, handle) or error}") from None
+        message = _log(link, handle, "error") or error
+        raise AssembleError(f"assemble for {arch}: {message}") from None
     finally:
         link.destroy(handle)
 
 
-def _log(link: Any, handle: Any) -> str:
-    size = link.get_error_log_size(handle)
+def _log(link: Any, handle: Any, kind: str) -> str:
+    size = getattr(link, f"get_{kind}_log_size")(handle)
     if size <= 1:
         return ""
     log = bytearray(size)
-    link.get_error_log(handle, log)
+    getattr(link, f"get_{kind}_log")(handle, log)
     return log.rstrip(b"\0").decode(errors="replace").strip()

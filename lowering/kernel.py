@@ -350,7 +350,10 @@ class Kernel:
 
     def copy(self, dst: Any, src: Any, scope: str | None = None, **config: Any) -> None:
         """Add ``dst = src``: see :func:`lowering.copy`."""
-        self._add_call(copy(dst, src, scope or self.scope, **config))
+        call = copy(dst, src, scope or self.scope, **config)
+        if call.operands["dst"].buffer.scope == "tmem":
+            self._read_apart.update(each.name for each in call.buffers if each.scope == "shared")
+        self._add_call(call)
 
     def cast(self, dst: Any, src: Any) -> None:
         """Add ``dst = src`` for register tiles of one layout and two types.

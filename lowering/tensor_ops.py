@@ -91,7 +91,7 @@ class TensorMma(TensorOp):
         return f"{self.what.instruction}({inside})"
 
 
-COPIES = {"32x128b.warpx4": (32, 128), "128x128b": (128, 128), "128x256b": (128, 256)}
+COPIES = {"32x128b.warpx4": (32, 128), "128x256b": (128, 256), "128x128b": (128, 128)}
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,14 @@ def test_k16_assembles_from_sm_80_on() -> None:
     assert assemble.assemble(module("sm_80", K16), "sm_80")[:4] == b"\x7fELF"
 
 
+def test_what_it_remarks_upon_is_refused_where_asked() -> None:
+    text = module("sm_80", '.pragma "frob";')
+    assert assemble.assemble(text, "sm_80")[:4] == b"\x7fELF"
+    assert assemble.assemble(module("sm_80", K16), "sm_80", strict=True)[:4] == b"\x7fELF"
+    with pytest.raises(AssembleError, match=r"^assemble for sm_80, with remarks: .*Pragma 'frob'"):
+        assemble.assemble(text, "sm_80", strict=True)
+
+
 def test_without_a_log_there_is_no_text() -> None:
     class Silent:
         """A linker that failed and says nothing."""
@@ -92,7 +100,7 @@ def test_without_a_log_there_is_no_text() -> None:
         def get_error_log_size(handle: object) -> int:
             return 1
 
-    assert assemble._log(Silent, None) == ""
+    assert assemble._log(Silent, None, "error") == ""
 
 
 @pytest.fixture

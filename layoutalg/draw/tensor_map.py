@@ -193,7 +193,7 @@ Memories = Mapping[str, Sequence[TensorBuffer]]
 
 def tensor_memory_scene(memories: Memories, *, width: float = PAGE) -> Scene:
     """Return the picture that :func:`tensor_memory` draws, as data."""
-    if not isinstance(memories, Mapping) or not all(memories.values()):
+    if not isinstance(memories, Mapping) or not memories or not all(memories.values()):
         raise LayoutError(
             f"tensor_memory: memories name buffers, {{title: [TensorBuffer, …]}}; got {memories!r}"
         )
@@ -239,15 +239,16 @@ def _apart(title: str, buffers: Sequence[TensorBuffer]) -> None:
     Raises:
         LayoutError: two of them do.
     """
-    owner: dict[tuple[int, int], str] = {}
-    for buffer in buffers:
+    owner: dict[tuple[int, int], int] = {}
+    for number, buffer in enumerate(buffers):
         lane, column, _ = (values.reshape(-1).tolist() for values in buffer.places())
         for cell in sorted(set(zip(lane, column, strict=True))):
-            other = owner.setdefault(cell, buffer.name)
-            if other != buffer.name:
+            other = owner.setdefault(cell, number)
+            if other != number:
                 raise LayoutError(
-                    f"tensor_memory: {title}: {other} and {buffer.name} must not share lane "
-                    f"{cell[0]}, column {cell[1]}. Another first column fits"
+                    f"tensor_memory: buffers must lie apart; in {title}, {buffers[other].name} and "
+                    f"{buffer.name} share lane {cell[0]}, column {cell[1]}. Another first column "
+                    "fits"
                 )
 
 

@@ -181,7 +181,7 @@ class TensorMemory:
                     int(who[here]),
                     int(seen_by[here]),
                     int(stamp[here]),
-                    self.history[int(access.op[here])],
+                    self.history[int(access.op[cell[here]])],
                     verbs[1],
                 )
             )

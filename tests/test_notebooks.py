@@ -19,7 +19,9 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-JOBS = ("gallery", "fragments", "algebra", "kernels", "swizzles", "conversions", "verification")
+JOBS = (
+    "gallery", "fragments", "algebra", "kernels", "swizzles", "conversions", "async", "verification",
+)  # fmt: skip
 SECONDS = 120  # of one cell; idle, each notebook takes less than 20
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

@@ -180,6 +180,15 @@ def test_no_block_crosses_the_lanes_of_a_warp(name: str) -> None:
         assert block.lanes[0] // 32 == (block.lanes[1] - 1) // 32
 
 
+def test_blocks_are_no_smaller_than_they_must_be() -> None:
+    counts = {name: len(blocks_of(buffer)) for name, buffer in BUFFERS.items()}
+    assert counts == {
+        "a lane per row": 4, "16 of 32 lanes": 8, "the upper 16": 8, "halves": 4, "quarters": 4,
+        "A, twice": 4, "scales": 4 * 8, "two scales": 4 * 2, "four-bit elements": 4,
+        "one column": 4,
+    }  # fmt: skip
+
+
 def test_words_of_a_block_are_ranges_of_its_matrix() -> None:
 
     def words(name: str) -> list[tuple[str, ...]]:

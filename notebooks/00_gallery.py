@@ -115,3 +115,39 @@ draw.compare(A.layout, transposed, (16, 16))
 
 # %%
 draw.tiling(MMA, (64, 64, 32), (2, 2))
+
+# %% [markdown]
+# ## What does the tensor core read by itself? `descriptor`
+#
+# Shared memory, 128 bytes in a line: outlined, the 16-byte chunks that one `wgmma` or `tcgen05.mma` visits through
+# its descriptor, and the next, 16 columns of K further. `c0`, `c1`, … are the core matrices.
+
+# %%
+from layoutalg import mma_shared_layout
+from lowering.descriptors import describe
+
+tile = mma_shared_layout("float16", "128B", (64, 64))
+found = describe(tile, (64, 64), "f16", "K")
+steps = {f"K step {step}": found.places((64, 16), 32 * step) for step in range(2)}
+assert (steps["K step 1"] == tile.table((64, 64))["m"][:, 16:32]).all()
+draw.descriptor(tile, (64, 64), steps, "f16", names=("m", "k"))
+
+# %% [markdown]
+# ## What lies in tensor memory? `tensor_memory`
+#
+# Lanes from top to bottom, columns in blocks: an accumulator of `tcgen05.mma` takes a lane per row; block scales lie
+# there four times.
+
+# %%
+from layoutalg import tmem_datapath_layout, tmem_scale_layout
+
+accumulator, scales = tmem_datapath_layout("D", 128, 64), tmem_scale_layout(64, 4)
+assert accumulator.apply(17, 3, shape=(128, 64)) == {"TLane": 17, "TCol": 3}
+assert [place["TLane"] for place in scales.owners(37, 0, shape=(64, 4))] == [5, 37, 69, 101]
+buffers = [
+    draw.TensorBuffer("D", accumulator, (128, 64)),
+    draw.TensorBuffer("SFB", scales, (64, 4), 8, column=64, names=("n", "k/32")),
+]
+
+# %%
+draw.tensor_memory({"one CTA": buffers})

@@ -29,6 +29,9 @@ from layoutalg import (
     fragments,
     laneid,
     parse,
+    tmem_datapath_layout,
+    tmem_mma_operand_layout,
+    tmem_scale_layout,
     warpid,
 )
 from layoutalg.draw.bank_map import way_color
@@ -53,6 +56,9 @@ TURNED = transposed(A.layout, A.shape)
 PLAIN = TileLayout(S[(64, 64) : (64, 1)])
 SWIZZLED = ComposeLayout(3, 3, 3, PLAIN)
 NAMED = parse("S[(8,2,4,2):(4@laneid,1@warpid,1@laneid,1)] + R[2:4@warpid] + 5@warpid")
+K_STEPS = {f"step {n}": SWIZZLED.table((64, 64))["m"][:, 16 * n : 16 * n + 16] for n in (0, 1)}
+TURNED_TILE = ComposeLayout(3, 3, 3, TileLayout(S[(64, 2, 64) : (1, 4096, 64)]))
+HALVES = tmem_mma_operand_layout("D", (64, 64), 128, 2)
 WARPS = TileLayout(S[(2, 2, 8, 4, 2) : (1 @ warpid, 2, 4 @ laneid, 1 @ laneid, 1)])
 
 # One call per kind of picture: each writer and each law of the page is tried on all of them.
@@ -107,6 +113,29 @@ CALLS: dict[str, Callable[..., Figure]] = {
     "tiling of 128": lambda **k: draw.tiling(MMA, (128, 128, 64), (2, 4), 3, **k),
     "tiling of nonzeros": lambda **k: draw.tiling("mma.sp.m16n8k32.f16", (64, 32, 64), **k),
     "tiling of one warp": lambda **k: draw.tiling(MMA, (32, 16, 16), **k),
+    "descriptor": lambda **k: draw.descriptor(SWIZZLED, (64, 64), K_STEPS, **k),
+    "descriptor of columns": lambda **k: draw.descriptor(
+        TURNED_TILE, (64, 128), {"all of k": TURNED_TILE.table((64, 128))["m"]}, **k
+    ),
+    "tensor memory": lambda **k: draw.tensor_memory(
+        {
+            "one CTA": [
+                draw.TensorBuffer("D", tmem_datapath_layout("D", 128, 64), (128, 64)),
+                draw.TensorBuffer("SFA", tmem_scale_layout(128, 4), (128, 4), 8, 64),
+            ]
+        },
+        **k,
+    ),
+    "tensor memory of a pair": lambda **k: draw.tensor_memory(
+        {
+            f"CTA {rank}": [
+                draw.TensorBuffer("D", HALVES, (64, 64), origin=(64 * rank, 0)),
+                draw.TensorBuffer("F", tmem_datapath_layout("F", 64, 16), (64, 16), 32, 32),
+            ]
+            for rank in range(2)
+        },
+        **k,
+    ),
 }
 
 
@@ -1114,13 +1143,15 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
 
 def test_scenes_svg_and_tikz_need_no_matplotlib() -> None:
     code = (
-        "import sys; from layoutalg import S, TileLayout, draw, fragments\n"
+        "import sys; from layoutalg import S, TCol, TileLayout, TLane, draw, fragments\n"
         "A = fragments.get('mma.m16n8k16.f16', 'A')\n"
         "m = TileLayout(S[(16, 16) : (16, 1)])\n"
         "for page in (draw.registers_scene('mma.m16n8k16.f16'), draw.derivation_scene(A.layout, "
         "A.shape), draw.ldmatrix_scene('mma.m16n8k16.f16'), draw.banks_scene(m, (16, 16)), "
         "draw.coalescing_scene(A.layout, m, A.shape), draw.compare_scene(A.layout, A.layout, "
-        "A.shape), draw.tiling_scene('mma.m16n8k16.f16', (16, 8, 16))):\n"
+        "A.shape), draw.tiling_scene('mma.m16n8k16.f16', (16, 8, 16)), draw.descriptor_scene("
+        "m, (16, 16), {'all': m.table((16, 16))['m']}), draw.tensor_memory_scene({'one CTA': ["
+        "draw.TensorBuffer('D', TileLayout(S[(8, 8) : (1 @ TLane, 1 @ TCol)]), (8, 8))]})):\n"
         "    draw.svg_text(page), draw.tikz_text(page)\n"
         "print(sorted({'matplotlib', 'numba'} & set(sys.modules)))"
     )

@@ -19,7 +19,10 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-JOBS = ("gallery", "fragments", "algebra", "kernels", "swizzles", "conversions", "verification")
+JOBS = (
+    "gallery", "fragments", "algebra", "kernels", "swizzles", "conversions", "async",
+    "verification",
+)  # fmt: skip
 SECONDS = 120  # of one cell; idle, each notebook takes less than 20
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
@@ -87,5 +90,5 @@ def test_the_gallery_shows_each_kind_of_picture_inline() -> None:
     }
     assert kinds == {
         "operands", "registers", "derivation", "lane_map", "ldmatrix", "banks", "coalescing",
-        "compare", "tiling",
+        "compare", "tiling", "descriptor", "tensor_memory",
     }  # fmt: skip

@@ -1,6 +1,7 @@
 """Pictures of layouts: SVG and TikZ written directly, PNG and PDF through matplotlib."""
 
 from layoutalg.draw.bank_map import banks, banks_scene
+from layoutalg.draw.descriptor_map import descriptor, descriptor_scene
 from layoutalg.draw.explorer import fragment_html, frame, layout_html, operands_html
 from layoutalg.draw.instruction_map import operands, operands_scene, operands_svg
 from layoutalg.draw.jupyter import widget
@@ -11,10 +12,12 @@ from layoutalg.draw.register_table import registers, registers_scene
 from layoutalg.draw.ribbon import derivation, derivation_scene
 from layoutalg.draw.sector_map import coalescing, coalescing_scene
 from layoutalg.draw.svg import svg_text
+from layoutalg.draw.tensor_map import TensorBuffer, tensor_memory, tensor_memory_scene
 from layoutalg.draw.tikz import tikz_text
 from layoutalg.draw.warp_tiles import tiling, tiling_scene
 
 __all__ = [
+    "TensorBuffer",
     "banks",
     "banks_scene",
     "coalescing",
@@ -23,6 +26,8 @@ __all__ = [
     "compare_scene",
     "derivation",
     "derivation_scene",
+    "descriptor",
+    "descriptor_scene",
     "fragment_html",
     "frame",
     "lane_map",
@@ -38,6 +43,8 @@ __all__ = [
     "registers",
     "registers_scene",
     "svg_text",
+    "tensor_memory",
+    "tensor_memory_scene",
     "tikz_text",
     "tiling",
     "tiling_scene",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutalg import ComposeLayout, LayoutError, TileLayout
+from layoutalg import ComposeLayout, LayoutError, TCol, TileLayout, TLane
 from layoutalg.coordinates import as_region as as_ranges
 from layoutalg.iters import row_major
 from layoutalg.size import as_extent, as_size, tidy
@@ -28,6 +28,14 @@ EXTRAS = ("E", "SFA", "SFB")  # what some gemm take beside
 MEMORY_SCOPES = ("local", "shared", "global", "tmem")
 
 
+def _in_tensor_memory(layout: TileLayout | ComposeLayout) -> bool:
+    """Say whether a layout lies on lanes and columns alone; nothing is swizzled there."""
+    if isinstance(layout, ComposeLayout):
+        return False
+    axes = {it.axis for it in (*layout.shard, *layout.replica)} | set(layout.offset)
+    return axes <= {TLane, TCol}
+
+
 @dataclass(frozen=True)
 class Buffer:
     """A named tile of elements: in registers (``local``), shared, global or tensor memory.
@@ -37,8 +45,8 @@ class Buffer:
     which lane and which register holds each element. Elsewhere the default is dense and row-major.
 
     Raises:
-        LayoutError: unknown dtype or scope, a shape that is none, or a register buffer without a
-            layout.
+        LayoutError: unknown dtype or scope, a shape that is none, a register buffer without a
+            layout, or one in tensor memory elsewhere than on its lanes and columns.
 
     >>> Buffer("A", (16, 8), "float16", scope="global")[0:16, 0:8].shape
     (16, 8)
@@ -82,6 +90,11 @@ class Buffer:
         elif not isinstance(layout, (TileLayout, ComposeLayout)):
             raise LayoutError(
                 f"Buffer {name}: the layout must be a TileLayout or a ComposeLayout; got {layout!r}"
+            )
+        if scope == "tmem" and not _in_tensor_memory(layout):
+            raise LayoutError(
+                f"Buffer {name}: a buffer in tensor memory (scope 'tmem') lies on the axes TLane "
+                f"and TCol; got {layout}"
             )
         if bounds is not None and len(bounds) != len(extents):
             raise LayoutError(

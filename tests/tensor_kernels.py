@@ -185,8 +185,22 @@ def pair(case: Case) -> Kernel:
     )  # fmt: skip
     own = kernel.alloc("C_own", (rows, n), case.out, layout=registers)
     done = kernel.barrier("done", 1, 1)
+    scales: dict[str, Buffer] = {}
+    if case.scale:
+        token, blocks = case.scale[0], k // case.scale[1]
+        for role, lines, first in (("SFA", rows, rank * rows), ("SFB", n, 0)):
+            given = kernel.param(role, (m if role == "SFA" else n, blocks), token)
+            layout = parse(f"S[({lines // 128},4,32,{blocks}):(512,4,16,1)]")
+            held = kernel.alloc(f"{role}_tile", (lines, blocks), token, "shared", layout)
+            kernel.copy(held, given[first : first + lines, :])
+            place = tmem_scale_layout(lines, blocks)
+            scales[role] = kernel.alloc(f"{role}_tensor", (lines, blocks), token, "tmem", place)
+            tiles[role] = held
     kernel.sync("cluster", memory=True)
-    kernel.gemm_async(total, tiles["A"], tiles["B"], transB=True, scope=case.scope, cta_group=2)
+    for role, place in scales.items():
+        kernel.copy(place, tiles[role], scope=case.scope)
+    config: dict[str, Any] = {**scales, "transB": True, "scope": case.scope, "cta_group": 2}
+    kernel.gemm_async(total, tiles["A"], tiles["B"], **config)
     kernel.commit("gemm", done)
     kernel.wait_for(done, 0, 0)
     kernel.copy(own, total)

@@ -565,6 +565,29 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: lw.Buffer("A", (16, 16), "f16", scope="register"),
         "Buffer A: the scope must be one of local, shared, global, tmem; got 'register'",
     ),
+    "tensor memory without a layout": (
+        lambda: lw.Buffer("A", (128, 16), "f32", scope="tmem"),
+        (
+            "Buffer A: a buffer in tensor memory (scope 'tmem') needs a layout: which lane and "
+            "column holds each element"
+        ),
+    ),
+    "tensor memory on another axis": (
+        lambda: lw.Buffer("A", (128, 16), "f32", "tmem", parse("S[(128,16):(1@TLane,1)]")),
+        (
+            "Buffer A: a buffer in tensor memory (scope 'tmem') lies on the axes TLane and TCol; "
+            "got S[(128,16):(1@TLane,1)]"
+        ),
+    ),
+    "swizzled tensor memory": (
+        lambda: lw.Buffer(
+            "A", (8, 64), "f16", "tmem", ComposeLayout(3, 3, 3, parse("S[(8,64):(64,1)]"))
+        ),
+        (
+            "Buffer A: a buffer in tensor memory (scope 'tmem') lies on the axes TLane and TCol; "
+            "got ComposeLayout(3, 3, 3, S[(8,64):(64,1)])"
+        ),
+    ),
     "a shape that is none": (
         lambda: lw.Buffer("A", WRONG["one"], "f16", scope="global"),
         "Buffer A: the shape must be a tuple of extents; got 16",

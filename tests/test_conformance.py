@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import layoutalg
@@ -287,6 +288,25 @@ def test_every_axis() -> None:
     for name, row in rows.items():
         axis = Axis.get(name)
         assert {key: getattr(axis, key) for key in row} == row, name
+
+
+@pytest.mark.parametrize("rows", [8, 24, 32, 64, 96, 128, 256])
+@pytest.mark.parametrize("blocks", [1, 2, 4, 8, 12])
+def test_scales_in_tensor_memory(rows: int, blocks: int) -> None:
+    """As CUTLASS lays them: ((32, rows/32), 4 copies), (4, …)) : ((1, 512), 32), (128, …)).
+
+    An address there is a lane plus 128 times a byte of its columns. The blocks of K after the first
+    four lie behind all rows.
+    """
+    found = layoutalg.tmem_scale_layout(rows, blocks).table((rows, blocks), replicas=True)
+    row, block, copy = np.indices((rows, blocks, 4))
+    behind = -(-rows // 32) * 512 * (block // 4)
+    address = row % 32 + 512 * (row // 32) + 128 * (block % 4) + behind + 32 * copy
+    have = np.broadcast_arrays(found["TLane"], found.get("TCol", np.zeros(1, dtype=int)))
+    order = np.argsort(have[0], axis=-1)
+    lane, byte = (np.take_along_axis(each, order, -1) for each in have)
+    assert np.array_equal(lane, address % 128)
+    assert np.array_equal(byte, address // 128)
 
 
 def test_no_file_is_left_out() -> None:

@@ -27,6 +27,7 @@ from layoutalg import (
     mma_shared_layout,
     parse,
     tmem_datapath_layout,
+    tmem_scale_layout,
     trainium_layout,
     tx,
     wg_local_layout,
@@ -72,6 +73,26 @@ WRONG: tuple[tuple[Callable[[], Any], str], ...] = (
     (
         lambda: tmem_datapath_layout("C", 64, 8, 2),
         "tmem_datapath_layout: datapath C has the sub_slabs (0, 1); got 2",
+    ),
+    (
+        lambda: tmem_scale_layout(48, 4),
+        "tmem_scale_layout: rows must be a multiple of 32, or fewer; got 48",
+    ),
+    (
+        lambda: tmem_scale_layout(128, 3),
+        "tmem_scale_layout: blocks must be 1, 2 or a multiple of 4; got 3",
+    ),
+    (
+        lambda: tmem_scale_layout(128, 6),
+        "tmem_scale_layout: blocks must be 1, 2 or a multiple of 4; got 6",
+    ),
+    (
+        lambda: tmem_scale_layout(0, 4),
+        "tmem_scale_layout: rows must be a positive number; got 0",
+    ),
+    (
+        lambda: tmem_scale_layout(128, True),
+        "tmem_scale_layout: blocks must be a positive number; got True",
     ),
     (
         lambda: trainium_layout("PX", (8, 64)),

@@ -107,6 +107,8 @@ PAIRS = {
     "tf32": Case("tf32", sizes=(128, 16, 32)),
     "A of 256 rows in tensor memory": Case(sizes=(256, 64, 64), left="tmem"),
     "A of 128 rows in tensor memory": Case("bf16", sizes=(128, 64, 32), left="tmem"),
+    "scales": Case("e4m3", "e5m2", sizes=(256, 128, 128), scale=("ue8m0", 32)),
+    "4X scales": Case("e2m1", sizes=(256, 256, 64), scale=("ue4m3", 16), period=32),
     "an elected thread": Case(sizes=(256, 16, 32), scope="warp", period=64),
 }
 
@@ -278,8 +280,6 @@ MOVED = tmem_datapath_layout("F", 64, 64, 1)
          "A: descriptor: K-major no swizzle, "),
         ({"A": shared("A", (128, 16), "tf32", 64), "B": shared("B", (16, 64), "tf32"),
           "transB": False}, "only 8 or 16-bit operands may be MN-major; got 32 bits"),
-        ({"C": lw.Buffer("C", (128, 64), "f32", "tmem", parse("S[(128,64):(1@m,128@m)]"))},
-         "tensor memory has the axes TLane and TCol; got S["),
     ],
 )  # fmt: skip
 def test_what_is_refused(given: dict[str, Any], message: str) -> None:

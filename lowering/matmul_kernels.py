@@ -34,7 +34,8 @@ EPILOGUES = ("", "alpha", "beta")  # D = A·B, alpha·A·B, alpha·A·B + beta·
 STEP = 16  # K of the instructions
 # What each type of the inputs may give; the first by default. Those of 8 bits go by wgmma alone.
 OUTPUTS = {
-    "f16": ("f16", "f32"), "bf16": ("bf16", "f32"), "e4m3": ("f32", "f16", "bf16"), "s8": ("s32",),
+    "f16": ("f16", "f32"), "bf16": ("bf16", "f32"), "e4m3": ("f32", "f16", "bf16"),
+    "e5m2": ("f32", "f16", "bf16"), "s8": ("s32",), "u8": ("s32",),
 }  # fmt: skip
 
 
@@ -79,8 +80,8 @@ class Form:
         made = dtypes.get(known[0] if out is None and known else out or given)
         if made.token not in known:
             raise LayoutError(
-                f"matmul: takes f16 or bf16 and returns f32 or the same, takes e4m3 and returns "
-                f"f32, f16 or bf16, takes s8 and returns s32; got {given} and {made}"
+                f"matmul: takes f16 or bf16 and returns f32 or the same, takes e4m3 or e5m2 and "
+                f"returns f32, f16 or bf16, takes s8 or u8 and returns s32; got {given} and {made}"
             )
         if epilogue not in EPILOGUES or (epilogue and made.token == "s32"):
             raise LayoutError(

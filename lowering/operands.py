@@ -15,8 +15,11 @@ from lowering.matmul_kernels import OUTPUTS
 
 _KINDS = {  # DLPack's (code, bits)
     (2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32", (0, 8): "int8", (0, 32): "int32",
+    (1, 8): "uint8", (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2",
 }  # fmt: skip
-_NAMES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "int8", "int32")
+_NAMES = (
+    "float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int32",
+)  # fmt: skip
 _READ = tuple(name for name in _NAMES if dtypes.get(name).token in OUTPUTS)
 _MADE = tuple(name for name in _NAMES if any(dtypes.get(name).token in o for o in OUTPUTS.values()))
 _TORCH = {f"torch.{name}": name for name in _NAMES}

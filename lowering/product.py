@@ -208,8 +208,8 @@ def matmul(
 ) -> Any:
     """Return ``alpha·a@b + beta·c`` of f16 or bf16 matrices, summed in f32, on the GPU.
 
-    On sm_90a of e4m3 too, and of s8, which sum to s32: a with rows, b with columns in consecutive
-    cells.
+    On sm_90a of e4m3 and e5m2 too, and of s8 and u8, which sum to s32: a with rows, b with columns
+    in consecutive cells.
 
     Args:
         a: (M, K), an array of torch, CuPy, NumPy, or any other with ``__cuda_array_interface__`` or
@@ -222,7 +222,7 @@ def matmul(
             read, as in BLAS.
         alpha: a factor.
         beta: a factor, needed where c is given; 0 without it.
-        dtype: of ``out``; by default that of the inputs, f32 for e4m3, s32 for s8.
+        dtype: of ``out``; by default that of the inputs, f32 for fp8, s32 for 8-bit integers.
         config: how the kernel is cut; chosen by tuning or by default where left out.
         stream: handle of a CUDA stream; by default the current one of the arrays' library.
 

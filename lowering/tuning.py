@@ -19,7 +19,7 @@ from lowering.launching import Device, cache_folder, sources_digest, write_whole
 from lowering.matmul_kernels import Config, Form
 
 # The configs that a search looks at, each with its worth at full load: the share of the rate of
-# 128x256x64 by wgmma without clusters that a multiprocessor reaches with it, as measured on an H200.
+# 128x256x64 by wgmma, without clusters, that a multiprocessor reaches with it on an H200.
 CANDIDATES: tuple[tuple[Config, float], ...] = (
     (Config((128, 256, 64), (8, 1), 4, 8, bulk=True, producer=True, wgmma=True, cluster=2), 1.01),
     (Config((128, 256, 64), (8, 1), 4, 16, bulk=True, producer=True, wgmma=True), 1.0),

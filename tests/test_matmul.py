@@ -522,7 +522,10 @@ def test_arrays_by_the_cuda_array_interface() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (Shown("<f8", (8, 8)), "a must be of float16, bfloat16, float8_e4m3fn, int8; got <f8"),
+        (
+            Shown("<f8", (8, 8)),
+            "a must be of float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, uint8; got <f8",
+        ),
         (Shown("<f2", (8, 8), (33, 2)), "must be multiples of its 2 bytes"),
         (Shown("<f2", (8,)), "a must have two dimensions"),
         (Shown("<f2", (8, 8), (64, 4)), "must lie in consecutive cells"),

@@ -55,6 +55,8 @@ FLIPS = tuple(itertools.product((False, True), repeat=2))
 def exact(form: Form, config: Config, sizes: tuple[int, int, int], **more: Any) -> bool:
     """Say whether the simulated product of integers is exact, rounded once to the output's type."""
     a, b, c = integers(sizes)
+    if form.dtype.token == "u8":
+        a, b = abs(a), abs(b)
     alpha, beta = 0.5, -2.0
     want = (a @ b).astype(np.float32)
     if form.epilogue:
@@ -105,7 +107,8 @@ def test_turns_and_rounds(config: Config, sizes: tuple[int, int, int], processor
 
 
 @pytest.mark.parametrize(
-    ("dtype", "out"), [("e4m3", None), ("e4m3", "float16"), ("e4m3", "bfloat16"), ("s8", None)]
+    ("dtype", "out"),
+    [("e4m3", None), ("e4m3", "float16"), ("e5m2", "bfloat16"), ("s8", None), ("u8", None)],
 )
 def test_operands_of_8_bits(dtype: str, out: str | None) -> None:
     """Twice the K in the same bytes, both operands K-major; edges in every dimension."""
@@ -119,7 +122,7 @@ def test_what_operands_of_8_bits_ask_for() -> None:
     form = Form("e4m3", transpose_B=True)
     for make, message in (
         (lambda: Form("e4m3"), "K must lie in consecutive cells"),
-        (lambda: Form("s8", "float32", False, True), "takes s8 and returns s32"),
+        (lambda: Form("s8", "float32", False, True), "takes s8 or u8 and returns s32"),
         (lambda: Form("s8", None, False, True, epilogue="alpha"), "that of s32 the first"),
         (lambda: matmul_program(form, Config()), "goes by wgmma alone"),
         (

@@ -6,13 +6,14 @@ are the descriptors of its operands, down to the cells that they lead to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from lowering import tcgen05
+from lowering.address import Index
 from lowering.arithmetic import as_accumulated, as_multiplied, scaled
 from lowering.body import Body
 from lowering.ops import Elements, Op, SharedMatrix, TensorOp, line
@@ -38,6 +39,7 @@ ISSUER = 0  # the thread that starts what is asynchronous
 
 Ints = npt.NDArray[np.int64]
 Matrix = npt.NDArray[Any]
+Env = Mapping[str, Any]
 
 
 class Warps(Protocol):
@@ -121,9 +123,8 @@ def _meet(machine: Warps) -> None:
     machine.tensor.fence("after", machine.clock)
 
 
-def _start(machine: Warps, place: TensorMatrix) -> tuple[int, int]:
+def _start(machine: Warps, place: TensorMatrix, env: Env) -> tuple[int, int]:
     """Return the lane and column of an address, for the thread that starts an operation."""
-    env = machine.env | {"thread": ISSUER}
     first = machine.body.tensor_offsets[place.memory]
     return int(place.lane.value(env)), first + int(place.column.value(env))
 
@@ -131,7 +132,8 @@ def _start(machine: Warps, place: TensorMatrix) -> tuple[int, int]:
 def _issue(
     machine: Warps, op: TensorMma | TensorCopy | TensorCommit, group: Sequence[Warps]
 ) -> None:
-    """Start something in every CTA of a group."""
+    """Start something in every CTA of a group, with the addresses of the one that starts it."""
+    env = {**machine.env, "thread": ISSUER}
     for each in group:
         each.tensor.starter = ISSUER if each is machine else each.tensor.core
         each.tensor.history.append(op)
@@ -146,9 +148,9 @@ def _issue(
         return
     if isinstance(op, TensorCopy):
         for each in group:
-            _copy(each, op)
+            _copy(each, op, env)
     else:
-        _multiply(machine, op, group)
+        _multiply(op, group, env)
     for each in group:
         each.tensor.open.append(op)
 
@@ -156,7 +158,7 @@ def _issue(
 # -- products -------------------------------------------------------------------------------------
 
 
-def _multiply(machine: Warps, op: TensorMma, group: Sequence[Warps]) -> None:
+def _multiply(op: TensorMma, group: Sequence[Warps], env: Env) -> None:
     """Do ``D += A·B``; D may be touched after a commit is awaited.
 
     Of a pair of CTAs each has its rows of A and D, and its part of the columns of B.
@@ -164,21 +166,23 @@ def _multiply(machine: Warps, op: TensorMma, group: Sequence[Warps]) -> None:
     given = op.what.instruction
     what = tcgen05.decode(given.kind, given.block, given.cta_group, tcgen05.encode(op.what))
     inst = what.instruction
-    adds = op.accumulate if isinstance(op.accumulate, bool) else machine.number(op.accumulate)
-    b = np.concatenate([_shared(each, op.b, (inst.cols, inst.k), op) for each in group])
+    adds = op.accumulate.value(env) if isinstance(op.accumulate, Index) else op.accumulate
+    b = np.concatenate([_shared(each, op.b, (inst.cols, inst.k), op, env) for each in group])
     b = as_multiplied(b, inst.b.token)
     for each in group:
         core = np.int64(each.tensor.core)
-        a = as_multiplied(_left(each, op, inst), inst.a.token)
+        place = _start(each, op.d, env)
+        each.tensor.accumulators[len(each.tensor.history) - 1] = place
+        a = as_multiplied(_left(each, op, inst, env), inst.a.token)
         own = b
         if op.scales:
             first, second = what.scale_bytes
-            sfa = _scales(each, op, op.scales[0], inst.rows, first)
-            sfb = _scales(each, op, op.scales[1], inst.n, second)
+            sfa = _scales(each, op, _start(each, op.scales[0], env), inst.rows, first)
+            sfb = _scales(each, op, _start(each, op.scales[1], env), inst.n, second)
             a, own = scaled(a, b.T, sfa, sfb.T)
             own = own.T
         total = a @ own.T
-        cell = each.tensor.cells(op, *_of_d(inst, _start(each, op.d)))
+        cell = each.tensor.cells(op, *_of_d(inst, place))
         if adds:
             before = each.tensor.read(op, cell, core, UNDER_WAY)
             total = total + matrix_of(before, inst.d, total.shape)
@@ -186,15 +190,15 @@ def _multiply(machine: Warps, op: TensorMma, group: Sequence[Warps]) -> None:
         each.tensor.write(op, cell, core, result)
 
 
-def _left(machine: Warps, op: TensorMma, inst: TensorInst) -> Matrix:
+def _left(machine: Warps, op: TensorMma, inst: TensorInst, env: Env) -> Matrix:
     """Return the rows of A that a CTA has.
 
     In tensor memory, 64 rows of a pair lie twice, in lanes 0 and 64 on.
     """
     shape = inst.rows, inst.k
     if isinstance(op.a, SharedMatrix):
-        return _shared(machine, op.a, shape, op)
-    lane, column = _start(machine, op.a)
+        return _shared(machine, op.a, shape, op, env)
+    lane, column = _start(machine, op.a, env)
     row, word = np.indices((LANES, inst.k * inst.a.bits // CELL))
     cell = machine.tensor.cells(op, lane + row, column + word)
     words = machine.tensor.read(op, cell, np.int64(machine.tensor.core), UNDER_WAY)
@@ -220,21 +224,22 @@ def _of_d(inst: TensorInst, start: tuple[int, int]) -> tuple[Ints, Ints]:
     return start[0] + lane, start[1] + col
 
 
-def _shared(machine: Warps, operand: SharedMatrix, shape: tuple[int, int], op: Op) -> Matrix:
+def _shared(
+    machine: Warps, operand: SharedMatrix, shape: tuple[int, int], op: Op, env: Env
+) -> Matrix:
     """Return an operand in shared memory, where its descriptor's bits say."""
-    start = int(operand.address.value(machine.env | {"thread": ISSUER}))
-    cell = machine.visited(operand, start, shape)
+    cell = machine.visited(operand, int(operand.address.value(env)), shape)
     return machine.fetch_apart(operand, cell, op).astype(np.float64).reshape(shape)
 
 
-def _scales(machine: Warps, op: TensorMma, place: TensorMatrix, rows: int, byte: int) -> Matrix:
+def _scales(machine: Warps, op: TensorMma, place: tuple[int, int], rows: int, byte: int) -> Matrix:
     """Return the scales of so many rows, from each of their four copies, which must agree.
 
     Source: PTX ISA, tcgen05 "Scale Factor A/B layout".
     """
     tensor, inst = machine.tensor, op.what.instruction
     assert inst.scale is not None, inst
-    lane, column = _start(machine, place)
+    lane, column = place
     row, copy = np.indices((rows, 4))
     cell = tensor.cells(op, lane + row % 32 + 32 * copy, column + row // 32)
     found = tensor.read(op, cell, np.int64(tensor.core), UNDER_WAY)
@@ -252,16 +257,16 @@ def _scales(machine: Warps, op: TensorMma, place: TensorMatrix, rows: int, byte:
 # -- movement -------------------------------------------------------------------------------------
 
 
-def _copy(machine: Warps, op: TensorCopy) -> None:
+def _copy(machine: Warps, op: TensorCopy, env: Env) -> None:
     """Copy rows of shared memory to lanes, and their copies."""
     tensor = machine.tensor
     rows, width = COPIES[op.shape]
     dtype = machine.body.buffer(op.source.memory).dtype
-    start = int(op.source.address.value(machine.env | {"thread": ISSUER}))
+    start = int(op.source.address.value(env))
     cell = machine.visited(op.source, start, (rows, width // dtype.bits))
     values = machine.fetch_apart(op.source, cell, op)
     words = to_cells(values.reshape(rows, width // CELL, CELL // dtype.bits), dtype)
-    lane, column = _start(machine, op.into)
+    lane, column = _start(machine, op.into, env)
     row, word = np.indices(words.shape)
     for group in range(0, LANES, rows):
         into = tensor.cells(op, lane + row + group, column + word)

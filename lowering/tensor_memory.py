@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from lowering.dtypes import DType
 from lowering.ops import Elements, Op, TensorOp, line
+from lowering.registers import WARPGROUP
 from lowering.tcgen05 import CELL, COLUMNS, LANES
 from lowering.tensor_ops import TensorCopy, TensorMma
 from lowering.warpgroup import UNDER_WAY, Register, SimulationError, registers
@@ -85,7 +86,8 @@ class TensorMemory:
     ``synced``, ``released``, ``acquired``: when what each, by row, did was last ordered before each
     other, by column: by a barrier; with the fence before it; and with the one after it too.
     ``starter``: whose order the tensor core has: that of the thread that starts it; where a thread
-    of another CTA does, its own.
+    of another CTA does, its own. ``reads``: the last of each warpgroup, of which one warp reaches a
+    lane, and of the tensor core. ``accumulators``: where products that were started leave D.
     """
 
     threads: int
@@ -96,8 +98,8 @@ class TensorMemory:
         default_factory=lambda: np.zeros(LANES * COLUMNS, dtype=bool)
     )
     writes: Access = field(default_factory=Access.none)
-    reads: Access = field(default_factory=Access.none)
     history: list[Op] = field(default_factory=list)
+    accumulators: dict[int, tuple[int, int]] = field(default_factory=dict)
     loading: dict[Register, Op] = field(default_factory=dict)
     open: list[TensorOp] = field(default_factory=list)
     last_commit: int = -1
@@ -106,6 +108,8 @@ class TensorMemory:
     def __post_init__(self) -> None:
         """Begin with nobody ordered before anybody."""
         self.core = len(self.synced) - 1
+        groups = -(-self.threads // WARPGROUP)
+        self.reads = tuple(Access.none() for _ in range(groups + 1))
         self.released = np.zeros_like(self.synced)
         self.acquired = np.zeros_like(self.synced)
         self.fenced = np.zeros(len(self.synced), dtype=np.int64)  # the clock of a fence before
@@ -149,7 +153,7 @@ class TensorMemory:
 
     def commit(self, clock: int) -> None:
         """Let all that was started count as done once the commit is awaited."""
-        for access in (self.writes, self.reads):
+        for access in (self.writes, self.reads[-1]):
             access.stamp[(access.who == self.core) & (access.stamp == UNDER_WAY)] = clock
         self.open.clear()
         self.last_commit = clock
@@ -189,15 +193,18 @@ class TensorMemory:
     def follows(self, op: TensorMma | TensorCopy, before: Ints) -> npt.NDArray[np.bool_]:
         """Say of which earlier operations the tensor core does this one after, without a wait.
 
-        Products follow copies, and products of their shape and kind.
+        Products follow copies, and products of their shape and kind on the same accumulator.
         """
         found = np.zeros(before.shape, dtype=bool)
         if isinstance(op, TensorCopy):
             return found
-        for number in np.unique(before):
+        here = self.accumulators[len(self.history) - 1]
+        for number in np.unique(before[before >= 0]):
             other = self.history[number]
             alike = isinstance(other, TensorCopy) or (
-                isinstance(other, TensorMma) and other.what.instruction == op.what.instruction
+                isinstance(other, TensorMma)
+                and other.what.instruction == op.what.instruction
+                and self.accumulators[number] == here
             )
             found |= (before == number) & alike
         return found
@@ -255,21 +262,26 @@ class TensorMemory:
                 f"simulate: {line(op)} reads tensor memory at {where(at)}, which nothing wrote"
             )
         self.check(op, cell, me, self.writes, ("reads", "writes"))
-        self.reads.note(cell, me, under_way, len(self.history) - 1)
+        who = np.broadcast_to(me, cell.shape)
+        group = np.where(who == self.core, len(self.reads) - 1, who // WARPGROUP)
+        for number in np.unique(group):
+            own = group == number
+            self.reads[number].note(cell[own], who[own], under_way, len(self.history) - 1)
         return self.values[cell]
 
     def write(self, op: Op, cell: Ints, me: Ints, values: Matrix) -> None:
         """Set cells, and note that they are being written."""
         self.check(op, cell, me, self.writes, ("overwrites", "writes"))
-        self.check(op, cell, me, self.reads, ("overwrites", "reads"))
+        for access in self.reads:
+            self.check(op, cell, me, access, ("overwrites", "reads"))
         self.values[cell] = values
         self.written[cell] = True
         self.writes.note(cell, me, UNDER_WAY, len(self.history) - 1)
 
     def wait(self, verb: str, clock: int) -> None:
         """Complete what all threads loaded or stored."""
-        access = self.reads if verb == "ld" else self.writes
-        access.stamp[(access.who != self.core) & (access.stamp == UNDER_WAY)] = clock
+        for access in self.reads if verb == "ld" else (self.writes,):
+            access.stamp[(access.who != self.core) & (access.stamp == UNDER_WAY)] = clock
         if verb == "ld":
             self.loading.clear()
 
@@ -301,8 +313,9 @@ class TensorMemory:
         """
         used = np.arange(LANES * COLUMNS)
         self.cells(op, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
-        for access, verb in ((self.writes, "writes"), (self.reads, "reads")):
-            self.check(op, used, np.zeros_like(used), access, ("frees", verb))
+        self.check(op, used, np.zeros_like(used), self.writes, ("frees", "writes"))
+        for access in self.reads:
+            self.check(op, used, np.zeros_like(used), access, ("frees", "reads"))
         self.allocated = 0
 
     def finish(self) -> None:

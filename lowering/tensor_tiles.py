@@ -95,8 +95,7 @@ def tensor_tile(region: BufferRegion) -> TensorTile:
     """Return where a region lies.
 
     Raises:
-        LayoutError: it leaves tensor memory, moves along lanes or by parts of a column, or no
-            layout says it.
+        LayoutError: it leaves tensor memory, or moves along lanes or by parts of a column.
 
     >>> from layoutalg import tmem_datapath_layout
     >>> from layoutalg.symbolic import Digit
@@ -115,11 +114,9 @@ def tensor_tile(region: BufferRegion) -> TensorTile:
             f"tensor memory: {region} must move by whole columns of {CELL} bits, on its own lanes; "
             f"it moves by {lanes} lanes and {columns} elements of {bits} bits"
         )
-    piece = buffer.layout.slice(buffer.shape, ranges)
-    if piece is None:
-        raise LayoutError(f"tensor memory: no layout says the region {region}")
-    shape = tuple(int(extent) for extent in region.shape)
-    lane, bit = places(piece, shape, bits)
+    box = tuple(slice(begin, end) for begin, end in ranges)
+    lane, bit = (each[box] for each in places(buffer.layout, buffer.shape, bits))
+    shape = lane.shape[:-1]
     if lane.min() < 0 or lane.max() >= LANES or bit.min() < 0:
         raise LayoutError(
             f"tensor memory has lanes 0 to {LANES - 1} and columns from 0 on; {buffer} has lanes "

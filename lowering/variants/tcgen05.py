@@ -16,7 +16,7 @@ from lowering import dtypes, tcgen05
 from lowering.address import Index
 from lowering.addressing import as_index
 from lowering.descriptors import BYTE
-from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch import Context, DispatchFail, Lowered, fail, predicate, register_dispatch
 from lowering.ops import SharedMatrix
 from lowering.shared_operands import SharedOperand, extents, shared_operand
 from lowering.tcgen05 import CELL, KINDS, LANES, Multiplication, TensorInst
@@ -142,11 +142,14 @@ class Accumulator:
     place: TensorMatrix
 
 
-def accumulators(inst: TensorInst, tile: TensorTile) -> list[Accumulator] | str:
-    """Return the parts of C that an instruction can fill, or why there are none.
+def accumulators(inst: TensorInst, tile: TensorTile) -> list[Accumulator]:
+    """Return the parts of C that an instruction can fill.
 
     A part starts in lane 0; one of 64 rows of one CTA, which has 16 of every 32 lanes, in lane 16
     as well.
+
+    Raises:
+        DispatchFail: C does not lie as the instruction leaves it.
     """
     shape = (inst.rows, inst.n)
     prescribed = tmem_mma_operand_layout("D", shape, inst.m, inst.cta_group)
@@ -159,7 +162,7 @@ def accumulators(inst: TensorInst, tile: TensorTile) -> list[Accumulator] | str:
             base = tile.base(part, lane, bit)
             lanes = (0, 16) if (inst.m, inst.cta_group) == (64, 1) else (0,)
             if base is None or base[0] not in lanes or base[1] % CELL:
-                return f"{inst}: an accumulator lies as {prescribed}"
+                fail(f"C: {tile.buffer.layout} is no accumulator of {inst}, {prescribed}")
             found.append(Accumulator(row, col, tile.at(base[0], base[1] // CELL)))
     return found
 
@@ -263,15 +266,15 @@ def lower_tcgen05(context: Context) -> Lowered:
     try:
         tile = tensor_tile(operands["C"])
         for inst in instructions(context, size):
-            parts = accumulators(inst, tile)
-            if isinstance(parts, str):
-                reasons.append(parts)
-                continue
-            return Lowered(tuple(_products(context, inst, parts, size.k)))
+            try:
+                return Lowered(tuple(_products(context, inst, accumulators(inst, tile), size.k)))
+            except DispatchFail as declined:
+                reasons.append(str(declined))
     except LayoutError as error:
         fail(str(error))
-    first = reasons[0] + (f" (and {len(reasons) - 1} more shapes)" if len(reasons) > 1 else "")
-    fail(f"C: {operands['C'].buffer.layout} fits no shape; {first}")
+    # Of what fits C the reason that something else does not, of the largest shape.
+    first = next((reason for reason in reasons if not reason.startswith("C:")), reasons[0])
+    fail(first + (f" (of {len(reasons)} shapes the first)" if len(reasons) > 1 else ""))
 
 
 def _products(

@@ -337,6 +337,7 @@ def describe(
     rows: int | None = None,
     start: int = 0,
     machine: str = "wgmma",
+    moves: Sequence[int] = (0,),
 ) -> Descriptor:
     """Return the descriptor of the operand tiles of a layout in shared memory, proved.
 
@@ -352,6 +353,7 @@ def describe(
         start: the address of the layout's address 0, in bytes; only its place in the swizzle's
             pattern counts.
         machine: "wgmma" or "tcgen05".
+        moves: by how many elements the operand may lie further on: the descriptor serves each.
 
     Raises:
         LayoutError: no descriptor says this layout; the first element that it would miss is named.
@@ -386,7 +388,10 @@ def describe(
     base = start // ROW % 8 if swizzle and start % (swizzle * LINES) else 0
     fields = Descriptor(major, swizzle, 0, 0, row_type.bits, base, machine)
     linear = linear_places(layout, extents) + start * BYTE // row_type.bits
-    return proved(fields, linear, (rows, step), str(layout))
+    found = proved(fields, linear, (rows, step), str(layout))
+    for move in moves:
+        _prove(found, linear + move, (rows, step), f"{layout}, {move} elements further on,")
+    return found
 
 
 def proved(fields: Descriptor, linear: Ints, tile: tuple[int, int], what: str) -> Descriptor:

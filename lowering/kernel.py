@@ -460,7 +460,7 @@ class Kernel:
             config = {"multicast": True} if place >= len(copies) else {}
             calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, config=config))
         phase = None if free is None else self._phase(*free)
-        self._add(Refill(barrier.name, _slot(slot), tuple(calls), phase))
+        self._add(Refill(barrier.name, _slot(barrier, slot), tuple(calls), phase))
 
     def drain(self, *copies: tuple[BufferRegion, BufferRegion]) -> None:
         """Let the first thread of each warpgroup copy its rows of tiles to global memory in bulk.
@@ -494,7 +494,8 @@ class Kernel:
             everywhere: at that mbarrier of every CTA of the cluster.
         """
         guards = () if where is None else (Guard(as_index(where[0]), 0, as_index(where[1])),)
-        self._add(Arrive(barrier.name, _slot(slot), guards, everywhere and self.cluster > 1))
+        place = _slot(barrier, slot)
+        self._add(Arrive(barrier.name, place, guards, everywhere and self.cluster > 1))
 
     def peek(self, barrier: Barrier, slot: Any, parity: Any) -> None:
         """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
@@ -512,7 +513,7 @@ class Kernel:
         self._add(Await(self._phase(barrier, slot, parity), peeked))
 
     def _phase(self, barrier: Barrier, slot: Any, parity: Any) -> Phase:
-        return Phase(barrier.name, _slot(slot), as_index(parity) % 2)
+        return Phase(barrier.name, _slot(barrier, slot), as_index(parity) % 2)
 
     def sync(self, scope: str = "cta", memory: bool = False) -> None:
         """Add a barrier of the CTA, or of each warpgroup or warp, that orders their memory.
@@ -552,7 +553,7 @@ class Kernel:
         if barrier is not None:
             if _asynchronous(of) != "gemm":
                 raise LayoutError(f"commit: a barrier is for of='gemm'; got {of!r}")
-            self._add(TensorCommit(barrier.name, _slot(slot)))
+            self._add(TensorCommit(barrier.name, _slot(barrier, slot)))
             return
         self._add(WgmmaCommit() if _asynchronous(of) == "gemm" else Commit())
 
@@ -788,9 +789,20 @@ def _asynchronous(kind: str) -> str:
     return kind
 
 
-def _slot(value: Any) -> int | Index:
-    """Return the number of an mbarrier, or the index of a variable that holds it."""
-    return value if type(value) is int else as_index(value)
+def _slot(barrier: Barrier, value: Any) -> int | Index:
+    """Return the number of an mbarrier, or the index of a variable that holds it.
+
+    Raises:
+        LayoutError: the array has fewer.
+    """
+    slot = value if type(value) is int else as_index(value)
+    low, high = (slot, slot) if isinstance(slot, int) else (slot.low, slot.high)
+    if low < 0 or barrier.slots <= high < FREE:
+        raise LayoutError(
+            f"barrier {barrier.name}: its mbarriers are 0 to {barrier.slots - 1}; got {value}"
+            + ("" if low == high else f", which is {low} to {high}")
+        )
+    return slot
 
 
 def _unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from layoutalg import ComposeLayout, LayoutError
 from layoutalg.fragments import transposed
 from lowering.address import Index
-from lowering.addressing import as_index, linear_address, unmoved
+from lowering.addressing import as_index, environment, linear_address, unmoved
 from lowering.descriptors import CHUNK, MAJORS, Descriptor, describe
 from lowering.dispatch import fail
 from lowering.ops import SharedMatrix
 from lowering.tile import BufferRegion
 
 SWIZZLE_PERIOD = 1024  # bytes after which every swizzle repeats
+MOST_MOVES = 256  # places of an operand in a loop, each of which is proved
 
 
 def wide(region: BufferRegion) -> tuple[int, ...]:
@@ -85,14 +89,28 @@ def shared_operand(
         piece = layout.over(piece)
     bytes_apart = moved.unit * buffer.dtype.bits // 8
     unit = SWIZZLE_PERIOD if isinstance(layout, ComposeLayout) else CHUNK
+    moves: tuple[int, ...] = (0,)
     if bytes_apart % unit:
-        fail(f"{role}: {region} moves by {bytes_apart} bytes; a multiple of {unit} would fit")
+        moves = _values(moved)
+        if not moves:
+            fail(
+                f"{role}: {region} moves by {bytes_apart} bytes, and how often is known at launch; "
+                f"a multiple of {unit} would fit"
+            )
     reasons = []
     for major in MAJORS:
         try:
-            found = describe(piece, shape, buffer.dtype, major, rows, machine=machine)
+            found = describe(piece, shape, buffer.dtype, major, rows, machine=machine, moves=moves)
         except LayoutError as error:
             reasons.append(str(error))
         else:
             return SharedOperand(region, along_k, found)
     fail(f"{role}: {'; '.join(dict.fromkeys(reasons))}")
+
+
+def _values(index: Index) -> tuple[int, ...]:
+    """Return every value of an index; none where there are more than a descriptor is tried for."""
+    if math.prod(index.limits().values()) > MOST_MOVES:
+        return ()
+    found = environment([index], 1)
+    return tuple(int(value) for value in np.unique(index.value(found)))

@@ -225,6 +225,7 @@ class Machine:
     reaching: Op | None = None
     producing: bool = False
     ended: bool = False
+    committed: list[tuple[str, int, int]] = field(default_factory=list)  # (barrier, slot, when)
 
     def __post_init__(self) -> None:
         """Allocate registers and shared memory, poisoned."""
@@ -605,8 +606,18 @@ class Machine:
             state.completed += 1
 
     def passes(self, phase: Phase, op: Op) -> bool:
-        """Let boxes under way arrive, and say whether a phase is complete."""
+        """Let boxes under way arrive, and say whether a phase is complete.
+
+        The tensor core arrives as late as it may: where nothing else lets the phase pass.
+        """
         state = self.barriers[phase.barrier, int(self.number(phase.slot))]
+        parity = int(phase.parity.value(self.env)) % 2
+        while state.completed % 2 == parity and self.committed:
+            barrier, slot, clock = self.committed.pop(0)
+            done = self.barriers[barrier, slot]
+            done.arrived += 1
+            done.commits[done.completed] = clock
+            self.complete(done)
         if state.arrived >= state.expected and not state.owed:
             for load, into, values, rank in state.loads:
                 store = self.memory[load.into]
@@ -615,7 +626,7 @@ class Machine:
                 store.engine[into] = True
             state.loads = []
             self.complete(state)
-        return state.completed % 2 != int(phase.parity.value(self.env)) % 2
+        return state.completed % 2 != parity
 
     def fill(self, op: Fill) -> None:
         """Start the loads of boxes; they arrive when their barrier is waited for."""
@@ -748,12 +759,9 @@ class Machine:
 
     def arrive_later(self, barrier: str, slot: int) -> None:
         """Let an mbarrier have an arrival of the tensor core: all that was started is done then."""
-        state = self.barriers[barrier, slot]
-        state.arrived += 1
-        state.commits[state.completed] = self.clock
+        self.committed.append((barrier, slot, self.clock))
         for store in self.memory.values():
             store.apart[store.apart == UNDER_WAY] = self.clock
-        self.complete(state)
 
     def fetch_apart(self, operand: SharedMatrix, cell: Ints, op: Op) -> Matrix:
         """Read cells asynchronously, ordered after what the one that starts it has seen."""

@@ -38,7 +38,7 @@ from lowering.tensor_ops import (
     TensorStore,
     TensorWait,
 )
-from lowering.warp import SimulationError, execute
+from lowering.warp import Machine, SimulationError, execute
 from tests.tensor_kernels import Case, agrees, inputs, pair, product
 from tests.test_tcgen05 import ROWS, TYPES
 
@@ -228,6 +228,13 @@ def test_a_layout_that_differs_in_one_stride_is_refused(
     for each in tried:
         said = reason(**others | {role: tensor(role, buffer.shape, str(buffer.dtype), each)})
         assert re.search(r"lies? as S\[|tensor memory has lanes 0 to", said), (str(each), said)
+
+
+def test_scales_of_one_step_share_a_column() -> None:
+    late = tmem_scale_layout(128, 4)
+    moved = TileLayout.from_iters(late.shard, late.replica, {"TCol": 1})
+    said = reason(**SCALED_4X | {"SFA": tensor("SFA", (128, 4), "ue4m3", moved)})
+    assert "must lie as S[(4,32,4):(4@TCol,1@TLane,1@TCol)] + R[4:32@TLane], 4 scales in " in said
 
 
 def test_scales_without_their_copies_are_refused() -> None:
@@ -597,6 +604,44 @@ def test_the_next_turn_of_a_pair_waits_for_both() -> None:
         said = run(kernel, case)
         assert (said == "") == (message == "")
         assert message in said
+
+
+@pytest.mark.parametrize(
+    ("free", "sync", "message"),
+    [(True, True, ""),
+     (True, False, "add) writes: after the await a tcgen05.fence.after is missing"),
+     (False, True, "overwrites A_tile at 0, which tcgen05 read, and nobody awaited its commit")],
+)  # fmt: skip
+def test_boxes_follow_products(free: bool, sync: bool, message: str) -> None:
+    """One thread waits for products before it refills; a barrier tells the others of it."""
+    kernel = Kernel("boxes", 128, "sm_100a")
+    given = kernel.param("A", (128, 64), "f16")
+    a = kernel.alloc("A_tile", (1, 128, 64), "f16", "shared", swizzled((1, 128, 64), 128, 16))
+    c = kernel.alloc("C", (128, 32), "f32", "tmem", tmem_datapath_layout("D", 128, 32))
+    own = kernel.alloc("own", (128, 32), "f32", layout=wg_local_layout(32))
+    full, done = kernel.barrier("full", 1, 1), kernel.barrier("done", 1, 1)
+    boxes = [(a[0], given[0:128, 0:64])]
+    kernel.fill(full, 0, boxes)
+    kernel.wait_for(full, 0, 0)
+    kernel.gemm_async(c, a[0], a[0, 0:32, :], transB=True, scope="thread")
+    kernel.commit("gemm", done)
+    kernel.fill(full, 0, boxes, (done, 0, 0) if free else None)
+    if sync:
+        kernel.sync()
+    kernel.copy(own, c)
+    kernel.wait_for(full, 0, 1)
+    body = kernel.lower().body
+    assert not any(isinstance(op, ProxyFence) for op in walk(body.ops))
+    machine = Machine(body)
+    machine.extents["A"], machine.pitches["A"] = (128, 64), 64
+    matrix = np.arange(128 * 64).reshape(128, 64) % 7
+    machine.allocate(body.buffer("A"), matrix.astype(np.float16).reshape(-1), True)
+    if message:
+        with pytest.raises(SimulationError, match=re.escape(message)):
+            machine.run_to_end()
+        return
+    machine.run_to_end()
+    assert np.array_equal(machine.registers["own"], matrix @ matrix[:32].T)
 
 
 @pytest.mark.parametrize("late", [False, True])

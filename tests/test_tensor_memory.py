@@ -22,6 +22,7 @@ from layoutalg import (
     wg_local_layout,
 )
 from lowering.address import Index
+from lowering.assemble import assemble
 from lowering.dispatch import context_of, dispatch
 from lowering.kernel import Kernel
 from lowering.matmul_kernels import swizzled
@@ -792,3 +793,31 @@ def test_the_two_copies_of_a_must_agree() -> None:
         return (*ops[:at], replace(first, address=later), *ops[at + 1 :])
 
     assert "has other rows of A in lanes 64 on than in 0 on" in run(pair(case), case, change)
+
+
+# -- kernel texts ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "case", "arch"),
+    [(product, replace(ORDERED, scope="warp"), "sm_103a"), (pair, PAIRS["scales"], "sm_100a")],
+    ids=["one CTA", "a pair"],
+)
+def test_texts_call_the_same_and_assemble(
+    make: Callable[[Case], Kernel], case: Case, arch: str
+) -> None:
+    """In the order of the script, in both languages; and the assembler has nothing to remark."""
+    pytest.importorskip("cuda.bindings.nvjitlink", reason="nvJitLink is not installed")
+    program = make(case).lower()
+    texts = program.kernel_source(), program.cuda_source()
+    called = [re.findall(r"\b((?:tensor_|tcgen05_|elected)\w*)\(", text) for text in texts]
+    python, cuda = called[0], called[1][-len(called[0]) :]
+    assert python == cuda
+    products = [name for name in python if name.startswith("tcgen05_")]
+    assert len(products) == sum(isinstance(op, TensorMma) for op in walk(program.body.ops)) == 4
+    assert python[0].startswith("tensor_allocate")
+    assert python[-1].startswith("tensor_free")
+    assert ("elected" in python) == (case.scope == "warp")
+    ptx = program.ptx(arch)
+    assert ptx.count("tcgen05.mma.cta_group::") == 4
+    assert assemble(ptx, arch, strict=True)[:4] == b"\x7fELF"

@@ -318,6 +318,21 @@ def test_operands_of_a_pair() -> None:
     assert reason(C=own, A=A_TENSOR, B=both, cta_group=2) == message
 
 
+@pytest.mark.parametrize(
+    ("n", "layout", "message"),
+    [
+        (512, "S[(128,512):(1@TLane,1@TCol)]", "N must be a multiple of 16 up to 256; got 512"),
+        (8, "S[(128,8):(1@TLane,1@TCol)]", "N must be a multiple of 16 up to 256; got 8"),
+        (64, "S[(128,2,32):(1@TLane,64@TCol,1@TCol)]", "an accumulator lies as S[(128,64):"),
+    ],
+)
+def test_a_pair_has_the_columns_of_one_instruction(n: int, layout: str, message: str) -> None:
+    """Of two, each would take its halves of B beside each other: other columns of C."""
+    half = lw.Buffer("B", (n // 2, 64), "f16", "shared", shared("B", (n // 2, 64), "f16").layout)
+    own = tensor("C", (128, n), "f32", parse(layout))
+    assert message in reason(C=own, B=half, cta_group=2)
+
+
 def test_an_instruction_checks_its_operands() -> None:
     (op, *_) = dispatch(
         context_of(

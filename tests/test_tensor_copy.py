@@ -6,6 +6,7 @@ Where an element lies in tensor memory is read from the cells of the machine, by
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from lowering.dtypes import get
 from lowering.kernel import Kernel
 from lowering.ops import Op, walk
 from lowering.tensor_ops import TensorCopy, TensorLoad, TensorStore, TensorWait
-from lowering.warp import Machine
+from lowering.warp import Machine, SimulationError, execute
 from tests.tensor_kernels import values
 
 Array = npt.NDArray[Any]
@@ -180,6 +181,18 @@ def test_what_is_stored_by_one_shape_is_loaded_by_another() -> None:
         found, _, given, out = moved(kernel, "float32")
         assert {name.split(".")[0] for name in found} == {f"store {shape}", f"load {back}"}
         assert np.array_equal(out, given)
+
+
+def test_what_is_stored_is_there_after_a_wait() -> None:
+    """Also for the thread that stores it."""
+    layouts = wg_local_layout(4), tmem_datapath_layout("D", 128, 4)
+    program = moving(*layouts, (128, 4), "float32").lower()
+    ops = tuple(
+        op for op in program.body.ops if not (isinstance(op, TensorWait) and op.verb == "st")
+    )
+    message = r"tcgen05.st.32x32b.x4.* of thread 0 still writes: wait for it$"
+    with pytest.raises(SimulationError, match=message):
+        execute(replace(program.body, ops=ops), program.matrices({"A": np.ones((128, 4))}))
 
 
 def test_two_warpgroups_share_the_lanes() -> None:
@@ -354,6 +367,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "lanes of another warp": (
         {"dst": local("S[(2,2,32,64):(1@wid_in_wg,2@wid_in_wg,1@laneid,1)]")}, NO_SHAPE
+    ),
+    "rows of a warp by twos": (
+        {"dst": local("S[(4,16,2,64):(32@tid_in_wg,1@tid_in_wg,16@tid_in_wg,1)]")}, NO_SHAPE
     ),
     "rows by twos": ({"dst": local("S[(64,2,64):(1@tid_in_wg,64@tid_in_wg,1)]")}, NO_SHAPE),
     "along the lanes": (

@@ -22,6 +22,7 @@ from layoutalg import (
     wg_local_layout,
 )
 from lowering.address import Index
+from lowering.assemble import assemble
 from lowering.dispatch import context_of, dispatch
 from lowering.kernel import Kernel
 from lowering.matmul_kernels import swizzled
@@ -38,7 +39,7 @@ from lowering.tensor_ops import (
     TensorStore,
     TensorWait,
 )
-from lowering.warp import SimulationError, execute
+from lowering.warp import Machine, SimulationError, execute
 from tests.tensor_kernels import Case, agrees, inputs, pair, product
 from tests.test_tcgen05 import ROWS, TYPES
 
@@ -230,6 +231,13 @@ def test_a_layout_that_differs_in_one_stride_is_refused(
         assert re.search(r"lies? as S\[|tensor memory has lanes 0 to", said), (str(each), said)
 
 
+def test_scales_of_one_step_share_a_column() -> None:
+    late = tmem_scale_layout(128, 4)
+    moved = TileLayout.from_iters(late.shard, late.replica, {"TCol": 1})
+    said = reason(**SCALED_4X | {"SFA": tensor("SFA", (128, 4), "ue4m3", moved)})
+    assert "must lie as S[(4,32,4):(4@TCol,1@TLane,1@TCol)] + R[4:32@TLane], 4 scales in " in said
+
+
 def test_scales_without_their_copies_are_refused() -> None:
     layout = TileLayout.from_iters(SFA.layout.shard)
     message = "must lie as S[(4,32):(4@TCol,1@TLane)] + R[4:32@TLane], 1 scales in one column"
@@ -308,6 +316,21 @@ def test_operands_of_a_pair() -> None:
     assert reason(C=own, B=both, cta_group=2) == ""
     message = "with A in tensor memory a pair of CTAs has multiples of 32 columns; got 48"
     assert reason(C=own, A=A_TENSOR, B=both, cta_group=2) == message
+
+
+@pytest.mark.parametrize(
+    ("n", "layout", "message"),
+    [
+        (512, "S[(128,512):(1@TLane,1@TCol)]", "N must be a multiple of 16 up to 256; got 512"),
+        (8, "S[(128,8):(1@TLane,1@TCol)]", "N must be a multiple of 16 up to 256; got 8"),
+        (64, "S[(128,2,32):(1@TLane,64@TCol,1@TCol)]", "an accumulator lies as S[(128,64):"),
+    ],
+)
+def test_a_pair_has_the_columns_of_one_instruction(n: int, layout: str, message: str) -> None:
+    """Of two, each would take its halves of B beside each other: other columns of C."""
+    half = lw.Buffer("B", (n // 2, 64), "f16", "shared", shared("B", (n // 2, 64), "f16").layout)
+    own = tensor("C", (128, n), "f32", parse(layout))
+    assert message in reason(C=own, B=half, cta_group=2)
 
 
 def test_an_instruction_checks_its_operands() -> None:
@@ -599,6 +622,44 @@ def test_the_next_turn_of_a_pair_waits_for_both() -> None:
         assert message in said
 
 
+@pytest.mark.parametrize(
+    ("free", "sync", "message"),
+    [(True, True, ""),
+     (True, False, "add) writes: after the await a tcgen05.fence.after is missing"),
+     (False, True, "overwrites A_tile at 0, which tcgen05 read, and nobody awaited its commit")],
+)  # fmt: skip
+def test_boxes_follow_products(free: bool, sync: bool, message: str) -> None:
+    """One thread waits for products before it refills; a barrier tells the others of it."""
+    kernel = Kernel("boxes", 128, "sm_100a")
+    given = kernel.param("A", (128, 64), "f16")
+    a = kernel.alloc("A_tile", (1, 128, 64), "f16", "shared", swizzled((1, 128, 64), 128, 16))
+    c = kernel.alloc("C", (128, 32), "f32", "tmem", tmem_datapath_layout("D", 128, 32))
+    own = kernel.alloc("own", (128, 32), "f32", layout=wg_local_layout(32))
+    full, done = kernel.barrier("full", 1, 1), kernel.barrier("done", 1, 1)
+    boxes = [(a[0], given[0:128, 0:64])]
+    kernel.fill(full, 0, boxes)
+    kernel.wait_for(full, 0, 0)
+    kernel.gemm_async(c, a[0], a[0, 0:32, :], transB=True, scope="thread")
+    kernel.commit("gemm", done)
+    kernel.fill(full, 0, boxes, (done, 0, 0) if free else None)
+    if sync:
+        kernel.sync()
+    kernel.copy(own, c)
+    kernel.wait_for(full, 0, 1)
+    body = kernel.lower().body
+    assert not any(isinstance(op, ProxyFence) for op in walk(body.ops))
+    machine = Machine(body)
+    machine.extents["A"], machine.pitches["A"] = (128, 64), 64
+    matrix = np.arange(128 * 64).reshape(128, 64) % 7
+    machine.allocate(body.buffer("A"), matrix.astype(np.float16).reshape(-1), True)
+    if message:
+        with pytest.raises(SimulationError, match=re.escape(message)):
+            machine.run_to_end()
+        return
+    machine.run_to_end()
+    assert np.array_equal(machine.registers["own"], matrix @ matrix[:32].T)
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_operands_stay_until_the_products_are_done(late: bool) -> None:
     p = parts()
@@ -747,3 +808,31 @@ def test_the_two_copies_of_a_must_agree() -> None:
         return (*ops[:at], replace(first, address=later), *ops[at + 1 :])
 
     assert "has other rows of A in lanes 64 on than in 0 on" in run(pair(case), case, change)
+
+
+# -- kernel texts ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "case", "arch"),
+    [(product, replace(ORDERED, scope="warp"), "sm_103a"), (pair, PAIRS["scales"], "sm_100a")],
+    ids=["one CTA", "a pair"],
+)
+def test_texts_call_the_same_and_assemble(
+    make: Callable[[Case], Kernel], case: Case, arch: str
+) -> None:
+    """In the order of the script, in both languages; and the assembler has nothing to remark."""
+    pytest.importorskip("cuda.bindings.nvjitlink", reason="nvJitLink is not installed")
+    program = make(case).lower()
+    texts = program.kernel_source(), program.cuda_source()
+    called = [re.findall(r"\b((?:tensor_|tcgen05_|elected)\w*)\(", text) for text in texts]
+    python, cuda = called[0], called[1][-len(called[0]) :]
+    assert python == cuda
+    products = [name for name in python if name.startswith("tcgen05_")]
+    assert len(products) == sum(isinstance(op, TensorMma) for op in walk(program.body.ops)) == 4
+    assert python[0].startswith("tensor_allocate")
+    assert python[-1].startswith("tensor_free")
+    assert ("elected" in python) == (case.scope == "warp")
+    ptx = program.ptx(arch)
+    assert ptx.count("tcgen05.mma.cta_group::") == 4
+    assert assemble(ptx, arch, strict=True)[:4] == b"\x7fELF"

@@ -235,8 +235,14 @@ def instructions(context: Context, size: Sizes) -> Iterator[TensorInst]:
         (m, n)
         for m in reversed(fitting)
         for n in reversed(tcgen05.legal_n(kind, m, group))
-        if size.n % n == 0
+        if size.n % n == 0 and (group == 1 or n == size.n)
     ]
+    if not shapes and group == 2:
+        some = tcgen05.legal_n(kind, fitting[-1], group)
+        fail(
+            f"a pair of CTAs has the columns of one instruction, half of them in each B: N must be "
+            f"a multiple of {some[0]} up to {some[-1]}; got {size.n}"
+        )
     if not shapes:
         steps = [tcgen05.legal_n(kind, m, group)[0] for m in fitting]
         fail(f"N must be a multiple of {min(steps)} (M = {fitting[0]}, {kind}); got {size.n}")

@@ -453,7 +453,8 @@ def wait(verb: str, letters: str = "") -> Asm:
     '=r,=r,0,1'
     """
     text = f"tcgen05.wait::{verb}.sync.aligned;"
-    return Asm(f"tensor_wait_{verb}_{letters}", text, letters, "", ARCH, bool(letters))
+    name = "_".join(["tensor_wait", verb, *([letters] if letters else [])])
+    return Asm(name, text, letters, "", ARCH, bool(letters))
 
 
 def copy(shape: str, source: Descriptor, cta_group: int) -> Asm:

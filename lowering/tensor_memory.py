@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from layoutalg.fragments import WARP
 from lowering.dtypes import DType
 from lowering.ops import Elements, Op, TensorOp, line
 from lowering.registers import WARPGROUP
@@ -172,7 +173,8 @@ class TensorMemory:
         me = np.broadcast_to(me, cell.shape)
         seen_by = np.where(me == self.core, self.starter, me)
         known = self.acquired[np.maximum(who, 0), seen_by]
-        own = (who == seen_by) & (who != self.core) & (stamp != UNDER_WAY)
+        own = (who == seen_by) | ((who // WARP == me // WARP) & (me < self.threads))
+        own &= (who < self.threads) & (stamp != UNDER_WAY)  # a warp loads and stores as one
         late = (who >= 0) & ~own & (stamp >= known)
         if isinstance(op, (TensorMma, TensorCopy)):
             late &= ~((who == self.core) & self.follows(op, access.op[cell]))

@@ -218,15 +218,11 @@ class ByWgmma:
         layout = accumulator(config)
         self.total = kernel.alloc("D_held", config.tile[:2], summed(form), layout=layout)
 
-    def begin(self) -> None:
-        """Begin a tile of the result."""
-        self.kernel.zero(self.total)
-
     def multiply(self, a: BufferRegion, b: BufferRegion, place: Place, ring: Ring) -> None:
-        """Add the product of a stage."""
+        """Add the product of a stage; the first of a tile of the result overwrites."""
         kernel, form = self.kernel, self.form
         kernel.gemm_async(
-            self.total, a, b, transA=form.transpose_A, transB=form.transpose_B, accum=True
+            self.total, a, b, transA=form.transpose_A, transB=form.transpose_B, accum=place.tile
         )
         kernel.commit("gemm")
         kernel.wait(1, "gemm")
@@ -263,11 +259,8 @@ class ByTcgen05:
         self.total = kernel.alloc("D_held", config.tile[:2], summed(form), "tmem", layout)
         self.done = kernel.barrier("done", 1, 1)
 
-    def begin(self) -> None:
-        """Begin a tile of the result: its first product overwrites."""
-
     def multiply(self, a: BufferRegion, b: BufferRegion, place: Place, ring: Ring) -> None:
-        """Add the product of a stage."""
+        """Add the product of a stage; the first of a tile of the result overwrites."""
         kernel, form = self.kernel, self.form
         kernel.gemm_async(
             self.total, a, b, scope="thread",
@@ -334,7 +327,6 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
             free = ring.free, place.stage, place.filled + 1
             kernel.fill(ring.full, place.stage, own, free, shared)
     with _turn(kernel, config, "") as starts:
-        core.begin()
         with ring.loop("") as places:
             for place in places:
                 kernel.wait_for(ring.full, place.stage, place.filled)

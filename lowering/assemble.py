@@ -55,18 +55,19 @@ def assemble(ptx: str, arch: str, name: str = "kernel", strict: bool = False) ->
     return _linked(ptx.encode() + b"\0", "PTX", arch, name, strict=strict)
 
 
-def link_whole(code: bytes, arch: str, name: str = "kernel") -> bytes:
+def link_whole(code: bytes, arch: str, name: str = "kernel", strict: bool = False) -> bytes:
     """Return the machine code (a cubin) of LTO-IR that is a whole program.
 
     Args:
         code: LTO-IR.
         arch: a target, such as ``sm_90`` or ``sm_90a``.
         name: what messages call the input.
+        strict: refuse what the linker remarks upon, such as products that it runs one by one.
 
     Raises:
         AssembleError: the linker refuses; its message is passed on.
     """
-    return _linked(code, "LTOIR", arch, name, "-lto")
+    return _linked(code, "LTOIR", arch, name, "-lto", strict=strict)
 
 
 def _linked(

@@ -83,8 +83,10 @@ def _linked(
     try:
         link.add_data(handle, getattr(link.InputType, kind), data, len(data), name)
         link.complete(handle)
-        if strict and (remarks := _log(link, handle, "info")):
-            raise AssembleError(f"assemble for {arch}, with remarks: {remarks}")
+        found = _log(link, handle, "info").splitlines() if strict else []
+        # What it says of LTO-IR that it takes is none.
+        if remarks := [each for each in found if not each.startswith("INFO: ")]:
+            raise AssembleError(f"assemble for {arch}, with remarks: {chr(10).join(remarks)}")
         cubin = bytearray(link.get_linked_cubin_size(handle))
         link.get_linked_cubin(handle, cubin)
         return bytes(cubin)

@@ -538,7 +538,7 @@ def line(op: Op) -> str:
 def _asynchronous(op: Wgmma | WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence) -> str:
     """Return an operation of the warpgroup as one line of script."""
     if isinstance(op, Wgmma):
-        into = op.d if op.accumulate else 0
+        into = str(op.d if op.accumulate else 0)
         if isinstance(op.accumulate, Index):
             into = f"{op.d} if {op.accumulate}"
         return f"wgmma.{op.instruction.shape}({op.d}, {op.a}, {op.b}, {into})"

@@ -55,18 +55,19 @@ def assemble(ptx: str, arch: str, name: str = "kernel", strict: bool = False) ->
     return _linked(ptx.encode() + b"\0", "PTX", arch, name, strict=strict)
 
 
-def link_whole(code: bytes, arch: str, name: str = "kernel") -> bytes:
+def link_whole(code: bytes, arch: str, name: str = "kernel", strict: bool = False) -> bytes:
     """Return the machine code (a cubin) of LTO-IR that is a whole program.
 
     Args:
         code: LTO-IR.
         arch: a target, such as ``sm_90`` or ``sm_90a``.
         name: what messages call the input.
+        strict: refuse what the linker remarks upon, such as products that it runs one by one.
 
     Raises:
         AssembleError: the linker refuses; its message is passed on.
     """
-    return _linked(code, "LTOIR", arch, name, "-lto")
+    return _linked(code, "LTOIR", arch, name, "-lto", strict=strict)
 
 
 def _linked(
@@ -82,8 +83,10 @@ def _linked(
     try:
         link.add_data(handle, getattr(link.InputType, kind), data, len(data), name)
         link.complete(handle)
-        if strict and (remarks := _log(link, handle, "info")):
-            raise AssembleError(f"assemble for {arch}, with remarks: {remarks}")
+        found = _log(link, handle, "info").splitlines() if strict else []
+        # What it says of LTO-IR that it takes is none.
+        if remarks := [each for each in found if not each.startswith("INFO: ")]:
+            raise AssembleError(f"assemble for {arch}, with remarks: {chr(10).join(remarks)}")
         cubin = bytearray(link.get_linked_cubin_size(handle))
         link.get_linked_cubin(handle, cubin)
         return bytes(cubin)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layoutalg import ComposeLayout, TCol, iters
+from lowering.address import Index
 from lowering.ops import (
     Blend,
     BulkLoad,
@@ -21,6 +22,7 @@ from lowering.ops import (
     Store,
     StoreMatrix,
     Transfer,
+    Wgmma,
     Zero,
     script,
     walk,
@@ -225,10 +227,15 @@ class Body:
         lines.append(script(self.ops))
         return "\n".join(lines)
 
-    def partial_words(self) -> set[str]:
-        """Return the register buffers of which some operation writes less than a 32-bit word."""
+    def read_unwritten(self) -> set[str]:
+        """Return the register buffers that texts must set first: what writes them reads them.
+
+        Some operation writes less than a 32-bit word, or adds only where a number is not 0.
+        """
         found: set[str] = set()
         for op in walk(self.ops):
+            if isinstance(op, Wgmma) and isinstance(op.accumulate, Index):
+                found.add(op.d.buffer)
             into: Any = getattr(op, "into", None)
             if not isinstance(into, Elements) or isinstance(op, (Zero, LoadMatrix, Blend)):
                 continue

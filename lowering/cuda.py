@@ -176,10 +176,11 @@ def _write(body: Body, name: str) -> tuple[str, dict[str, Asm]]:
         lines.append("  base = shared_address(cells_address(shared))")
         places = body.shared_places.items()
         lines.extend(f"  {n}_base = base + uint32({at})" for n, at in places)
-    partial = body.partial_words()
+    first = body.read_unwritten()
     for buffer in body.registers:
-        if buffer.name in partial:
-            lines.extend(f"  {variable} = uint32(0)" for variable in variables(buffer))
+        if buffer.name in first:
+            zero = writer.dialect.number(0, buffer.dtype.token)
+            lines.extend(f"  {variable} = {zero}" for variable in variables(buffer))
     return "\n".join([*lines, *writer.lines]) + "\n", functions
 
 

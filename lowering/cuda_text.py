@@ -174,10 +174,10 @@ def cuda_source(body: Body, name: str, title: str) -> str:
         lines.append("  uint32_t tensor_base;")
     lines.extend(f"  uint32_t {name};" for name in barriers_elsewhere(body).values())
     lines.extend(f"  uint32_t {name};" for name in shared_operands(body))
-    partial = body.partial_words()
+    first = body.read_unwritten()
     for buffer in body.registers:
         names = [
-            f"{variable} = 0" if buffer.name in partial else variable
+            f"{variable} = 0" if buffer.name in first else variable
             for variable, _ in register_variables(Body((), (), (buffer,), (), body.threads))
         ]
         lines.append(f"  {_TYPES[ptx.letter(buffer.dtype.token)]} {', '.join(names)};")

@@ -194,10 +194,12 @@ class Writer:
         """Write products that share D and all but the addresses of A and B."""
         first = ops[0]
         a = first.a.descriptor if isinstance(first.a, SharedMatrix) else None
-        asm = wgmma.multiply_in_turn(
-            first.instruction, a, first.b.descriptor, first.accumulate, len(ops)
-        )
         source = [name for op in ops for each in (op.a, op.b) for name in self.operand(each)]
+        adds = first.accumulate
+        if isinstance(adds, Index):
+            source.append(self.dialect.word(adds.render(self.dialect.style)))
+        known = None if isinstance(adds, Index) else adds
+        asm = wgmma.multiply_in_turn(first.instruction, a, first.b.descriptor, known, len(ops))
         self.call(asm, words(self.body, first.d), tuple(source))
 
     def guarded(self, guards: tuple[Guard, ...]) -> bool:

@@ -311,13 +311,16 @@ class SharedMatrix:
 
 @dataclass(frozen=True)
 class Wgmma:
-    """``d += a·b``, or ``d = a·b``: started by a whole warpgroup, complete after a wait."""
+    """``d += a·b``, or ``d = a·b``: started by a whole warpgroup, complete after a wait.
+
+    ``accumulate``: whether to add; or a number that says so where it is not 0.
+    """
 
     instruction: WgmmaInst
     d: Elements
     a: Elements | SharedMatrix
     b: SharedMatrix
-    accumulate: bool = True
+    accumulate: bool | Index = True
 
     def __post_init__(self) -> None:
         """Check the operands against the instruction.
@@ -535,7 +538,9 @@ def line(op: Op) -> str:
 def _asynchronous(op: Wgmma | WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence) -> str:
     """Return an operation of the warpgroup as one line of script."""
     if isinstance(op, Wgmma):
-        into = op.d if op.accumulate else 0
+        into = str(op.d if op.accumulate else 0)
+        if isinstance(op.accumulate, Index):
+            into = f"{op.d} if {op.accumulate}"
         return f"wgmma.{op.instruction.shape}({op.d}, {op.a}, {op.b}, {into})"
     if isinstance(op, WgmmaWait):
         return f"wgmma.wait({', '.join(map(str, (op.pending, *op.complete)))})"

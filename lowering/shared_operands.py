@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,19 @@ class SharedOperand:
         coordinate[dims[1]] += k
         address = linear_address(self.region.buffer, coordinate)
         return SharedMatrix(self.region.buffer.name, address, self.descriptor)
+
+
+def accumulation(given: Any, k: int) -> bool | Index:
+    """Return whether the product of a K step adds: the first as the call says, the others do.
+
+    Args:
+        given: of the call: True, False, or a number of variables, which may never be 0.
+        k: where the step begins.
+    """
+    if k or isinstance(given, bool):
+        return k > 0 or given
+    number = as_index(given)
+    return number.low > 0 or number
 
 
 def shared_operand(

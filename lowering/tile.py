@@ -353,8 +353,8 @@ def gemm_async(
         SFB: (K/block, N), the scales of B.
         transA: whether A is given as (K, M), and SFA as (K/block, M).
         transB: whether B is given as (N, K), and SFB as (N, K/block).
-        accum: add to C; else C is overwritten. For ``tcgen05`` also a number of variables: add
-            where it is not 0, as of the step along K.
+        accum: add to C; else C is overwritten. Also a number of variables: add where it is not 0,
+            as of the step along K.
         scope: which threads take part; ``tcgen05`` is started by a thread, or one of a warp.
         dispatch: keep only the variant of this name.
         cta_group: 1, or 2 for a pair of CTAs of one cluster.

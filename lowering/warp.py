@@ -941,7 +941,8 @@ class Machine:
             a = self.gather(op.a, inst.fragment("A"), op)
         b = self.shared_matrix(op.b, (inst.n, inst.k), op).swapaxes(1, 2)
         total = as_multiplied(a, inst.a.token) @ as_multiplied(b, inst.b.token)
-        if op.accumulate:
+        adds = op.accumulate
+        if self.number(adds) if isinstance(adds, Index) else adds:
             total = total + self.gather(op.d, fragment, op)
         rows, cols = np.moveaxis(fragment.coords, -1, 0)
         result = total[:, rows, cols].reshape(self.body.threads, -1)

@@ -214,12 +214,12 @@ wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {$0,$1,$2,$3}, {$4,$5,$6,$7}, 
 
 
 def multiply_in_turn(
-    inst: WgmmaInst, a: Descriptor | None, b: Descriptor, accumulate: bool, count: int
+    inst: WgmmaInst, a: Descriptor | None, b: Descriptor, accumulate: bool | None, count: int
 ) -> Asm:
     """Return several products on one D as one statement: A and B of the first, of the next, ….
 
     So D passes once through what compilers see. Arguments as :func:`multiply`; all products but
-    the first accumulate.
+    the first accumulate, and the first, where ``accumulate`` is None, if the last word is not 0.
 
     >>> multiply_in_turn(get(8, "f16"), None, Descriptor("K", 0, 128, 256, 16), False, 2).inputs
     'rrrrrrrrrr'
@@ -231,7 +231,9 @@ def multiply_in_turn(
     majors = [each.major for _, each in shared if each] if inst.a.bits == 16 else []
     trans = "".join(f", {int(major == 'MN')}" for major in majors)
     texts = []
-    for at in range(d, d + count * (registers + 1), registers + 1):
+    last = d + count * (registers + 1)
+    first = f"${last}" if accumulate is None else str(int(accumulate))
+    for at in range(d, last, registers + 1):
         places = {"a": at, "b": at + registers}
         made = "".join(
             f" .reg .b64 {name}; mov.b64 {name}, {{${places[name]}, {each.words[1]:#x}}};"
@@ -240,17 +242,19 @@ def multiply_in_turn(
         )
         left = "a" if a else _list(at, registers)
         texts.append(
-            f"{{ .reg .pred add;{made} setp.ne.b32 add, {int(accumulate or at > d)}, 0; "
+            f"{{ .reg .pred add;{made} setp.ne.b32 add, {1 if at > d else first}, 0; "
             f"{inst.ptx} {_list(0, d)}, {left}, b, add{signs}{trans}; }}"
         )
     flags = "".join(str(int(major == "MN")) for major in majors)
     highs = "_".join(f"h{each.words[1]:x}" for _, each in shared if each)
     name = f"{str(inst).replace('.', '_')}_{'ss' if a else 'rs'}{flags}_{highs}"
-    name += "_add" * accumulate + (f"_{count}" if count > 1 else "")
+    name += {True: "_add", False: "", None: "_maybe"}[accumulate]
+    name += f"_{count}" if count > 1 else ""
     accumulator = letter(inst.d.token)
     source = ("r" if a else letter(inst.a.token) * registers) + "r"
-    text = " ".join(texts)
-    return Asm(name, text, accumulator * d, source * count, inst.min_arch, accumulate)
+    inputs = source * count + "r" * (accumulate is None)
+    in_place = accumulate is not False
+    return Asm(name, " ".join(texts), accumulator * d, inputs, inst.min_arch, in_place)
 
 
 def matrix_descriptor(descriptor: Descriptor) -> Asm:

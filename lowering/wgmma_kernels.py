@@ -185,27 +185,33 @@ def _turn(kernel: Kernel, config: Config, prefix: str) -> Iterator[tuple[Any, An
         config: of the kernel.
         prefix: of the variables, which a producer has for itself.
     """
+    with kernel.loop(f"{prefix}turn", Index.free("turns")):
+        turn = Index.free(f"{prefix}turn")
+        number = turn.times(Index.free("ctas")) + Index.free("bx")
+        kernel.let(f"{prefix}number", number)
+        with kernel.when(Index.free(f"{prefix}number"), Index.free("total")):
+            yield _starts(kernel, config, prefix)
+
+
+def _starts(kernel: Kernel, config: Config, prefix: str) -> tuple[Any, Any]:
+    """Name the row and column where the tile begins whose number has a name, and return them."""
 
     def let(name: str, value: Index) -> Index:
         kernel.let(f"{prefix}{name}", value)
         return Index.free(f"{prefix}{name}")
 
-    with kernel.loop(f"{prefix}turn", Index.free("turns")):
-        turn = Index.free(f"{prefix}turn")
-        number = let("number", turn.times(Index.free("ctas")) + Index.free("bx"))
-        with kernel.when(number, Index.free("total")):
-            reciprocal = Index.of("reciprocal", 2 << ROUNDING)
-            group = let("group", number.times(reciprocal) // (1 << ROUNDING))
-            along = let("along", number - group.times(Index.free("width")))
-            places = raster(config.group, along // config.cluster, group)
-            rank = Index.free("bx") % config.cluster
-            found = []
-            for name, place, tile, span in zip(
-                ("row", "col"), places, config.tile[:2], config.span, strict=True
-            ):
-                own = place * (span // tile) + (rank if span > tile else 0)
-                found.append(kernel.let(f"{prefix}{name}", own) * tile)
-            yield found[0], found[1]
+    number, reciprocal = Index.free(f"{prefix}number"), Index.of("reciprocal", 2 << ROUNDING)
+    group = let("group", number.times(reciprocal) // (1 << ROUNDING))
+    along = let("along", number - group.times(Index.free("width")))
+    places = raster(config.group, along // config.cluster, group)
+    rank = Index.free("bx") % config.cluster
+    found = []
+    for name, place, tile, span in zip(
+        ("row", "col"), places, config.tile[:2], config.span, strict=True
+    ):
+        own = place * (span // tile) + (rank if span > tile else 0)
+        found.append(kernel.let(f"{prefix}{name}", own) * tile)
+    return found[0], found[1]
 
 
 class ByWgmma:
@@ -218,20 +224,18 @@ class ByWgmma:
         layout = accumulator(config)
         self.total = kernel.alloc("D_held", config.tile[:2], summed(form), layout=layout)
 
-    def begin(self) -> None:
-        """Begin a tile of the result."""
-        self.kernel.zero(self.total)
-
-    def multiply(self, a: BufferRegion, b: BufferRegion, place: Place, ring: Ring) -> None:
-        """Add the product of a stage."""
-        kernel, form = self.kernel, self.form
-        kernel.gemm_async(
-            self.total, a, b, transA=form.transpose_A, transB=form.transpose_B, accum=True
+    def start(self, a: BufferRegion, b: BufferRegion, place: Place, ring: Ring) -> None:
+        """Start the product of a stage; the first of a tile of the result overwrites."""
+        form = self.form
+        self.kernel.gemm_async(
+            self.total, a, b, transA=form.transpose_A, transB=form.transpose_B, accum=place.tile
         )
-        kernel.commit("gemm")
-        kernel.wait(1, "gemm")
-        # The product before is complete, but for the first, which has none before.
-        kernel.arrive(ring.free, ring.before(place.stage), (0, place.tile), everywhere=True)
+        self.kernel.commit("gemm")
+
+    def release(self, place: Place, ring: Ring) -> None:
+        """Free the stage of the product before, which is complete; the first has none before."""
+        self.kernel.wait(1, "gemm")
+        self.kernel.arrive(ring.free, ring.before(place.stage), (0, place.tile), everywhere=True)
 
     def end(self, ring: Ring) -> None:
         """Complete a tile of the result."""
@@ -263,17 +267,17 @@ class ByTcgen05:
         self.total = kernel.alloc("D_held", config.tile[:2], summed(form), "tmem", layout)
         self.done = kernel.barrier("done", 1, 1)
 
-    def begin(self) -> None:
-        """Begin a tile of the result: its first product overwrites."""
-
-    def multiply(self, a: BufferRegion, b: BufferRegion, place: Place, ring: Ring) -> None:
-        """Add the product of a stage."""
+    def start(self, a: BufferRegion, b: BufferRegion, place: Place, ring: Ring) -> None:
+        """Start the product of a stage; the first of a tile of the result overwrites."""
         kernel, form = self.kernel, self.form
         kernel.gemm_async(
             self.total, a, b, scope="thread",
             transA=form.transpose_A, transB=form.transpose_B, accum=place.tile,
         )  # fmt: skip
         kernel.commit("gemm", ring.free, place.stage)
+
+    def release(self, place: Place, ring: Ring) -> None:
+        """Free nothing: the tensor core does."""
 
     def end(self, ring: Ring) -> None:
         """Complete a tile of the result."""
@@ -334,14 +338,16 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
             free = ring.free, place.stage, place.filled + 1
             kernel.fill(ring.full, place.stage, own, free, shared)
     with _turn(kernel, config, "") as starts:
-        core.begin()
+        finish.begin()
         with ring.loop("") as places:
             for place in places:
                 kernel.wait_for(ring.full, place.stage, place.filled)
                 a, b = (operand.ring[place.stage] for operand in operands)
-                core.multiply(a, b, place, ring)
+                core.start(a, b, place, ring)
+                finish.meanwhile(place)
+                core.release(place, ring)
         core.end(ring)
-        finish.write(*starts)
+        finish.end(starts)
     kernel.drained()
     if config.cluster > 1:
         kernel.sync("cluster")
@@ -414,12 +420,14 @@ class Epilogue:
     """Writes ``alpha·D + beta·C`` as the form says, a block of rows of 128 bytes after the other.
 
     A block goes through one of two swizzled tiles in shared memory, each warpgroup its own rows, so
-    that a block is written while the one before leaves.
+    that a block is written while the one before leaves. Where registers hold the whole tile beside
+    the next one (``late``), it is written while the products of the next turn's first round run, a
+    block after each has been started: the tensor cores wait for the conversion alone.
     """
 
     def __init__(self, kernel: Kernel, form: Form, config: Config, total: Buffer) -> None:
         """Declare the buffers that the form needs; a block in tensor memory comes to registers."""
-        self.kernel, self.form, self.total = kernel, form, total
+        self.kernel, self.form, self.config, self.total = kernel, form, config, total
         in_tensor = total.scope == "tmem"
         self.rows = total.shape[0] if in_tensor else 64 * (config.threads // WARPGROUP)
         self.cols = 8 * PERIOD // form.out.bits
@@ -443,34 +451,68 @@ class Epilogue:
             self.coefficients = tuple(kernel.scalar(name, "f32") for name in names)
         if form.epilogue == "beta":
             self.added = kernel.alloc("added", shape, "float32", layout=layout)
-        if form.out.bits == 16:
+        self.blocks = [
+            (top, left)
+            for top in range(0, total.shape[0], self.rows)
+            for left in range(0, total.shape[1], self.cols)
+        ]
+        self.late = (
+            form.whole and form.out.bits == 16 and form.epilogue != "beta"
+            and not in_tensor and len(self.blocks) <= config.stages
+        )  # fmt: skip
+        if self.late:
+            self.kept = kernel.alloc("kept", total.shape, form.out, layout=total.layout)
+        elif form.out.bits == 16:
             self.narrow = kernel.alloc("narrow", shape, form.out, layout=layout)
         tiles = (2, *shape)
         swizzle = swizzled(tiles, PERIOD, form.out.bits)
         self.staging = kernel.alloc("staging", tiles, form.out, "shared", swizzle)
 
-    def write(self, row: Any, col: Any) -> None:
-        """Add the copies of all blocks of the tile that starts at a row and a column."""
-        places = [
-            (top, left)
-            for top in range(0, self.total.shape[0], self.rows)
-            for left in range(0, self.total.shape[1], self.cols)
-        ]
-        for number, (top, left) in enumerate(places):
-            block = self.total[top : top + self.rows, left : left + self.cols]
-            first, start = row + top, col + left
-            where = slice(first, first + self.rows), slice(start, start + self.cols)
-            # The block before the last went through the same tile, or the last of the turn before.
-            self._block(block, where, number % 2, int(number > 0 or len(places) % 2 == 0))
+    def begin(self) -> None:
+        """Begin a turn: say where the tile of the turn before began; the first turn has none."""
+        if self.late:
+            self.kernel.let("beforenumber", Index.free("number") - Index.free("ctas"))
+            self.before = _starts(self.kernel, self.config, "before")
 
-    def _block(
-        self, block: BufferRegion, where: tuple[slice, slice], side: int, pending: int
-    ) -> None:
+    def meanwhile(self, place: Place) -> None:
+        """Add what is written while the product of a place runs: a block of the turn before."""
+        first_round = place.tile, self.config.stages
+        if self.late and place.stage < len(self.blocks):
+            with self.kernel.when(0, Index.free("turn")), self.kernel.when(*first_round):
+                self._write(place.stage, self._block(self.kept, place.stage), self.before)
+
+    def end(self, starts: tuple[Any, Any]) -> None:
+        """End a turn, whose tile is complete and began at a row and a column."""
+        if not self.late:
+            for number in range(len(self.blocks)):
+                self._write(number, self._made(number, starts), starts)
+            return
+        if self.coefficients:
+            self.kernel.blend(self.total, self.coefficients[0])
+        self.kernel.cast(self.kept, self.total)
+        number_after = Index.free("number") + Index.free("ctas")
+        with self.kernel.when(Index.free("total"), number_after + 1):
+            for number in range(len(self.blocks)):
+                self._write(number, self._block(self.kept, number), starts)
+
+    def _block(self, tile: Buffer, number: int) -> BufferRegion:
+        top, left = self.blocks[number]
+        return tile[top : top + self.rows, left : left + self.cols]
+
+    def _where(self, number: int, starts: tuple[Any, Any]) -> tuple[slice, slice]:
+        """Return where a block lies in D and C."""
+        row, col = (start + own for start, own in zip(starts, self.blocks[number], strict=True))
+        return slice(row, row + self.rows), slice(col, col + self.cols)
+
+    def _made(self, number: int, starts: tuple[Any, Any]) -> BufferRegion:
+        """Return a block of the result in registers, in its type."""
         kernel, narrow = self.kernel, self.form.out.bits == 16
+        block = self._block(self.total, number)
         if self.held is not None:
             kernel.copy(self.held, block)
             block = self.held.region()
         if self.given is not None:
+            where = self._where(number, starts)
             if narrow:
                 kernel.copy(self.narrow, self.given[where])
                 kernel.cast(self.added, self.narrow)
@@ -479,13 +521,20 @@ class Epilogue:
             kernel.blend(block, self.coefficients[0], self.added, self.coefficients[1])
         elif self.coefficients:
             kernel.blend(block, self.coefficients[0])
-        if narrow:
-            kernel.cast(self.narrow, block)
-        kernel.drained(pending)
+        if not narrow:
+            return block
+        kernel.cast(self.narrow, block)
+        return self.narrow.region()
+
+    def _write(self, number: int, made: BufferRegion, starts: tuple[Any, Any]) -> None:
+        """Add the way of a block from registers to global memory."""
+        kernel, tile = self.kernel, self.staging[number % 2]
+        # The block before the last went through the same tile, or the last of the turn before.
+        kernel.drained(int(number > 0 or len(self.blocks) % 2 == 0))
         kernel.sync("warpgroup")
-        kernel.copy(self.staging[side], self.narrow if narrow else block)
+        kernel.copy(tile, made)
         kernel.sync("warpgroup")
-        kernel.drain((self.result[where], self.staging[side]))
+        kernel.drain((self.result[self._where(number, starts)], tile))
 
 
 def launch_of(

@@ -11,6 +11,7 @@ import pytest
 
 import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, targets, wgid
+from lowering.address import Index
 from lowering.assemble import TARGETS
 from lowering.dispatch import context_of, dispatch
 from lowering.kernel import Kernel
@@ -26,6 +27,7 @@ from lowering.ops import (
     WgmmaWait,
     walk,
 )
+from lowering.shared_operands import accumulation
 from lowering.warp import Machine, SimulationError, execute
 
 Array = Any
@@ -181,6 +183,36 @@ FRAGMENT_A = fragments.get("wgmma.m64nNk16.f16", "A.reg").layout
 def test_a_in_registers() -> None:
     kernel = register_kernel(FRAGMENT_A.tile_to((64, 32), (64, 16)))
     assert multiplies(kernel, (64, 64, 32), (False, False))
+
+
+def test_a_number_of_variables_says_whether_to_add() -> None:
+    """A loop twice, the second time over again: the first product of each overwrites."""
+    kernel = register_kernel(FRAGMENT_A.tile_to((64, 32), (64, 16)))
+    product_at = next(
+        at for at, each in enumerate(kernel._blocks[0]) if getattr(each, "op", "") == "gemm_async"
+    )
+    after = kernel._blocks[0][product_at + 1 :]
+    del kernel._blocks[0][product_at - 1 :]  # and the zeros before it
+    held, right, total = (kernel.buffers[name] for name in ("A_held", "B_tile", "C"))
+    with kernel.loop("turn", 2), kernel.loop("step", 3) as step:
+        kernel.gemm_async(total, held, right[0], accum=step)
+        kernel.commit("gemm")
+        kernel.wait(0, "gemm")
+    kernel._blocks[0].extend(after)
+    given, want = inputs((64, 64, 32), (False, False))
+    program = kernel.lower()
+    assert (program.simulate(**given)["D"] == 3 * want).all()
+    adds = [op.accumulate for op in walk(program.body.ops) if isinstance(op, Wgmma)]
+    assert [str(adds[0]), *adds[1:]] == ["step", True]
+    assert "C[0..31] if step)" in program.script()
+
+
+def test_a_number_that_is_never_0_adds() -> None:
+    assert [accumulation(given, 0) for given in (True, False, Index.of("k", 4) + 1)] == [
+        True, False, True,
+    ]  # fmt: skip
+    assert accumulation(Index.of("k", 4), 0) == Index.of("k", 4)
+    assert accumulation(False, 16) is True
 
 
 # -- what is refused ------------------------------------------------------------------------------

@@ -467,7 +467,7 @@ def test_moves_and_zeros_of_half_words() -> None:
     want = values.reshape(32, 4).copy()
     want[:, 0], want[:, 3], want[:, 2] = values[3::4], values[0::4], 0
     made = Body((source, target), (), (HALVES, other), ops, 32)
-    assert made.partial_words() == {"q"}
+    assert made.read_unwritten() == {"q"}
     for written in texts(made, {"g": values}):
         assert np.array_equal(written["o"].reshape(32, 4), want)
 

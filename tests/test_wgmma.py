@@ -349,7 +349,45 @@ TEXTS = [row for row in GEMMS if (row[0].a.token, row[0].d.token) == ("f16", "f3
 @pytest.mark.parametrize(("inst", "a", "b", "k", "groups"), TEXTS, ids=range(len(TEXTS)))
 def test_the_texts_multiply(inst: Any, a: Any, b: Any, k: int, groups: int, language: str) -> None:
     """Both texts, run on bytes by a machine that knows descriptors from the ISA alone."""
-    body = gemm(inst, a, b, k, groups)
+    run_text(inst, gemm(inst, a, b, k, groups), k, language)
+
+
+@pytest.mark.parametrize("language", ["python", "c"])
+@pytest.mark.parametrize(("inst", "a", "b", "k", "groups"), TEXTS, ids=range(len(TEXTS)))
+def test_a_number_says_whether_to_add(
+    inst: Any, a: Any, b: Any, k: int, groups: int, language: str
+) -> None:
+    """Of two products in the same registers, which nothing sets to zero, the second remains."""
+    body = twice(gemm(inst, a, b, k, groups), Index.of("k", k // inst.k))
+    given, want = inputs(inst, body, k)
+    machine = execute(body, given)
+    out = logical(body.buffer("D_image"), machine.memory["D_image"].values)
+    assert np.array_equal(shown(inst, out.astype(float)), want)
+    run_text(inst, body, k, language)
+    assembled = cuda.compile_ptx(body, "gemm", "sm_90a")
+    assert assemble.assemble(assembled, "sm_90a")[:4] == b"\x7fELF"
+    with pytest.raises(SimulationError, match=r"reads D\[0\] of thread 0, which nothing wrote"):
+        execute(twice(gemm(inst, a, b, k, groups), Index((), 1)), given)
+
+
+def twice(body: Body, adds: Index) -> Body:
+    """Run the loop along K again, and let a number say whether its products add."""
+    ops: list[Op] = []
+    for op in body.ops:
+        if isinstance(op, Loop):
+            steps = [
+                dataclasses.replace(each, accumulate=adds) if isinstance(each, Wgmma) else each
+                for each in op.body
+            ]
+            op = dataclasses.replace(op, body=tuple(steps))
+            ops.append(op)
+        if not isinstance(op, Zero):
+            ops.append(op)
+    return dataclasses.replace(body, ops=tuple(ops))
+
+
+def run_text(inst: WgmmaInst, body: Body, k: int, language: str) -> None:
+    """Check what a text of a body writes."""
     given, want = inputs(inst, body, k, 1)
     parameters = []
     for buffer in body.params:

@@ -27,8 +27,12 @@ from lowering.ops import (
     Roles,
     Sync,
     Wgmma,
+    WgmmaCommit,
     WgmmaFence,
     WgmmaWait,
+    When,
+    Zero,
+    line,
     walk,
 )
 from lowering.warp import Grid, Machine, SimulationError, bank_counts
@@ -47,6 +51,8 @@ ONE = Config((64, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)
 TWO = Config((128, 64, 64), (8, 1), 3, 2, bulk=True, producer=True, wgmma=True)
 TALL = Config((128, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)
 WIDE = Config((64, 192, 32), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)
+PAIR = Config((64, 128, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)
+THREE = Config((64, 192, 64), (4, 1), 3, 1, bulk=True, producer=True, wgmma=True)
 EDGES = (200, 136, 200)  # no multiple of a tile in any dimension
 H200 = Device(0, "sm_90", 132, "NVIDIA H200", 227 * 1024, None)
 FLIPS = tuple(itertools.product((False, True), repeat=2))
@@ -100,6 +106,9 @@ def test_every_epilogue(epilogue: str, out: str) -> None:
         (TALL, (256, 64, 128), 2),  # two tiles of wgmma per warpgroup
         (WIDE, (64, 384, 96), 1),  # an odd number of blocks per tile
         (replace(ONE, stages=4), (128, 64, 64), 1),
+        (PAIR, (64, 640, 128), 2),  # tiles leave late, in two blocks; the last turn is one CTA's
+        (PAIR, (128, 136, 256), 1),
+        (THREE, (128, 576, 192), 1),  # the last block of a turn and the first of the next share
     ],
 )
 def test_turns_and_rounds(config: Config, sizes: tuple[int, int, int], processors: int) -> None:
@@ -185,18 +194,19 @@ def test_rows_of_tiles_are_numbered_together_where_few_are_beyond() -> None:
 # -- what the machine would not do ----------------------------------------------------------------
 
 
-def run(body: Any, config: Config, sizes: tuple[int, int, int]) -> None:
+def run(body: Any, config: Config, sizes: tuple[int, int, int]) -> Any:
+    """Run a body on integers, and return D, in which poison is what nothing wrote."""
     m, n, k = sizes
     a, b, _ = integers(sizes)
     cells = {
         "A": a.astype(np.float16),
         "B": b.astype(np.float16),
-        "D": np.zeros((m, n), np.float16),
+        "D": np.full((m, n), np.nan, np.float16),
     }
     problem = Problem(sizes, {"A": k, "B": n, "D": n})
     grid, scalars = launch_of(problem, Form("float16"), config, 1)
     machine = Grid(body, scalars, {r: x.shape for r, x in cells.items()}, problem.pitches)
-    machine.run(grid, {role: matrix.reshape(-1) for role, matrix in cells.items()})
+    return machine.run(grid, {role: matrix.reshape(-1) for role, matrix in cells.items()})["D"]
 
 
 def without(*kinds: type) -> Callable[[Op], Op | None]:
@@ -221,13 +231,110 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "no arrival": (without(Arrive), "waits forever"),
     "an arrival of too much": (unguarded, "races|waits forever|still reads"),
     "no wait for the bytes": (without(Await), "still being copied|nothing wrote"),
-    "a stage released early": (hasty, "still reads: commit, and wait for it"),
+    "a stage released early": (
+        hasty,
+        "still reads: commit, and wait for it|read with no barrier in between",
+    ),
     "no wait for the products": (without(WgmmaWait), "still accumulates|still reads"),
     "no register fence": (without(WgmmaFence), "wgmma.fence"),
     "no proxy fence": (without(ProxyFence), "with no fence.proxy.async in between"),
     "no barrier of the warpgroup": (without(Sync), "races"),
     "a tile written while it leaves": (without(Drained), "which a bulk store still reads"),
 }
+
+
+def is_drain(op: Op) -> bool:
+    return isinstance(op, Drain)
+
+
+def is_of_the_turn_before(op: Op) -> bool:
+    """Say whether an operation is the branch that writes what the first turn lacks."""
+    return isinstance(op, When) and line(op) == "if 0 < turn:"
+
+
+def is_of_the_last(op: Op) -> bool:
+    """Say whether an operation is the branch of the tile that no other follows."""
+    return isinstance(op, When) and line(op).startswith("if total <")
+
+
+LATE_FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
+    "a turn before the first": (
+        lambda op: replace(op, guards=()) if is_of_the_turn_before(op) else op,
+        r"reads kept\[.* which nothing wrote",
+    ),
+    "no tile but the last": (lambda op: None if is_of_the_turn_before(op) else op, ""),
+    "no last tile": (lambda op: None if is_of_the_last(op) else op, ""),
+    **{
+        each: FAULTS[each]
+        for each in (
+            "a stage released early", "no wait for the products", "no register fence",
+            "no proxy fence", "no barrier of the warpgroup", "a tile written while it leaves",
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", LATE_FAULTS)
+@pytest.mark.parametrize("config", [PAIR, THREE])
+def test_tiles_that_leave_late_race_or_are_missed_too(config: Config, fault: str) -> None:
+    """What is not refused lacks a tile."""
+    change, message = LATE_FAULTS[fault]
+    sizes = (64, 2 * config.tile[1], 2 * config.stages * 64)
+    body = wgmma_program(*fitted(Form("float16"), config, sizes)).body
+    assert not np.isnan(run(body, config, sizes)).any()
+    broken = replace(body, ops=changed(body.ops, change))
+    if not message:
+        assert np.isnan(run(broken, config, sizes)).sum() == 64 * config.tile[1]
+        return
+    with pytest.raises(SimulationError, match=message):
+        run(broken, config, sizes)
+
+
+@pytest.mark.parametrize(
+    ("form", "late"),
+    [
+        (Form("float16", whole=True), True),
+        (Form("bfloat16", None, True, True, epilogue="alpha", whole=True), True),
+        (Form("float16", whole=False), False),
+        (Form("float16", "float32", whole=True), False),
+        (Form("float16", epilogue="beta", whole=True), False),
+    ],
+)
+def test_a_tile_leaves_while_the_next_is_made(form: Form, late: bool) -> None:
+    """A block stands between the start of a product and a wait; none after the loop along K."""
+    ops = wgmma_program(form, PAIR).body.ops
+    (roles,) = (op for op in ops if isinstance(op, Roles))
+    (turn,) = (op for op in roles.consume if isinstance(op, Loop))
+    (taken,) = (op for op in turn.body if isinstance(op, When))
+    (along,) = (op for op in taken.body if isinstance(op, Loop))
+    after = taken.body[taken.body.index(along) + 1 :]
+    assert sum(map(is_drain, walk(along.body))) == 2 * late
+    assert any(map(is_drain, after)) is not late
+    assert sum(map(is_of_the_last, after)) == late
+    assert not any(isinstance(op, Zero) for op in walk(ops))
+    for at, op in enumerate(along.body):
+        if is_of_the_turn_before(op):
+            assert isinstance(along.body[at - 1], WgmmaCommit)
+            assert along.body[at + 1] == WgmmaWait(1)
+
+
+def test_the_assembler_runs_no_products_one_by_one() -> None:
+    """It remarks upon a kernel that lacks a wait, and upon none of these."""
+    for form in (
+        Form("float16", whole=True),
+        Form("bfloat16", None, True, True, epilogue="alpha", whole=True),
+        Form("float16", epilogue="beta"),
+    ):
+        body = wgmma_program(form, PAIR).body
+        code = cuda.compile_ltoir(body, "k", "sm_90a")
+        assert assemble.link_whole(code, "sm_90a", strict=True)[:4] == b"\x7fELF"
+
+    def unawaited(op: Op) -> Op | None:
+        return None if isinstance(op, WgmmaWait) and not op.pending else op
+
+    code = cuda.compile_ltoir(replace(body, ops=changed(body.ops, unawaited)), "k", "sm_90a")
+    with pytest.raises(assemble.AssembleError, match=r"wgmma\.mma_async .* are serialized"):
+        assemble.link_whole(code, "sm_90a", strict=True)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

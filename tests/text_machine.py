@@ -28,7 +28,9 @@ ACCESS = re.compile(r"(ld|st)\.(?:global|shared)(?:\.v([24]))?\.(u8|u16|u32|f32)
 MATRIX = re.compile(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared\.b16")
 CONVERT = re.compile(r"cvt\.rn\.(f16|bf16)x2\.f32")
 ASYNC = re.compile(r"cp\.async\.(?:cg|ca)\.shared\.global")
-WGMMA = re.compile(r"wgmma\.m64n(\d+)k16\.f32\.f16\.f16\.(ss|rs)([01]+)((?:\.h[0-9a-f]+)+)(\.add)?")
+WGMMA = re.compile(
+    r"wgmma\.m64n(\d+)k16\.f32\.f16\.f16\.(ss|rs)([01]+)((?:\.h[0-9a-f]+)+)(?:\.(add|maybe))?"
+)
 DESCRIPTOR = re.compile(r"descriptor\.([0-9a-f]+)")
 
 
@@ -306,8 +308,11 @@ def instruction(machine: Machine, mnemonic: str) -> Callable[..., Any]:
         highs = [int(word, 16) << 32 for word in found[4].split(".h")[1:]]
 
         def multiply(*operands: Any) -> Any:
-            assert len(operands) == words + 1 + (n // 2 if found[5] else 0)
-            a, b, d = operands[:words], operands[words], operands[words + 1 :]
+            maybe = found[5] == "maybe"
+            assert len(operands) == words + 1 + maybe + (n // 2 if found[5] else 0)
+            a, b, d = operands[:words], operands[words], operands[words + 1 + maybe :]
+            if maybe and not operands[words + 1]:
+                d = ()
             if words == 1:
                 a = (np.asarray(a[0]).astype(object) | highs[0],)
             b = np.asarray(b).astype(object) | highs[-1]

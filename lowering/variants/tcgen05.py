@@ -14,11 +14,10 @@ from layoutalg import LayoutError, tmem_mma_operand_layout, tmem_scale_layout
 from layoutalg.targets import has, lacking
 from lowering import dtypes, tcgen05
 from lowering.address import Index
-from lowering.addressing import as_index
 from lowering.descriptors import BYTE
 from lowering.dispatch import Context, DispatchFail, Lowered, fail, predicate, register_dispatch
 from lowering.ops import SharedMatrix
-from lowering.shared_operands import SharedOperand, extents, shared_operand
+from lowering.shared_operands import SharedOperand, accumulation, extents, shared_operand
 from lowering.tcgen05 import CELL, KINDS, LANES, Multiplication, TensorInst
 from lowering.tensor_ops import ISSUERS, TensorMatrix, TensorMma
 from lowering.tensor_tiles import TensorTile, places, tensor_tile
@@ -318,8 +317,7 @@ def _products(
             ]
             chosen = (found[0][1], found[1][1]) if found else (0, 0)
             what = Multiplication(inst, majors, chosen)
-            given = config["accum"]
-            accumulate = True if k else given if isinstance(given, bool) else as_index(given)
+            accumulate = accumulation(config["accum"], k)
             where = tuple(place for place, _ in found)
             yield TensorMma(what, part.place, a, b, accumulate, where, call.scope)
 

@@ -23,7 +23,7 @@ from lowering.addressing import region_tile
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ops import Elements, Op, SharedMatrix, Wgmma, WgmmaFence
 from lowering.registers import WARPGROUP, element_map, register_count
-from lowering.shared_operands import SharedOperand, extents, shared_operand
+from lowering.shared_operands import SharedOperand, accumulation, extents, shared_operand
 from lowering.tile import BufferRegion
 from lowering.wgmma import WgmmaInst
 
@@ -133,14 +133,10 @@ def _by_warpgroup(values: Ints, threads: int) -> Index | None:
 # -- the call -------------------------------------------------------------------------------------
 
 
-def known_accumulation(context: Context) -> bool | tuple[bool, str]:
-    """Hold where it is known whether to add to C, and where the CTA stands alone."""
-    accumulate, group = (context.call.config[name] for name in ("accum", "cta_group"))
-    if not isinstance(accumulate, bool):
-        return False, f"accum must be True or False; got {accumulate}"
-    if group != 1:
-        return False, f"takes one CTA; cta_group is {group}"
-    return True
+def one_cta(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the CTA stands alone."""
+    group = context.call.config["cta_group"]
+    return (False, f"takes one CTA; cta_group is {group}") if group != 1 else True
 
 
 def instructions(context: Context, cols: int) -> Iterator[WgmmaInst]:
@@ -188,18 +184,18 @@ def checked_shapes(context: Context, inst: WgmmaInst) -> int:
         predicate("whole_warpgroups", whole_warpgroups),
         predicate("in_their_places", in_their_places),
         predicate("no_scales", no_scales),
-        predicate("known_accumulation", known_accumulation),
+        predicate("one_cta", one_cta),
     ],
 )
 def lower_wgmma(context: Context) -> Lowered:
     """Lower ``gemm_async`` to a fence and one ``wgmma`` per tile of C and step of K."""
-    operands, config = context.call.operands, context.call.config
+    operands = context.call.operands
     for inst in instructions(context, extents(operands["C"])[1]):
         depth = checked_shapes(context, inst)
         try:
             tiles = register_tiles(operands["C"], inst.fragment("D"), context.threads)
             if tiles is not None:
-                ops = _steps(context, inst, tiles, depth, config["accum"])
+                ops = _steps(context, inst, tiles, depth)
                 return Lowered((WgmmaFence(), *ops))
         except LayoutError as error:
             fail(str(error))
@@ -210,11 +206,7 @@ def lower_wgmma(context: Context) -> Lowered:
 
 
 def _steps(
-    context: Context,
-    inst: WgmmaInst,
-    tiles: Sequence[RegisterTile],
-    depth: int,
-    accumulate: bool,
+    context: Context, inst: WgmmaInst, tiles: Sequence[RegisterTile], depth: int
 ) -> list[Op]:
     """Return the products of all tiles, K step by K step."""
     operands, config = context.call.operands, context.call.config
@@ -236,7 +228,7 @@ def _steps(
             else:
                 a = _held(left, tile.row, k)
             b = right.at(tile.col, k)
-            ops.append(Wgmma(inst, tile.elements, a, b, accumulate or k > 0))
+            ops.append(Wgmma(inst, tile.elements, a, b, accumulation(config["accum"], k)))
     return ops
 
 

@@ -206,7 +206,7 @@ class Kernel:
         self.barriers: dict[str, Barrier] = {}
         self._blocks: list[list[Statement]] = [[]]
         self._read_apart: set[str] = set()  # shared buffers that are read asynchronously
-        self._unfenced = False
+        self._unfenced = self._copied_apart = False
         self._accumulators: dict[Elements, None] = {}
 
     @property
@@ -606,6 +606,10 @@ class Kernel:
         unrolled = _unroll(statements)
         taken: list[str] = []
         self._unfenced = False
+        self._copied_apart = any(
+            self._writes_apart(call) and call.config.get("asynchronous", False)
+            for call in _calls(unrolled)
+        )
         self._accumulators.clear()
         ops = self._lower(unrolled, taken, "")
         by_scope = {
@@ -649,13 +653,16 @@ class Kernel:
             if isinstance(each, Specialised):
                 taken.append(f"{indent}produce:")
                 produce = self._lower(each.produce, taken, indent + "    ")
+                _check_producer(produce)
                 taken.append(f"{indent}consume:")
                 consume = self._lower(statements[at + 1 :], taken, indent + "    ")
                 return (*ops, Roles(produce, consume))
             if isinstance(each, Repeat):
                 taken.append(f"{indent}for {each.var} in range({each.extent}):")
-                self._unfenced = self._leaves_unfenced(each.body, self._unfenced)
+                before = self._leaves_unfenced(each.body, self._unfenced)
+                self._unfenced = before
                 body = self._lower(each.body, taken, indent + "    ")
+                self._unfenced |= before and not isinstance(each.extent, int)  # no step at all
                 ops.append(Loop(str(each.var), each.extent, body))
             elif isinstance(each, Refill):
                 fill = self._refill(each)
@@ -663,7 +670,9 @@ class Kernel:
                 ops.append(fill)
             elif isinstance(each, Branch):
                 taken.append(f"{indent}{line(When((each.guard,), ()))}")
+                before = self._unfenced
                 body = self._lower(each.body, taken, indent + "    ")
+                self._unfenced |= before  # where the branch is not taken
                 ops.append(When((each.guard,), body))
             elif isinstance(each, Emptying):
                 drain = self._emptying(each)
@@ -688,9 +697,14 @@ class Kernel:
                 taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
                 ops.extend(lowered.ops)
             else:
+                self._unfenced |= self._completes_copies(each)
                 taken.append(f"{indent}{line(each)}")
                 ops.append(each)
         return tuple(ops)
+
+    def _completes_copies(self, statement: Statement) -> bool:
+        """Say whether threads have now written, by ``cp.async``, what is read asynchronously."""
+        return self._copied_apart and isinstance(statement, Wait)
 
     def _writes_apart(self, call: TilePrimitiveCall) -> bool:
         """Say whether threads write there what is read asynchronously."""
@@ -707,6 +721,8 @@ class Kernel:
                 after |= self._leaves_unfenced(each.body, after)
             elif isinstance(each, Sync) and _orders(each):
                 after = False
+            else:
+                after |= self._completes_copies(each)
         return before or after
 
     def _emptying(self, each: Emptying) -> Drain:
@@ -732,6 +748,29 @@ class Kernel:
             elements = Elements(buffer.name, tuple(range(cells(buffer))))
             return Lowered((Zero(elements),), variant="zero")
         return dispatch(context_of(call, "cuda", self.threads, None, self.arch))
+
+
+def _calls(statements: Sequence[Statement]) -> Iterator[TilePrimitiveCall]:
+    """Yield every call that threads do."""
+    for each in statements:
+        if isinstance(each, TilePrimitiveCall):
+            yield each
+        elif isinstance(each, (Repeat, Branch)):
+            yield from _calls(each.body)
+
+
+def _check_producer(ops: tuple[Op, ...]) -> None:
+    """Refuse what more than one thread would have to do, where one thread alone fills.
+
+    Raises:
+        LayoutError: something else than fills.
+    """
+    for op in walk(ops):
+        if not isinstance(op, (Fill, BulkLoad, Loop, When, Let)):
+            raise LayoutError(
+                f"producing: one thread is there, and it fills: fill(…), loops, branches and let "
+                f"fit; got {line(op)}"
+            )
 
 
 def _orders(op: Sync) -> bool:

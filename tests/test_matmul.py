@@ -628,7 +628,7 @@ def test_matrices_of_the_host_are_checked_before_the_device() -> None:
         ((a, a, None, a), "c is given without beta: beta=1 adds it, beta=0 leaves it out"),
         ((a, a, fixed.copy(), None, 1.0, 0.0, "f32"), "out is float16; got float32: leave dtype"),
         ((a, a, None, None, 1.0, 0.0, "f64"), "dtype must be of .*float32.*int32; got f64"),
-        ((a.astype(float), a.astype(float)), "a must be of float16, .*, int8; got float64"),
+        ((a.astype(float), a.astype(float)), "a must be of float16, .*, uint8; got float64"),
         ((a, a, fixed.astype(np.int8)), "out must be of float16, .*, int32; got int8"),
         ((a[:0], a), r"the size M must lie in 8\.\.16777208; got 0"),
         ((a[:, :0], a[:0]), r"the size K must lie in 8\.\.16777208; got 0"),

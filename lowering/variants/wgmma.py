@@ -20,7 +20,7 @@ from layoutalg.targets import lacking
 from lowering import wgmma
 from lowering.address import Index
 from lowering.addressing import region_tile
-from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch import Context, DispatchFail, Lowered, fail, predicate, register_dispatch
 from lowering.ops import Elements, Op, SharedMatrix, Wgmma, WgmmaFence
 from lowering.registers import WARPGROUP, element_map, register_count
 from lowering.shared_operands import SharedOperand, accumulation, extents, shared_operand
@@ -190,6 +190,7 @@ def checked_shapes(context: Context, inst: WgmmaInst) -> int:
 def lower_wgmma(context: Context) -> Lowered:
     """Lower ``gemm_async`` to a fence and one ``wgmma`` per tile of C and step of K."""
     operands = context.call.operands
+    reasons: list[str] = []
     for inst in instructions(context, extents(operands["C"])[1]):
         depth = checked_shapes(context, inst)
         try:
@@ -197,8 +198,12 @@ def lower_wgmma(context: Context) -> Lowered:
             if tiles is not None:
                 ops = _steps(context, inst, tiles, depth)
                 return Lowered((WgmmaFence(), *ops))
+        except DispatchFail as declined:  # a smaller N may fit B
+            reasons.append(str(declined))
         except LayoutError as error:
             fail(str(error))
+    if reasons:
+        fail(reasons[0])
     fail(
         f"C: {operands['C'].buffer.layout} is not made of accumulators of a warpgroup; tiles of "
         f"{inst.fragment('D').layout} would fit"

@@ -435,7 +435,9 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
         numbers = [f"%{i}" for i in range(len(names))]
         if name.startswith(("wgmma_", "descriptor_", "fence_", "same_")):
             assert re.findall(r'"[=+]?\w"\((\w+)\)', constraints) == names
-            assert ('"+' in constraints) == name.startswith("wgmma_wait") | name.endswith("_add")
+            assert ('"+' in constraints) == name.startswith("wgmma_wait") | name.endswith(
+                ("_add", "_maybe")
+            )
             assert text == warpgroup_text(name, numbers)
             found[name] = (name.replace("_", "."), references)
             continue

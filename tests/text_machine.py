@@ -498,9 +498,9 @@ def python_of(source: str) -> tuple[str, dict[str, str]]:
             continue
         if (call := re.fullmatch(r"(\w+)\((.*)\);", line)) and call[1] in functions:
             mnemonic, references = functions[call[1]]
-            arguments = call[2].split(", ")
+            arguments = call[2].replace("static_cast<uint32_t>", "uint32").split(", ")
             into, rest = arguments[:references], arguments[references:]
-            if mnemonic.startswith(("mma", "wgmma.wait")) or mnemonic.endswith(".add"):
+            if mnemonic.startswith(("mma", "wgmma.wait")) or mnemonic.endswith((".add", ".maybe")):
                 rest += into
             text = f"{call[1]}({', '.join(rest)})"
             text = f"{', '.join(into)} = {text}" if into else text

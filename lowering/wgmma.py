@@ -221,8 +221,12 @@ def multiply_in_turn(
     So D passes once through what compilers see. Arguments as :func:`multiply`; all products but
     the first accumulate, and the first, where ``accumulate`` is None, if the last word is not 0.
 
-    >>> multiply_in_turn(get(8, "f16"), None, Descriptor("K", 0, 128, 256, 16), False, 2).inputs
+    >>> tile = Descriptor("K", 0, 128, 256, 16)
+    >>> multiply_in_turn(get(8, "f16"), None, tile, False, 2).inputs
     'rrrrrrrrrr'
+    >>> made = multiply_in_turn(get(8, "f16"), None, tile, None, 2)
+    >>> made.inputs, [made.text.count(f"setp.ne.b32 add, {word}, 0") for word in ("$14", "1")]
+    ('rrrrrrrrrrr', [1, 1])
     """
     d = inst.fragment("D").registers
     registers = 1 if a else inst.fragment("A").registers

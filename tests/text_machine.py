@@ -409,13 +409,15 @@ def warpgroup_text(name: str, numbers: list[str]) -> str:
     found = WGMMA.fullmatch(name.replace("_", "."))
     assert found is not None, name
     count = int(found[1]) // 2
-    highs, b = found[4].split(".h")[1:], numbers[-1]
+    maybe = found[5] == "maybe"  # then the last number says whether to add
+    highs, b = found[4].split(".h")[1:], numbers[-1 - maybe]
+    adds = numbers[-1] if maybe else int(bool(found[5]))
     a = "a" if found[2] == "ss" else "{" + ",".join(numbers[count : count + 4]) + "}"
     made = f" .reg .b64 b; mov.b64 b, {{{b}, 0x{highs[-1]}}};"
     if a == "a":
         made = f" .reg .b64 a; mov.b64 a, {{{numbers[count]}, 0x{highs[0]}}};" + made
     return (
-        f"{{ .reg .pred add;{made} setp.ne.b32 add, {int(bool(found[5]))}, 0; "
+        f"{{ .reg .pred add;{made} setp.ne.b32 add, {adds}, 0; "
         f"wgmma.mma_async.sync.aligned.m64n{found[1]}k16.f32.f16.f16 "
         f"{{{','.join(numbers[:count])}}}, {a}, b, add, 1, 1, {', '.join(found[3])}; }}"
     )
@@ -435,7 +437,9 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
         numbers = [f"%{i}" for i in range(len(names))]
         if name.startswith(("wgmma_", "descriptor_", "fence_", "same_")):
             assert re.findall(r'"[=+]?\w"\((\w+)\)', constraints) == names
-            assert ('"+' in constraints) == name.startswith("wgmma_wait") | name.endswith("_add")
+            assert ('"+' in constraints) == name.startswith("wgmma_wait") | name.endswith(
+                ("_add", "_maybe")
+            )
             assert text == warpgroup_text(name, numbers)
             found[name] = (name.replace("_", "."), references)
             continue
@@ -463,7 +467,7 @@ _LINES = (
     (r"const int thread = threadIdx\.x;", r"thread = cuda.threadIdx.x"),
     (r"const uint64_t (\w+) = reinterpret_cast<uint64_t>\((\w+)\);", r"\1 = cells_address(\2)"),
     (r"(?:uint32_t|uint64_t|float) \w+(?:, \w+)*;", ""),
-    (r"uint32_t (\w+ = 0(?:, \w+ = 0)*);", r"\1"),
+    (r"(?:uint32_t|float) (\w+ = 0(?:, \w+ = 0)*);", r"\1"),
     (r"__shared__ .*", r"shared = cuda.shared.array(0, uint8, 1024)"),
     (r"extern __shared__ .*", r"shared = cuda.shared.array(0, uint8, 1024)"),
     (r"const uint32_t base = static_cast.*", r"base = shared"),
@@ -494,9 +498,9 @@ def python_of(source: str) -> tuple[str, dict[str, str]]:
             continue
         if (call := re.fullmatch(r"(\w+)\((.*)\);", line)) and call[1] in functions:
             mnemonic, references = functions[call[1]]
-            arguments = call[2].split(", ")
+            arguments = call[2].replace("static_cast<uint32_t>", "uint32").split(", ")
             into, rest = arguments[:references], arguments[references:]
-            if mnemonic.startswith(("mma", "wgmma.wait")) or mnemonic.endswith(".add"):
+            if mnemonic.startswith(("mma", "wgmma.wait")) or mnemonic.endswith((".add", ".maybe")):
                 rest += into
             text = f"{call[1]}({', '.join(rest)})"
             text = f"{', '.join(into)} = {text}" if into else text

@@ -421,25 +421,32 @@ def free(columns: int, cta_group: int) -> Asm:
     return Asm(f"tensor_free_{columns}_{cta_group}", text, "", "r", ARCH)
 
 
-def load(shape: str, count: int, registers: int) -> Asm:
+def load(shape: str, count: int, letters: str) -> Asm:
     """Return ``tcgen05.ld``: words of a warp from an address; they are there after a wait.
 
-    >>> load("32x32b", 2, 2).text
+    Args:
+        shape: lanes by bits.
+        count: how often it goes to the right.
+        letters: of the registers, one each: those of f32 must not be converted from integers.
+
+    >>> load("32x32b", 2, "ff").text
     'tcgen05.ld.sync.aligned.32x32b.x2.b32 {$0,$1}, [$2];'
     """
-    values = _list(0, registers)
-    text = f"tcgen05.ld.sync.aligned.{shape}.x{count}.b32 {values}, [${registers}];"
-    return Asm(f"tensor_load_{shape}_x{count}", text, "r" * registers, "r", ARCH)
+    values = _list(0, len(letters))
+    text = f"tcgen05.ld.sync.aligned.{shape}.x{count}.b32 {values}, [${len(letters)}];"
+    return Asm(f"tensor_load_{shape}_x{count}_{letters[0]}", text, letters, "r", ARCH)
 
 
-def store(shape: str, count: int, registers: int) -> Asm:
+def store(shape: str, count: int, letters: str) -> Asm:
     """Return ``tcgen05.st``: an address, then words of a warp; they are there after a wait.
 
-    >>> store("16x64b", 1, 1).text
+    Args: as of :func:`load`.
+
+    >>> store("16x64b", 1, "r").text
     'tcgen05.st.sync.aligned.16x64b.x1.b32 [$0], {$1};'
     """
-    text = f"tcgen05.st.sync.aligned.{shape}.x{count}.b32 [$0], {_list(1, registers)};"
-    return Asm(f"tensor_store_{shape}_x{count}", text, "", "r" + "r" * registers, ARCH)
+    text = f"tcgen05.st.sync.aligned.{shape}.x{count}.b32 [$0], {_list(1, len(letters))};"
+    return Asm(f"tensor_store_{shape}_x{count}_{letters[0]}", text, "", "r" + letters, ARCH)
 
 
 def wait(verb: str, letters: str = "") -> Asm:

@@ -10,7 +10,7 @@ from lowering import ptx, tcgen05
 from lowering.address import Index, Style
 from lowering.body import Body
 from lowering.emit import words
-from lowering.ops import SharedMatrix, TensorOp
+from lowering.ops import Elements, SharedMatrix, TensorOp
 from lowering.ptx import Asm
 from lowering.tcgen05 import COLUMNS
 from lowering.tensor_ops import (
@@ -133,18 +133,18 @@ def write(lines: Lines, op: TensorOp) -> None:
     body = lines.body
     if isinstance(op, TensorLoad):
         into = words(body, op.into)
-        asm = tcgen05.load(op.shape, op.count, len(into))
+        asm = tcgen05.load(op.shape, op.count, _letters(body, op.into))
         lines.call(asm, into, (_address(lines, op.source),))
     elif isinstance(op, TensorStore):
         source = words(body, op.source)
-        asm = tcgen05.store(op.shape, op.count, len(source))
+        asm = tcgen05.store(op.shape, op.count, _letters(body, op.source))
         lines.call(asm, (), (_address(lines, op.into), *source))
     elif isinstance(op, TensorWait):
         names: list[str] = []
         letters = ""
         for each in op.complete:
             names.extend(words(body, each))
-            letters += ptx.letter(body.buffer(each.buffer).dtype.token) * len(words(body, each))
+            letters += _letters(body, each)
         lines.call(tcgen05.wait(op.verb, letters), tuple(names), ())
     elif isinstance(op, TensorFence):
         lines.call(tcgen05.fence(op.side), (), ())
@@ -155,6 +155,11 @@ def write(lines: Lines, op: TensorOp) -> None:
         _meet(lines)
         asm = tcgen05.free(op.columns, op.cta_group)
         _in_first_warp(lines, lambda: lines.call(asm, (), (BASE,)))
+
+
+def _letters(body: Body, held: Elements) -> str:
+    """Return the constraint letter of each register."""
+    return ptx.letter(body.buffer(held.buffer).dtype.token) * len(words(body, held))
 
 
 def _in_first_warp(lines: Lines, what: Callable[[], None], more: str = "") -> None:

@@ -163,4 +163,4 @@ def _draw(record: dict[str, Any], path: Path) -> None:
     }
     ceilings = {CEILING: points.pop(CEILING)}
     kept = {name: found for name, found in points.items() if found}
-    rates(kept, ceilings, f"{record['dtype']} matmul by mma.sync, {record['device']}", path)
+    rates(kept, ceilings, f"{record['dtype']} matmul, {record['device']}", path)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Union
+from dataclasses import dataclass
+from typing import Any
 
 import lowering.variants  # noqa: F401 - registers what dispatch picks from
 from layoutalg import ComposeLayout, LayoutError, TileLayout
-from layoutalg.size import substitute
 from lowering.address import FREE, Index
 from lowering.addressing import as_index
 from lowering.body import Barrier, Body, Scalar, cells, tensor_columns
@@ -53,8 +52,19 @@ from lowering.ops import (
     walk,
 )
 from lowering.registers import WARPGROUP
-from lowering.tensor_ops import TensorCommit, TensorCopy, TensorMma
-from lowering.tensor_order import with_tensor_memory
+from lowering.statements import (
+    Branch,
+    Emptying,
+    Refill,
+    Repeat,
+    Specialised,
+    Statement,
+    calls,
+    text,
+    unroll,
+)
+from lowering.tensor_ops import TensorCommit
+from lowering.tensor_order import as_issued, with_tensor_memory
 from lowering.tile import (
     Buffer,
     BufferRegion,
@@ -81,69 +91,6 @@ _KEYWORDS = frozenset(
         volatile xor""".split(),
     )
 )
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """A loop at tile level: its variable, and whether it is unrolled."""
-
-    var: Any
-    extent: int | Index
-    unroll: bool
-    body: tuple[Statement, ...]
-
-
-@dataclass(frozen=True)
-class Branch:
-    """Statements that run where a condition holds, the same for all threads."""
-
-    guard: Guard
-    body: tuple[Statement, ...]
-
-
-@dataclass(frozen=True)
-class Refill:
-    """Bulk copies that complete an mbarrier, once the phase of another one says they may."""
-
-    barrier: str
-    slot: int | Index
-    copies: tuple[TilePrimitiveCall, ...]
-    free: Phase | None
-
-
-@dataclass(frozen=True)
-class Emptying:
-    """Bulk copies from shared to global memory, by the first thread of each warpgroup."""
-
-    copies: tuple[TilePrimitiveCall, ...]
-
-
-@dataclass(frozen=True)
-class Specialised:
-    """What one thread of a further warpgroup does while the others do what follows."""
-
-    produce: tuple[Statement, ...]
-
-
-Statement = Union[  # noqa: UP007 - refers forward
-    TilePrimitiveCall,
-    Sync,
-    Commit,
-    Wait,
-    WgmmaCommit,
-    WgmmaWait,
-    Let,
-    Arrive,
-    Peek,
-    Await,
-    TensorCommit,
-    Refill,
-    Emptying,
-    Drained,
-    Repeat,
-    Branch,
-    Specialised,
-]
 
 
 class Kernel:
@@ -603,12 +550,12 @@ class Kernel:
             LayoutError: the shared buffers do not fit.
         """
         statements = tuple(self._blocks[0])
-        unrolled = _unroll(statements)
+        unrolled = unroll(statements)
         taken: list[str] = []
         self._unfenced = False
         self._copied_apart = any(
             self._writes_apart(call) and call.config.get("asynchronous", False)
-            for call in _calls(unrolled)
+            for call in calls(unrolled)
         )
         self._accumulators.clear()
         ops = self._lower(unrolled, taken, "")
@@ -618,7 +565,7 @@ class Kernel:
         }
         if by_scope["tmem"]:
             columns = sum(tensor_columns(buffer) for buffer in by_scope["tmem"])
-            ops = with_tensor_memory(*_as_issued(ops, self.cluster), columns)
+            ops = with_tensor_memory(*as_issued(ops, self.cluster), columns)
         body = Body(
             by_scope["global"],
             by_scope["shared"],
@@ -638,8 +585,8 @@ class Kernel:
                 f"{SHARED_LIMIT}"
             )
         stages = {
-            "tile": _text(statements),
-            "unrolled": _text(unrolled),
+            "tile": text(statements),
+            "unrolled": text(unrolled),
             "dispatched": "\n".join(taken),
             "operations": body.script(),
         }
@@ -750,15 +697,6 @@ class Kernel:
         return dispatch(context_of(call, "cuda", self.threads, None, self.arch))
 
 
-def _calls(statements: Sequence[Statement]) -> Iterator[TilePrimitiveCall]:
-    """Yield every call that threads do."""
-    for each in statements:
-        if isinstance(each, TilePrimitiveCall):
-            yield each
-        elif isinstance(each, (Repeat, Branch)):
-            yield from _calls(each.body)
-
-
 def _check_producer(ops: tuple[Op, ...]) -> None:
     """Refuse what more than one thread would have to do, where one thread alone fills.
 
@@ -776,45 +714,6 @@ def _check_producer(ops: tuple[Op, ...]) -> None:
 def _orders(op: Sync) -> bool:
     """Say whether a barrier orders the memory of more than a warp."""
     return op.memory or op.scope in ("cta", "warpgroup")
-
-
-def _as_issued(ops: tuple[Op, ...], cluster: int) -> tuple[tuple[Op, ...], int]:
-    """Return operations with each commit by what starts what it covers; and for how many CTAs.
-
-    Args:
-        ops: of the whole kernel.
-        cluster: how many CTAs run together.
-
-    Raises:
-        LayoutError: threads of both kinds start something, products are of one CTA and of pairs,
-            or there are no pairs.
-    """
-    products = [op for op in walk(ops) if isinstance(op, TensorMma)]
-    issuers = {op.issuer for op in walk(ops) if isinstance(op, (TensorMma, TensorCopy))}
-    issuers = issuers or {"thread"}
-    groups = {op.what.instruction.cta_group for op in products} or {1}
-    if len(issuers) > 1:
-        raise LayoutError(
-            "kernel: all of gemm_async and copy to tensor memory must have one scope: what a "
-            "thread commits is what it started; got thread and warp"
-        )
-    if len(groups) > 1 or max(groups) > cluster:
-        raise LayoutError(
-            f"kernel: all products must be of one cta_group, and a pair is a cluster of 2; got "
-            f"{' and '.join(map(str, sorted(groups)))} in clusters of {cluster}"
-        )
-    (issuer,), (group,) = issuers, groups
-
-    def owned(op: Op) -> Op:
-        if isinstance(op, (TensorCommit, TensorCopy)):
-            return replace(op, issuer=issuer, cta_group=group)
-        if isinstance(op, (Loop, When)):
-            return replace(op, body=tuple(map(owned, op.body)))
-        if isinstance(op, Roles):
-            return replace(op, consume=tuple(map(owned, op.consume)))
-        return op
-
-    return tuple(map(owned, ops)), group
 
 
 def _asynchronous(kind: str) -> str:
@@ -842,78 +741,6 @@ def _slot(barrier: Barrier, value: Any) -> int | Index:
             + ("" if low == high else f", which is {low} to {high}")
         )
     return slot
-
-
-def _unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    """Expand the loops that do not stay."""
-    out: list[Statement] = []
-    for each in statements:
-        if isinstance(each, Branch):
-            out.append(replace(each, body=_unroll(each.body)))
-        elif isinstance(each, Specialised):
-            out.append(replace(each, produce=_unroll(each.produce)))
-        elif not isinstance(each, Repeat):
-            out.append(each)
-        elif each.unroll:
-            assert isinstance(each.extent, int)
-            for step in range(each.extent):
-                out.extend(_unroll([_at(inner, each.var, step) for inner in each.body]))
-        else:
-            out.append(replace(each, body=_unroll(each.body)))
-    return tuple(out)
-
-
-def _at(statement: Statement, var: Any, value: int) -> Statement:
-    """Return a statement with a loop variable set."""
-    if isinstance(statement, (Repeat, Branch)):
-        return replace(statement, body=tuple(_at(s, var, value) for s in statement.body))
-    if isinstance(statement, TilePrimitiveCall):
-        values = {var: value}
-        operands = {
-            role: BufferRegion(
-                region.buffer,
-                tuple((substitute(b, values), substitute(e, values)) for b, e in region.ranges),
-            )
-            for role, region in statement.operands.items()
-        }
-        given = statement.config
-        config = {name: _known(value, values) for name, value in given.items()}
-        return replace(statement, operands=operands, config=config)
-    return statement
-
-
-def _known(value: Any, values: Mapping[Any, int]) -> Any:
-    """Return an argument with variables set; whether to add, once it is a number, is a bool."""
-    if not hasattr(value, "free_symbols"):
-        return value
-    found = substitute(value, values)
-    return bool(found) if type(found) is int else found
-
-
-def _text(statements: Sequence[Statement], indent: str = "") -> str:
-    """Return statements as text."""
-    lines = []
-    for each in statements:
-        if isinstance(each, Repeat):
-            mark = "  # unrolled" if each.unroll else ""
-            lines.append(f"{indent}for {each.var} in range({each.extent}):{mark}")
-            lines.append(_text(each.body, indent + "    "))
-        elif isinstance(each, Branch):
-            lines.append(f"{indent}{line(When((each.guard,), ()))}")
-            lines.append(_text(each.body, indent + "    "))
-        elif isinstance(each, Specialised):
-            lines.append(f"{indent}produce, while the rest is done:")
-            lines.append(_text(each.produce, indent + "    "))
-        elif isinstance(each, Refill):
-            copies = ", ".join(map(str, each.copies))
-            lines.append(f"{indent}fill({each.barrier}[{each.slot}]: {copies})")
-        elif isinstance(each, Emptying):
-            lines.append(f"{indent}drain({', '.join(map(str, each.copies))})")
-        elif isinstance(each, TilePrimitiveCall):
-            lines.append(f"{indent}{each}")
-        else:
-            lines.append(f"{indent}{line(each)}")
-    return "\n".join(lines)
 
 
 @dataclass(frozen=True)

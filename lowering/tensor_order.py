@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from layoutalg import LayoutError
 from lowering import tcgen05
-from lowering.ops import Arrive, Await, Loop, Op, Roles, Sync, When
-from lowering.tensor_ops import TensorAllocate, TensorFence, TensorFree
+from lowering.ops import Arrive, Await, Loop, Op, Roles, Sync, When, walk
+from lowering.tensor_ops import (
+    TensorAllocate,
+    TensorCommit,
+    TensorCopy,
+    TensorFence,
+    TensorFree,
+    TensorMma,
+)
 
 
 def fenced(ops: tuple[Op, ...]) -> tuple[Op, ...]:
@@ -56,3 +64,42 @@ def with_tensor_memory(ops: tuple[Op, ...], cta_group: int, columns: int) -> tup
         *fenced((*pair, *ops, *pair)),
         TensorFree(count, cta_group),
     )
+
+
+def as_issued(ops: tuple[Op, ...], cluster: int) -> tuple[tuple[Op, ...], int]:
+    """Return operations with each commit by what starts what it covers; and for how many CTAs.
+
+    Args:
+        ops: of the whole kernel.
+        cluster: how many CTAs run together.
+
+    Raises:
+        LayoutError: threads of both kinds start something, products are of one CTA and of pairs,
+            or there are no pairs.
+    """
+    products = [op for op in walk(ops) if isinstance(op, TensorMma)]
+    issuers = {op.issuer for op in walk(ops) if isinstance(op, (TensorMma, TensorCopy))}
+    issuers = issuers or {"thread"}
+    groups = {op.what.instruction.cta_group for op in products} or {1}
+    if len(issuers) > 1:
+        raise LayoutError(
+            "kernel: all of gemm_async and copy to tensor memory must have one scope: what a "
+            "thread commits is what it started; got thread and warp"
+        )
+    if len(groups) > 1 or max(groups) > cluster:
+        raise LayoutError(
+            f"kernel: all products must be of one cta_group, and a pair is a cluster of 2; got "
+            f"{' and '.join(map(str, sorted(groups)))} in clusters of {cluster}"
+        )
+    (issuer,), (group,) = issuers, groups
+
+    def owned(op: Op) -> Op:
+        if isinstance(op, (TensorCommit, TensorCopy)):
+            return replace(op, issuer=issuer, cta_group=group)
+        if isinstance(op, (Loop, When)):
+            return replace(op, body=tuple(map(owned, op.body)))
+        if isinstance(op, Roles):
+            return replace(op, consume=tuple(map(owned, op.consume)))
+        return op
+
+    return tuple(map(owned, ops)), group

@@ -1,0 +1,172 @@
+"""What a kernel is before it is lowered: statements on tiles, nested in loops and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+from layoutalg.size import substitute
+from lowering.address import Index
+from lowering.ops import (
+    Arrive,
+    Await,
+    Commit,
+    Drained,
+    Guard,
+    Let,
+    Peek,
+    Phase,
+    Sync,
+    Wait,
+    WgmmaCommit,
+    WgmmaWait,
+    When,
+    line,
+)
+from lowering.tensor_ops import TensorCommit
+from lowering.tile import BufferRegion, TilePrimitiveCall
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A loop at tile level: its variable, and whether it is unrolled."""
+
+    var: Any
+    extent: int | Index
+    unroll: bool
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Statements that run where a condition holds, the same for all threads."""
+
+    guard: Guard
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Refill:
+    """Bulk copies that complete an mbarrier, once the phase of another one says they may."""
+
+    barrier: str
+    slot: int | Index
+    copies: tuple[TilePrimitiveCall, ...]
+    free: Phase | None
+
+
+@dataclass(frozen=True)
+class Emptying:
+    """Bulk copies from shared to global memory, by the first thread of each warpgroup."""
+
+    copies: tuple[TilePrimitiveCall, ...]
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """What one thread of a further warpgroup does while the others do what follows."""
+
+    produce: tuple[Statement, ...]
+
+
+Statement = Union[  # noqa: UP007 - refers forward
+    TilePrimitiveCall,
+    Sync,
+    Commit,
+    Wait,
+    WgmmaCommit,
+    WgmmaWait,
+    Let,
+    Arrive,
+    Peek,
+    Await,
+    TensorCommit,
+    Refill,
+    Emptying,
+    Drained,
+    Repeat,
+    Branch,
+    Specialised,
+]
+
+
+def calls(statements: Sequence[Statement]) -> Iterator[TilePrimitiveCall]:
+    """Yield every call that threads do."""
+    for each in statements:
+        if isinstance(each, TilePrimitiveCall):
+            yield each
+        elif isinstance(each, (Repeat, Branch)):
+            yield from calls(each.body)
+
+
+def unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Expand the loops that do not stay."""
+    out: list[Statement] = []
+    for each in statements:
+        if isinstance(each, Branch):
+            out.append(replace(each, body=unroll(each.body)))
+        elif isinstance(each, Specialised):
+            out.append(replace(each, produce=unroll(each.produce)))
+        elif not isinstance(each, Repeat):
+            out.append(each)
+        elif each.unroll:
+            assert isinstance(each.extent, int)
+            for step in range(each.extent):
+                out.extend(unroll([_at(inner, each.var, step) for inner in each.body]))
+        else:
+            out.append(replace(each, body=unroll(each.body)))
+    return tuple(out)
+
+
+def _at(statement: Statement, var: Any, value: int) -> Statement:
+    """Return a statement with a loop variable set."""
+    if isinstance(statement, (Repeat, Branch)):
+        return replace(statement, body=tuple(_at(s, var, value) for s in statement.body))
+    if isinstance(statement, TilePrimitiveCall):
+        values = {var: value}
+        operands = {
+            role: BufferRegion(
+                region.buffer,
+                tuple((substitute(b, values), substitute(e, values)) for b, e in region.ranges),
+            )
+            for role, region in statement.operands.items()
+        }
+        given = statement.config
+        config = {name: _known(value, values) for name, value in given.items()}
+        return replace(statement, operands=operands, config=config)
+    return statement
+
+
+def _known(value: Any, values: Mapping[Any, int]) -> Any:
+    """Return an argument with variables set; whether to add, once it is a number, is a bool."""
+    if not hasattr(value, "free_symbols"):
+        return value
+    found = substitute(value, values)
+    return bool(found) if type(found) is int else found
+
+
+def text(statements: Sequence[Statement], indent: str = "") -> str:
+    """Return statements as text."""
+    lines = []
+    for each in statements:
+        if isinstance(each, Repeat):
+            mark = "  # unrolled" if each.unroll else ""
+            lines.append(f"{indent}for {each.var} in range({each.extent}):{mark}")
+            lines.append(text(each.body, indent + "    "))
+        elif isinstance(each, Branch):
+            lines.append(f"{indent}{line(When((each.guard,), ()))}")
+            lines.append(text(each.body, indent + "    "))
+        elif isinstance(each, Specialised):
+            lines.append(f"{indent}produce, while the rest is done:")
+            lines.append(text(each.produce, indent + "    "))
+        elif isinstance(each, Refill):
+            copies = ", ".join(map(str, each.copies))
+            lines.append(f"{indent}fill({each.barrier}[{each.slot}]: {copies})")
+        elif isinstance(each, Emptying):
+            lines.append(f"{indent}drain({', '.join(map(str, each.copies))})")
+        elif isinstance(each, TilePrimitiveCall):
+            lines.append(f"{indent}{each}")
+        else:
+            lines.append(f"{indent}{line(each)}")
+    return "\n".join(lines)

@@ -278,6 +278,26 @@ class Index:
             total = total + c * atom.value(env)
         return total
 
+    def fixed(self, var: str, number: int) -> Index:
+        """Return the index with a variable set to a number.
+
+        >>> k = Index.of("k", 8)
+        >>> str((k % 2 * 16 + Index.of("lane", 32)).fixed("k", 3))
+        'lane + 16'
+        """
+        total = Index((), self.constant)
+        for coefficient, atom in self.terms:
+            if isinstance(atom, Digit):
+                known = atom.var == var
+                part = Index((), atom.value({var: number})) if known else Index(((1, atom),))
+            else:
+                left, right = (each.fixed(var, number) for each in (atom.left, atom.right))
+                both = not left.terms and not right.terms
+                made = Opaque(atom.op, left, right)
+                part = Index((), int(made.value({}))) if both else Index(((1, made),))
+            total += part * coefficient
+        return total
+
     def limits(self) -> dict[str, int]:
         """Return the variables, each with the number of its values.
 

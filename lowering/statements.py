@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Union
 
 from layoutalg.size import substitute
@@ -119,23 +119,27 @@ def unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:
     return tuple(out)
 
 
-def _at(statement: Statement, var: Any, value: int) -> Statement:
-    """Return a statement with a loop variable set."""
-    if isinstance(statement, (Repeat, Branch)):
-        return replace(statement, body=tuple(_at(s, var, value) for s in statement.body))
-    if isinstance(statement, TilePrimitiveCall):
-        values = {var: value}
+def _at(value: Any, var: Any, number: int) -> Any:
+    """Return a statement, or a part of one, with a loop variable set."""
+    if isinstance(value, TilePrimitiveCall):
+        values = {var: number}
         operands = {
             role: BufferRegion(
                 region.buffer,
                 tuple((substitute(b, values), substitute(e, values)) for b, e in region.ranges),
             )
-            for role, region in statement.operands.items()
+            for role, region in value.operands.items()
         }
-        given = statement.config
-        config = {name: _known(value, values) for name, value in given.items()}
-        return replace(statement, operands=operands, config=config)
-    return statement
+        config = {name: _known(each, values) for name, each in value.config.items()}
+        return replace(value, operands=operands, config=config)
+    if isinstance(value, Index):
+        return value.fixed(str(var), number)
+    if isinstance(value, tuple):
+        return tuple(_at(each, var, number) for each in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {each.name: getattr(value, each.name) for each in fields(value)}
+        return replace(value, **{name: _at(part, var, number) for name, part in parts.items()})
+    return value
 
 
 def _known(value: Any, values: Mapping[Any, int]) -> Any:

@@ -19,6 +19,7 @@ from layoutalg import (
     tmem_scale_layout,
     wg_local_layout,
 )
+from lowering.addressing import as_index
 from lowering.kernel import Kernel
 from lowering.matmul_kernels import swizzled
 from lowering.ops import ProxyFence, Sync
@@ -330,6 +331,22 @@ def test_a_branch_that_is_not_taken_fences_nothing() -> None:
         p.kernel.sync()
     p.kernel.sync()
     p.multiply()
+    p.commit()
+    p.store()
+    found, want = p.run()
+    assert (found == want).all()
+
+
+@pytest.mark.parametrize("unroll", [False, True])
+def test_mbarriers_by_the_variable_of_a_loop(unroll: bool) -> None:
+    """Slots and parities take the variable's value where the loop is unrolled."""
+    p = Program(4)
+    done = p.kernel.barrier("each", 2, 1)
+    with p.kernel.loop("turn", 4, unroll) as turn:
+        p.multiply(turn, turn)
+        place = as_index(turn)
+        p.kernel.commit("gemm", done, place % 2)
+        p.kernel.wait_for(done, place % 2, place // 2)
     p.commit()
     p.store()
     found, want = p.run()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from dataclasses import replace
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+import lowering as lw
 from layoutalg import (
     ComposeLayout,
     LayoutError,
@@ -23,8 +25,8 @@ from layoutalg import (
     tmem_scale_layout,
 )
 from layoutalg.draw.palette import EMPTY, HUES, WARP_HUES
-from layoutalg.draw.scene import Panel, Scene
-from layoutalg.draw.tensor_map import TensorBuffer, blocks_of
+from layoutalg.draw.scene import Panel, Scene, text_width
+from layoutalg.draw.tensor_blocks import TensorBuffer, blocks_of
 from tests.test_draw import data, strokes
 
 K_TILE = mma_shared_layout("float16", "128B", (64, 64))
@@ -142,6 +144,17 @@ BUFFERS = {
     "scales": TensorBuffer("SFA", tmem_scale_layout(128, 8), (128, 8), 8, 64),
     "two scales": TensorBuffer("SFB", tmem_scale_layout(64, 2), (64, 2), 8, 7),
     "four-bit elements": TensorBuffer("A", tmem_datapath_layout("A", 128, 64), (128, 64), 4),
+    "columns apart": TensorBuffer("D", parse("S[(128,8):(1@TLane,3@TCol)]"), (128, 8)),
+    "two rows in turn": TensorBuffer("D", parse("S[(2,64,8):(1@TLane,2@TLane,1@TCol)]"), (128, 8)),
+    "four rows in turn": TensorBuffer(
+        "D", parse("S[(4,32,8):(1@TLane,4@TLane,1@TCol)]"), (128, 8), 16
+    ),
+    "every second row": TensorBuffer("D", parse("S[(64,2,8):(1@TLane,64@TLane,1@TCol)]"), (128, 8)),
+    "every second lane": TensorBuffer("D", parse("S[(64,8):(2@TLane,1@TCol)]"), (64, 8)),
+    "copies in turn": TensorBuffer(
+        "D", parse("S[(64,8):(2@TLane,1@TCol)] + R[2:1@TLane]"), (64, 8)
+    ),
+    "one row": TensorBuffer("v", parse("S[(1,8):(1@TLane,1@TCol)]"), (1, 8)),
     "one column": TensorBuffer("v", parse("S[(64,1):(1@TLane,1@TCol)] + 32@TLane"), (64, 1)),
 }
 
@@ -155,12 +168,12 @@ def test_blocks_say_what_every_cell_holds(name: str) -> None:
     for block in blocks_of(buffer):
         for lane, column in product(range(*block.lanes), range(*block.columns)):
             assert (lane, column) not in said
-            if block.held is None:
-                said[lane, column] = None
-            else:
-                row, col, copy = block.held
+            times, turn = divmod(lane - block.lanes[0], len(block.turns))
+            held = block.turns[turn]
+            said[lane, column] = None
+            if held is not None:
                 step = (column - block.columns[0]) * (32 // bits)
-                said[lane, column] = (row + lane - block.lanes[0], col + step, copy)
+                said[lane, column] = (held[0] + times * block.step, held[1] + step, held[2])
     seen = set()
     for i, j in np.ndindex(buffer.shape):
         for copy, place in enumerate(buffer.layout.owners(i, j, shape=buffer.shape)):
@@ -185,6 +198,8 @@ def test_blocks_are_no_smaller_than_they_must_be() -> None:
     assert counts == {
         "a lane per row": 4, "16 of 32 lanes": 8, "the upper 16": 8, "halves": 4, "quarters": 4,
         "A, twice": 4, "scales": 4 * 8, "two scales": 4 * 2, "four-bit elements": 4,
+        "columns apart": 4 * 15, "two rows in turn": 4, "four rows in turn": 4,
+        "every second row": 4, "every second lane": 4, "copies in turn": 4, "one row": 5,
         "one column": 4,
     }  # fmt: skip
 
@@ -197,6 +212,12 @@ def test_words_of_a_block_are_ranges_of_its_matrix() -> None:
     assert words("scales")[:2] == [("m 0..31", "n 0..3"), ("m 32..63", "n 0..3")]
     assert words("scales")[-1] == ("m 96..127", "n 4..7", "copy 3")
     assert words("two scales")[:2] == [("m 0..31", "n 0..1"), ("m 32..63", "n 0..1")]
+    assert words("columns apart")[:2] == [("m 0..31", "n 0"), ()]
+    assert words("two rows in turn")[1] == ("m 16..31,", "80..95", "lane by lane", "n 0..7")
+    assert words("four rows in turn")[0][:4] == ("m 0..7,", "32..39,", "64..71,", "96..103")
+    assert words("every second row")[2] == ("m 1..63 by 2", "n 0..7")
+    assert words("every second lane")[0] == ("m 0..15,", "nothing", "lane by lane", "n 0..7")
+    assert words("copies in turn")[0][-2:] == ("n 0..7", "copy 0, 1")
     assert words("one column") == [(), ("m 0..31", "n 0"), ("m 32..63", "n 0"), ()]
     assert words("halves") == [
         ("m 64..95", "n 0..15"), ("m 96..127", "n 0..15"),
@@ -237,6 +258,32 @@ def test_one_name_has_one_colour_in_both_ctas() -> None:
     assert fills[0] == fills[1] == {HUES[WARP_HUES[1]][0]}
 
 
+def test_words_neither_meet_nor_leave_the_page() -> None:
+    """Each text of both pictures, as wide and as high as it is set, has a place of its own."""
+    long = "a title that goes on and on, longer than what it stands above"
+    wide = replace(BUFFERS["one row"], name="a buffer with a long name", column=64)
+    pages = [
+        draw.tensor_memory_scene({f"{long} {n}": [buffer] for n in range(2)}, width=12)
+        for name, buffer in BUFFERS.items()
+        if name != "columns apart"
+    ]
+    pages.append(draw.tensor_memory_scene({"x": [BUFFERS["columns apart"]]}))
+    pages.append(draw.tensor_memory_scene({long: [BUFFERS["quarters"], wide]}))
+    tables = {f"{long} {n} {long * (n == 1)}": visited("K-major") for n in range(3)}
+    pages.append(draw.descriptor_scene(K_TILE, (64, 64), tables, 16, lines=(0, 4)))
+    pages.append(draw.descriptor_scene(K_TILE, (64, 64), tables, 16, lines=(0, 4), width=4.6))
+    for page in pages:
+        boxes = []
+        for text in (text for panel in page.panels for text in panel.texts if not text.angle):
+            across = text_width(text.string, text.size, text.bold)
+            left = text.x - {"start": 0.0, "middle": 0.5, "end": 1.0}[text.anchor] * across
+            assert 0 <= left <= left + across <= page.width, text
+            boxes.append((left, left + across, text.y - 0.7 * text.size, text.y, text.string))
+        for one, other in combinations(boxes, 2):
+            apart = one[0] >= other[1] or other[0] >= one[1]
+            assert apart or one[2] >= other[3] or other[2] >= one[3], (one, other)
+
+
 # -- what is refused ------------------------------------------------------------------------------
 
 PLACES = K_TILE.table((64, 64))["m"]
@@ -271,6 +318,49 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: draw.descriptor(K_TILE, (64, 64), {"a": PLACES}, path="a.gif"), "descriptor: the s"
     ),
     "no memories": (lambda: draw.tensor_memory({}), r"\{title: \[TensorBuffer, …\]\}; got \{\}"),
+    "a list": (lambda: draw.tensor_memory([BUFFERS["quarters"]]), "memories name buffers"),
+    "a buffer alone": (lambda: draw.tensor_memory({"a": BUFFERS["quarters"]}), "'a' names TensorB"),
+    "a buffer of a program": (
+        lambda: draw.tensor_memory({"a": [lw.Buffer("C", (128, 8), "float32", "tmem", PLAIN)]}),
+        "'a' must have buffers; got Buffer C.* float32.*TensorBuffer(.*) fits",
+    ),
+    "a number for a title": (lambda: draw.tensor_memory({3: [BUFFERS["quarters"]]}), "a title is"),
+    "half a column": (
+        lambda: TensorBuffer("D", PLAIN, (128, 8), 32, 1.5), "D begins at a column.*511; got 1.5"
+    ),
+    "a number for an origin": (
+        lambda: TensorBuffer("D", PLAIN, (128, 8), origin=(1,)), r"D: origin is .* got \(1,\)"
+    ),
+    "one name": (
+        lambda: TensorBuffer("D", PLAIN, (128, 8), names=("m",)), r"names are .* got \('m',\)"
+    ),
+    "a name that is none": (lambda: TensorBuffer(3, PLAIN, (128, 8)), "one line of text; got 3"),
+    "eight rows in turn": (
+        lambda: draw.tensor_memory_scene(
+            {"x": [TensorBuffer("D", parse("S[(8,16,8):(1@TLane,8@TLane,1@TCol)]"), (128, 8))]}
+        ),
+        "the words of lanes .* have no room; D as S",
+    ),
+    "a long name": (
+        lambda: draw.tensor_memory({"x": [TensorBuffer("D" * 99, PLAIN, (128, 8))]}),
+        "names take .* inches; pass a larger width.* shorter names",
+    ),
+    "a line": (
+        lambda: draw.descriptor(K_TILE, (64, 64), {"a": PLACES}, lines=(5,)),
+        r"lines is \(begin, end\) of 128 bytes, two whole numbers; got \(5,\)",
+    ),
+    "none of the lines": (
+        lambda: draw.descriptor(K_TILE, (64, 64), {"a": PLACES}, lines=None), "lines is.*got None"
+    ),
+    "a name of two": (
+        lambda: draw.descriptor(K_TILE, (64, 64), {"a": PLACES}, names=("k",)), "rows and columns"
+    ),
+    "rows of several lengths": (
+        lambda: draw.descriptor(K_TILE, (64, 64), {"a": [[1, 2], [3]]}), "'a'.*several lengths"
+    ),
+    "two lines of title": (
+        lambda: draw.descriptor(K_TILE, (64, 64), {"a\nb": PLACES}), "a title is one line"
+    ),
     "no buffers": (lambda: draw.tensor_memory({"CTA": []}), "memories name buffers"),
     "a shared cell": (
         lambda: draw.tensor_memory(
@@ -284,7 +374,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "too many": (
         lambda: draw.tensor_memory({"x": [TensorBuffer("D", PLAIN, (128, 8))]}, width=1),
-        "the blocks take .* inches; pass a larger",
+        "the blocks and names take .* inches; pass a larger",
     ),
     "another suffix": (
         lambda: draw.tensor_memory({"x": [TensorBuffer("D", PLAIN, (128, 8))]}, path="a.gif"),

@@ -575,7 +575,8 @@ def movements(group: int) -> Iterator[Asm]:
         if found:
             make = tcgen05.load if found[1] == "ld" else tcgen05.store
             (row,) = fragments.rows(name)
-            yield make(found[2], int(found[3]), row.registers)
+            for letter in "rf":
+                yield make(found[2], int(found[3]), letter * row.registers)
     rows = Descriptor("K", 0, 0, 128, 8, machine="tcgen05")
     for shape in ("32x128b.warpx4", "128x128b", "128x256b"):
         yield tcgen05.copy(shape, rows, group)

@@ -12,7 +12,8 @@ from layoutalg.draw.register_table import registers, registers_scene
 from layoutalg.draw.ribbon import derivation, derivation_scene
 from layoutalg.draw.sector_map import coalescing, coalescing_scene
 from layoutalg.draw.svg import svg_text
-from layoutalg.draw.tensor_map import TensorBuffer, tensor_memory, tensor_memory_scene
+from layoutalg.draw.tensor_blocks import TensorBuffer
+from layoutalg.draw.tensor_map import tensor_memory, tensor_memory_scene
 from layoutalg.draw.tikz import tikz_text
 from layoutalg.draw.warp_tiles import tiling, tiling_scene
 

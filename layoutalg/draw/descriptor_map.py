@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,16 +17,28 @@ from layoutalg.draw.page import (
     MARGIN,
     SMALL,
     Mark,
+    checked_names,
+    checked_pair,
     frame,
     grid,
     heading,
     key,
     page,
     rectangle,
+    wrapped,
 )
-from layoutalg.draw.palette import EMPTY, HUES, NOTE, WARP_HUES
+from layoutalg.draw.palette import EMPTY, HUES, INK, NOTE, WARP_HUES
 from layoutalg.draw.panel import Path, Point
-from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
+from layoutalg.draw.scene import (
+    Cell,
+    Panel,
+    Scene,
+    Stroke,
+    Text,
+    checked_title,
+    fitting_size,
+    text_width,
+)
 from layoutalg.errors import LayoutError
 from layoutalg.layout import TileLayout
 from layoutalg.memory_access import LINE_BYTES, element_bits
@@ -38,7 +51,9 @@ if TYPE_CHECKING:
 _CHUNK = 16  # bytes that stay together
 _EIGHT = 8  # chunks of a core matrix
 _HIGH = 15.0  # height of a line of memory, in points
-_HEAD = 20.0  # height of what stands above a panel
+_HEAD = 20.0  # height of what stands above a panel, with one line of title
+_LAST = -11.5  # baseline of the last line of its title, from the panel on
+_TITLE_LINE = 9.0
 _GAP = 10.0
 _WIDEST = 30.0  # width of a chunk
 
@@ -96,7 +111,14 @@ def _checked(visits: Visits, tile: int) -> dict[str, IntArray]:
         )
     found = {}
     for title, places in visits.items():
-        table = np.asarray(places)
+        name = checked_title(str(title), "descriptor")
+        try:
+            table = np.asarray(places)
+        except ValueError as error:
+            raise LayoutError(
+                f"descriptor: visit {title!r} must be a table of places (rows, columns); got rows "
+                "of several lengths"
+            ) from error
         if table.ndim != 2 or not table.size or table.dtype.kind not in "iu":
             raise LayoutError(
                 f"descriptor: visit {title!r} must be a table of places (rows, columns), whole "
@@ -107,7 +129,7 @@ def _checked(visits: Visits, tile: int) -> dict[str, IntArray]:
                 f"descriptor: visit {title!r} must stay in places 0 to {tile - 1} of the tile; it "
                 f"goes to {int(table.min())} to {int(table.max())}"
             )
-        found[str(title)] = table.astype(np.int64)
+        found[name] = table.astype(np.int64)
     return found
 
 
@@ -138,14 +160,14 @@ def descriptor_scene(
     held = np.full((depth * per_line * unit, 2), -1, dtype=np.int64)
     held[table["m"]] = np.moveaxis(np.indices(extents), 0, -1)
     asked = _checked(visits, len(held))
-    begin, end = (int(line) for line in lines)
+    begin, end = checked_pair(lines, "descriptor", "lines is (begin, end) of 128 bytes")
     if not 0 <= begin < end or begin >= depth:
         raise LayoutError(
             f"descriptor: lines is (begin, end) of 128 bytes within 0..{depth}; got {tuple(lines)}"
         )
     shown = range(begin, min(end, depth))
     room = width * INCH - 2 * MARGIN
-    first, second = names
+    first, second = checked_names(names, "descriptor")
     notes = [
         f"a line is 128 bytes, a cell a chunk of 16: {unit} elements of {bits} bits; its first is "
         f"{first},{second}",
@@ -168,18 +190,18 @@ def descriptor_scene(
             f"larger than {width:g} inches"
         )
     chunk = int(chunk * 4) / 4
-    panels, bottom, column = [head], top, 0
-    for number, (name, places) in enumerate(asked.items()):
-        if column == fit:
-            column, top = 0, bottom + 6
-        x = MARGIN + gutter + column * (gutter + chunk * per_line + _GAP)
-        at = (x, top + _HEAD)
-        panels.append(
-            _memory(number, name, held, places, unit, names, shown, at, (chunk, _HIGH), size)
-        )
-        bottom = at[1] + _HIGH * len(shown)
-        taken = max(taken, x + chunk * per_line - MARGIN)
-        column += 1
+    wide = chunk * per_line
+    panels, bottom = [head], top
+    heads = [_head(name, places, unit, wide) for name, places in asked.items()]
+    for number, (above, places) in enumerate(zip(heads, asked.values(), strict=True)):
+        column = number % fit
+        if not column:
+            highest = min(text.y for texts in heads[number : number + fit] for text in texts)
+            top = bottom + 6 * (number > 0) + _HEAD + _LAST - highest
+        at = MARGIN + gutter + column * (gutter + wide + _GAP), top
+        panels.append(_memory(number, above, held, places, unit, shown, at, (chunk, _HIGH), size))
+        bottom = top + _HIGH * len(shown)
+        taken = max(taken, at[0] + wide - MARGIN)
     marks = [
         Mark("", "fill", HUES[WARP_HUES[0]][0]),
         Mark("visited: colour is the core matrix", "fill", HUES[WARP_HUES[1]][0]),
@@ -190,13 +212,28 @@ def descriptor_scene(
     return page(title, [*panels, legend], MARGIN + max(taken, gutter + legend_width), bottom)
 
 
+def _head(name: str, places: IntArray, unit: int, wide: float) -> list[Text]:
+    """Set the title of a panel and where its visit begins, from the panel's corner on."""
+    chunks = places.size // unit
+    said = f"first byte {int(places.flat[0]) // unit * _CHUNK}: {chunks} chunks"
+    lines = [(line, 7.0, True, INK) for line in wrapped(name, wide, 7, True)]
+    after = text_width(lines[-1][0], 7, True) + 4
+    beside = after + text_width(said, 6) <= wide
+    if not beside:
+        lines += [(line, 6.0, False, NOTE) for line in wrapped(said, wide, 6)]
+    texts = [
+        Text(0.0, _LAST - _TITLE_LINE * (len(lines) - 1 - n), line, size, "start", bold, color)
+        for n, (line, size, bold, color) in enumerate(lines)
+    ]
+    return texts + [Text(after, _LAST, said, 6, "start", color=NOTE)] * beside
+
+
 def _memory(
     number: int,
-    name: str,
+    above: Sequence[Text],
     held: IntArray,
     places: IntArray,
     unit: int,
-    names: tuple[str, str],
     shown: range,
     at: Point,
     pitch: Point,
@@ -244,11 +281,7 @@ def _memory(
         Text(x + (j + 0.5) * wide, y - 2.5, f"+{j * _CHUNK}", SMALL, color=NOTE)
         for j in range(per_line)
     ]
-    said = f"first byte {int(places.flat[0]) // unit * _CHUNK}: {len(of_chunk)} chunks"
-    titles = [
-        Text(x, y - 11.5, name, 7, "start", bold=True),
-        Text(x + text_width(name, 7, True) + 4, y - 11.5, said, 6, "start", color=NOTE),
-    ]
+    titles = [replace(text, x=x + text.x, y=y + text.y) for text in above]
     texts.sort(key=lambda text: (text.size, text.bold, text.color))
     strokes = [
         grid(at, pitch, len(shown), per_line),

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from layoutalg.draw.palette import INK, NOTE, PAPER
 from layoutalg.draw.panel import Path, Point
-from layoutalg.draw.scene import Cell, Panel, Scene, Stroke, Text, pieces, text_width
+from layoutalg.draw.scene import (
+    Cell,
+    Panel,
+    Scene,
+    Stroke,
+    Text,
+    checked_title,
+    pieces,
+    text_width,
+)
+from layoutalg.errors import LayoutError
 
 INCH = 72.0
 MARGIN = 5.0  # of every picture, in points
@@ -32,6 +44,49 @@ class Mark:
     fill: str = PAPER
     second: str = PAPER
     inside: str = ""
+
+
+def checked_names(names: object, function: str) -> tuple[str, str]:
+    """Return what rows and columns are called.
+
+    Raises:
+        LayoutError: it is no pair of texts.
+
+    >>> checked_names(["m", "k"], "descriptor")
+    ('m', 'k')
+    """
+    if not isinstance(names, tuple | list) or len(names) != 2:
+        raise LayoutError(
+            f"{function}: names are those of rows and columns; got {names!r}. ('m', 'k') fits"
+        )
+    rows, columns = (checked_title(name, function) for name in names)
+    return rows, columns
+
+
+def checked_pair(numbers: object, function: str, meaning: str) -> tuple[int, int]:
+    """Return two whole numbers.
+
+    Raises:
+        LayoutError: it is no pair of them.
+
+    >>> checked_pair((0,), "descriptor", "lines")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: descriptor: lines, two whole numbers; got (0,). (0, 16) fits
+    """
+    if isinstance(numbers, tuple | list) and len(numbers) == 2:
+        first, second = numbers
+        if is_whole(first) and is_whole(second):
+            return int(first), int(second)
+    raise LayoutError(f"{function}: {meaning}, two whole numbers; got {numbers!r}. (0, 16) fits")
+
+
+def is_whole(number: object) -> bool:
+    """Say whether something is a whole number, of Python or NumPy.
+
+    >>> is_whole(3), is_whole(1.5), is_whole(True)
+    (True, False, False)
+    """
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def wrapped(words: str, width: float, size: float, bold: bool = False) -> list[str]:

@@ -147,13 +147,14 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         registers(A.layout, (16, 16)),
         lw.Buffer("Q", (16, 16), "f16", layout=A.layout),
         {"dispatch": "vec_auto"},
-        "one_side_in_registers  one side must be in registers (local); dst is local, src local",
+        "one_side_in_registers  one side must be in registers (local), the other in shared or global "
+        "memory; dst is local, src local",
     ),
     "shared by threads that hold it": (
         registers(A.layout, (16, 16)),
         memory((16, 16)),
         {"dispatch": "cooperative"},
-        "both_in_memory  both sides must be in memory; dst is local, src shared",
+        "both_in_memory  both sides must be in shared or global memory; dst is local, src shared",
     ),
     "cp.async out of shared memory": (
         memory((16, 16), scope="global"),

@@ -147,8 +147,8 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         registers(A.layout, (16, 16)),
         lw.Buffer("Q", (16, 16), "f16", layout=A.layout),
         {"dispatch": "vec_auto"},
-        "one_side_in_registers  one side must be in registers (local), the other in shared or global "
-        "memory; dst is local, src local",
+        "one_side_in_registers  one side must be in registers (local), the other in shared or "
+        "global memory; dst is local, src local",
     ),
     "shared by threads that hold it": (
         registers(A.layout, (16, 16)),

@@ -71,7 +71,12 @@ class Asm:
         return self.text.replace("$", "%")
 
 
-def _list(start: int, count: int) -> str:
+def braced(start: int, count: int) -> str:
+    """Return operands in braces, as a vector of registers is written.
+
+    >>> braced(2, 3)
+    '{$2,$3,$4}'
+    """
     return "{" + ",".join(f"${start + i}" for i in range(count)) + "}"
 
 
@@ -115,7 +120,7 @@ def mma(inst: MmaInst, selectors: tuple[int, ...] = ()) -> Asm:
     """
     d, a, b = counts(inst)
     extra = len(inst.extras)
-    lists = f"{_list(0, d)}, {_list(d, a)}, {_list(d + a, b)}, {_list(d + a + b + extra, d)}"
+    lists = f"{braced(0, d)}, {braced(d, a)}, {braced(d + a, b)}, {braced(d + a + b + extra, d)}"
     accumulator = letter(inst.fragment("D").dtype)
     return Asm(
         mma_name(inst, selectors),
@@ -137,7 +142,7 @@ def mma_in_place(inst: MmaInst, selectors: tuple[int, ...] = ()) -> str:
     mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};
     """
     d, a, b = counts(inst)
-    lists = f"{_list(0, d)}, {_list(d, a)}, {_list(d + a, b)}, {_list(0, d)}"
+    lists = f"{braced(0, d)}, {braced(d, a)}, {braced(d + a, b)}, {braced(0, d)}"
     return f"{inst.ptx} {lists}{_extras(inst, d + a + b, selectors)};".replace("$", "%")
 
 
@@ -167,7 +172,7 @@ def load(space: str, token: str, bits: int) -> Asm:
     """
     kind, length, register = _access(token, bits)
     vector = f".v{length}" if length > 1 else ""
-    into = _list(0, length) if length > 1 else "$0"
+    into = braced(0, length) if length > 1 else "$0"
     name = f"ld_{space}{vector.replace('.', '_')}_{kind}"
     text = f"ld.{space}{vector}.{kind} {into}, [${length}];"
     return Asm(name, text, register * length, _pointer(space))
@@ -181,7 +186,7 @@ def store(space: str, token: str, bits: int) -> Asm:
     """
     kind, length, register = _access(token, bits)
     vector = f".v{length}" if length > 1 else ""
-    source = _list(1, length) if length > 1 else "$1"
+    source = braced(1, length) if length > 1 else "$1"
     name = f"st_{space}{vector.replace('.', '_')}_{kind}"
     return Asm(
         name, f"st.{space}{vector}.{kind} [$0], {source};", "", _pointer(space) + register * length
@@ -195,7 +200,7 @@ def ldmatrix(count: int, trans: bool) -> Asm:
     'ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {$0,$1}, [$2];'
     """
     form = f"x{count}{'.trans' * trans}"
-    text = f"ldmatrix.sync.aligned.m8n8.{form}.shared.b16 {_list(0, count)}, [${count}];"
+    text = f"ldmatrix.sync.aligned.m8n8.{form}.shared.b16 {braced(0, count)}, [${count}];"
     arch = fragments.get(f"ldmatrix.m8n8.{form}.b16", "dst").min_arch
     return Asm(f"ldmatrix_{form.replace('.', '_')}", text, "r" * count, "r", arch)
 
@@ -207,7 +212,7 @@ def stmatrix(count: int, trans: bool) -> Asm:
     'stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1,$2,$3,$4};'
     """
     form = f"x{count}{'.trans' * trans}"
-    text = f"stmatrix.sync.aligned.m8n8.{form}.shared.b16 [$0], {_list(1, count)};"
+    text = f"stmatrix.sync.aligned.m8n8.{form}.shared.b16 [$0], {braced(1, count)};"
     arch = fragments.get(f"stmatrix.m8n8.{form}.b16", "src").min_arch
     return Asm(f"stmatrix_{form.replace('.', '_')}", text, "", "r" + "r" * count, arch)
 

@@ -19,7 +19,7 @@ from layoutalg.targets import has
 from lowering import dtypes
 from lowering.descriptors import BYTE, STEP, Descriptor
 from lowering.dtypes import DType
-from lowering.ptx import Asm
+from lowering.ptx import Asm, braced
 
 ARCH = "sm_100a, sm_110a"
 LANES = 128  # of tensor memory
@@ -432,7 +432,7 @@ def load(shape: str, count: int, letters: str) -> Asm:
     >>> load("32x32b", 2, "ff").text
     'tcgen05.ld.sync.aligned.32x32b.x2.b32 {$0,$1}, [$2];'
     """
-    values = _list(0, len(letters))
+    values = braced(0, len(letters))
     text = f"tcgen05.ld.sync.aligned.{shape}.x{count}.b32 {values}, [${len(letters)}];"
     return Asm(f"tensor_load_{shape}_x{count}_{letters[0]}", text, letters, "r", ARCH)
 
@@ -445,7 +445,7 @@ def store(shape: str, count: int, letters: str) -> Asm:
     >>> store("16x64b", 1, "r").text
     'tcgen05.st.sync.aligned.16x64b.x1.b32 [$0], {$1};'
     """
-    text = f"tcgen05.st.sync.aligned.{shape}.x{count}.b32 [$0], {_list(1, len(letters))};"
+    text = f"tcgen05.st.sync.aligned.{shape}.x{count}.b32 [$0], {braced(1, len(letters))};"
     return Asm(f"tensor_store_{shape}_x{count}_{letters[0]}", text, "", "r" + letters, ARCH)
 
 
@@ -510,10 +510,6 @@ def elected() -> Asm:
     """
     text = "{ .reg .pred one; elect.sync _|one, 0xffffffff; selp.b32 $0, 1, 0, one; }"
     return Asm("elected", text, "r", "", "sm_90")
-
-
-def _list(start: int, count: int) -> str:
-    return "{" + ",".join(f"${start + i}" for i in range(count)) + "}"
 
 
 def _named(text: str) -> str:

@@ -13,7 +13,7 @@ from layoutalg.targets import has
 from lowering import dtypes
 from lowering.descriptors import STEP, Descriptor
 from lowering.dtypes import DType
-from lowering.ptx import Asm, letter
+from lowering.ptx import Asm, braced, letter
 
 ARCH = "sm_90a"  # the only target that has it
 
@@ -188,10 +188,6 @@ def operand_types() -> Iterator[tuple[str, str, str]]:
 # -- inline assembly ------------------------------------------------------------------------------
 
 
-def _list(start: int, count: int) -> str:
-    return "{" + ",".join(f"${start + i}" for i in range(count)) + "}"
-
-
 def multiply(inst: WgmmaInst, a: Descriptor | None, b: Descriptor, accumulate: bool) -> Asm:
     """Return the instruction: D in place, then A (registers, or a descriptor) and B's descriptor.
 
@@ -244,10 +240,10 @@ def multiply_in_turn(
             for name, each in shared
             if each
         )
-        left = "a" if a else _list(at, registers)
+        left = "a" if a else braced(at, registers)
         texts.append(
             f"{{ .reg .pred add;{made} setp.ne.b32 add, {1 if at > d else first}, 0; "
-            f"{inst.ptx} {_list(0, d)}, {left}, b, add{signs}{trans}; }}"
+            f"{inst.ptx} {braced(0, d)}, {left}, b, add{signs}{trans}; }}"
         )
     flags = "".join(str(int(major == "MN")) for major in majors)
     highs = "_".join(f"h{each.words[1]:x}" for _, each in shared if each)

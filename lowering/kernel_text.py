@@ -60,7 +60,7 @@ from lowering.ops import (
 )
 from lowering.ptx import Asm
 from lowering.registers import WARPGROUP
-from lowering.tensor_ops import TensorCommit, TensorCopy, TensorMma
+from lowering.tensor_ops import ISSUED
 
 MmaCall = tuple[MmaInst, tuple[int, ...]]  # with the selectors of its scales
 
@@ -69,7 +69,6 @@ WORD = 0xFFFFFFFF
 # Of each thread: two warpgroups of the one kind and one of the other fill a register file.
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = 240, 24
 FIRST_OF_WARPGROUPS = 2  # named barriers: 0 is that of the CTA, 1 that of a role
-ISSUED = (TensorMma, TensorCopy, TensorCommit)  # what one thread starts
 LEADER = f"thread & {WARPGROUP - 1}"  # 0 in the first thread of a warpgroup
 
 

@@ -22,6 +22,8 @@ from lowering.tcgen05 import CELL, LANES, TensorInst
 from lowering.tensor_memory import TensorMemory, from_cells, matrix_of, to_cells
 from lowering.tensor_ops import (
     COPIES,
+    ISSUED,
+    Issued,
     TensorAllocate,
     TensorCommit,
     TensorCopy,
@@ -90,7 +92,7 @@ def step(machine: Warps, op: TensorOp) -> None:
 
     Of a pair of CTAs the first starts what both take part in.
     """
-    if isinstance(op, (TensorMma, TensorCopy, TensorCommit)):
+    if isinstance(op, ISSUED):
         if op.cta_group == 1 or machine.rank == 0:
             _issue(machine, op, machine.cluster if op.cta_group == 2 else [machine])
         return
@@ -129,9 +131,7 @@ def _start(machine: Warps, place: TensorMatrix, env: Env) -> tuple[int, int]:
     return int(place.lane.value(env)), first + int(place.column.value(env))
 
 
-def _issue(
-    machine: Warps, op: TensorMma | TensorCopy | TensorCommit, group: Sequence[Warps]
-) -> None:
+def _issue(machine: Warps, op: Issued, group: Sequence[Warps]) -> None:
     """Start something in every CTA of a group, with the addresses of the one that starts it."""
     env = {**machine.env, "thread": ISSUER}
     for each in group:

@@ -224,3 +224,4 @@ class TensorFree(TensorOp):
 
 
 Issued = TensorMma | TensorCopy | TensorCommit  # what one thread starts
+ISSUED = (TensorMma, TensorCopy, TensorCommit)

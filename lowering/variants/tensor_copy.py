@@ -25,7 +25,6 @@ from lowering.registers import WARPGROUP, element_map, register_count
 from lowering.tcgen05 import CELL, COLUMNS, LANES
 from lowering.tensor_ops import (
     COPIES,
-    ISSUERS,
     TensorCopy,
     TensorLoad,
     TensorMatrix,
@@ -35,6 +34,7 @@ from lowering.tensor_ops import (
 )
 from lowering.tensor_tiles import TensorTile, ordered, tensor_tile
 from lowering.tile import BufferRegion
+from lowering.variants.tcgen05 import started_by_one_thread
 
 Ints = npt.NDArray[np.int64]
 
@@ -79,14 +79,6 @@ def whole_warps(context: Context) -> bool | tuple[bool, str]:
     if call.scope == "warpgroup" and context.threads != WARPGROUP:
         return False, f"all {context.threads} threads take part: scope cta fits"
     return True
-
-
-def started_by_one_thread(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the call is one of a thread, or of a warp that elects one."""
-    scope = context.call.scope
-    if scope in ISSUERS:
-        return True
-    return False, f"one thread starts it: scope {' or '.join(ISSUERS)} fits; the scope is {scope}"
 
 
 # -- registers ------------------------------------------------------------------------------------
@@ -237,13 +229,11 @@ def _fitting(
 
 
 def _register_movements(
-    context: Context, registers: str, memory: str
+    own: BufferRegion, tile: TensorTile, words: Words
 ) -> Iterator[tuple[Movement, Elements, TensorMatrix]]:
     """Yield the instructions between two operands, with the elements and addresses of each."""
-    operands = context.call.operands
-    own, tile = operands[registers], tensor_tile(operands[memory])
     pack = CELL // own.buffer.dtype.bits
-    for each in movements(words_of(own, tile, context.threads), str(own)):
+    for each in movements(words, str(own)):
         numbers = tuple(n * pack + i for n in each.numbers for i in range(pack))
         place = TensorMatrix(tile.buffer.name, each.lane, tile.moved + each.column)
         yield each, Elements(own.buffer.name, numbers), place
@@ -261,10 +251,13 @@ def _register_movements(
 )
 def lower_load(context: Context) -> Lowered:
     """Lower a copy to registers to loads, and a wait that completes them."""
+    own, memory = (context.call.operands[role] for role in ("dst", "src"))
     try:
+        tile = tensor_tile(memory)
+        words = words_of(own, tile, context.threads)
         ops: list[Op] = [
             TensorLoad(each.shape, each.count, into, place)
-            for each, into, place in _register_movements(context, "dst", "src")
+            for each, into, place in _register_movements(own, tile, words)
         ]
     except LayoutError as error:
         fail(str(error))
@@ -272,15 +265,12 @@ def lower_load(context: Context) -> Lowered:
     return Lowered((*ops, TensorWait("ld", complete)))
 
 
-def _check_all_copies(context: Context) -> None:
+def _check_all_copies(own: BufferRegion, tile: TensorTile, words: Words) -> None:
     """Refuse a store that leaves a copy of an element unwritten.
 
     Raises:
         DispatchFail: it does.
     """
-    operands = context.call.operands
-    own, tile = operands["src"], tensor_tile(operands["dst"])
-    words = words_of(own, tile, context.threads)
     reached = np.unique(words.lane * COLUMNS + words.column)
     wanted = np.unique(tile.lane * COLUMNS + tile.bit // CELL)
     missing = np.setdiff1d(wanted, reached)
@@ -304,11 +294,14 @@ def _check_all_copies(context: Context) -> None:
 )
 def lower_store(context: Context) -> Lowered:
     """Lower a copy from registers to stores, and a wait that completes them."""
+    own, memory = (context.call.operands[role] for role in ("src", "dst"))
     try:
-        _check_all_copies(context)
+        tile = tensor_tile(memory)
+        words = words_of(own, tile, context.threads)
+        _check_all_copies(own, tile, words)
         ops: list[Op] = [
             TensorStore(each.shape, each.count, place, source)
-            for each, source, place in _register_movements(context, "src", "dst")
+            for each, source, place in _register_movements(own, tile, words)
         ]
     except LayoutError as error:
         fail(str(error))

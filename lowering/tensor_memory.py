@@ -70,9 +70,9 @@ class Access:
     op: Ints
 
     @classmethod
-    def none(cls) -> Access:
-        """Return no access of any cell."""
-        return cls(*(np.full(LANES * COLUMNS, -1, dtype=np.int64) for _ in range(3)))
+    def none(cls, size: int) -> Access:
+        """Return no access of any of so many cells."""
+        return cls(*(np.full(size, -1, dtype=np.int64) for _ in range(3)))
 
     def note(self, cell: Ints, who: Any, stamp: int, op: int) -> None:
         """Note an access of cells."""
@@ -86,19 +86,16 @@ class TensorMemory:
     Whoever acts has a number: threads, those that fill shared memory, and the tensor core last.
     ``synced``, ``released``, ``acquired``: when what each, by row, did was last ordered before each
     other, by column: by a barrier; with the fence before it; and with the one after it too.
-    ``starter``: whose order the tensor core has: that of the thread that starts it; where a thread
-    of another CTA does, its own. ``reads``: the last of each warpgroup, of which one warp reaches a
-    lane, and of the tensor core. ``accumulators``: where products that were started leave D.
+    ``used``: whether the program has any; else it takes no room. ``starter``: whose order the
+    tensor core has: that of the thread that starts it; where a thread of another CTA does, its own.
+    ``reads``: the last of each warpgroup, of which one warp reaches a lane, and of the tensor core.
+    ``accumulators``: where products that were started leave D.
     """
 
     threads: int
     synced: Ints
+    used: bool
     allocated: int = 0
-    values: Matrix = field(default_factory=lambda: np.zeros(LANES * COLUMNS, dtype=np.uint32))
-    written: npt.NDArray[np.bool_] = field(
-        default_factory=lambda: np.zeros(LANES * COLUMNS, dtype=bool)
-    )
-    writes: Access = field(default_factory=Access.none)
     history: list[Op] = field(default_factory=list)
     accumulators: dict[int, tuple[int, int]] = field(default_factory=dict)
     loading: dict[Register, Op] = field(default_factory=dict)
@@ -110,7 +107,11 @@ class TensorMemory:
         """Begin with nobody ordered before anybody."""
         self.core = len(self.synced) - 1
         groups = -(-self.threads // WARPGROUP)
-        self.reads = tuple(Access.none() for _ in range(groups + 1))
+        size = LANES * COLUMNS if self.used else 0
+        self.values = np.zeros(size, dtype=np.uint32)
+        self.written = np.zeros(size, dtype=bool)
+        self.writes = Access.none(size)
+        self.reads = tuple(Access.none(size) for _ in range(groups + 1))
         self.released = np.zeros_like(self.synced)
         self.acquired = np.zeros_like(self.synced)
         self.fenced = np.zeros(len(self.synced), dtype=np.int64)  # the clock of a fence before

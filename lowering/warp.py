@@ -242,7 +242,7 @@ class Machine:
             self.fillers[self.rank] = 0
         self.filler = self.fillers[self.rank]
         self.core = width - 1
-        self.tensor = TensorMemory(threads, self.synced)
+        self.tensor = TensorMemory(threads, self.synced, bool(self.body.tensor))
         for buffer in self.body.registers:
             shape = (threads, cells(buffer))
             self.registers[buffer.name] = poison(buffer.dtype.numpy, shape)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutalg import ComposeLayout, LayoutError
+from layoutalg import ComposeLayout, LayoutError, TileLayout
 from layoutalg.fragments import transposed
 from lowering.address import Index
 from lowering.addressing import as_index, environment, linear_address, unmoved
@@ -74,6 +74,20 @@ def accumulation(given: Any, k: int) -> bool | Index:
     return number.low > 0 or number
 
 
+def unswizzled(region: BufferRegion) -> tuple[TileLayout | None, Index]:
+    """Return where a region lies before the swizzle, its variables at 0, and what moves it.
+
+    None where no layout says the region.
+
+    Raises:
+        LayoutError: as :func:`lowering.addressing.unmoved`.
+    """
+    buffer, layout = region.buffer, region.buffer.layout
+    whole = layout.tile_over(buffer.shape) if isinstance(layout, ComposeLayout) else layout
+    ranges, moved = unmoved(region)
+    return whole.slice(buffer.shape, ranges), moved
+
+
 def shared_operand(
     region: BufferRegion, role: str, along_k: int, rows: int, machine: str
 ) -> SharedOperand:
@@ -92,15 +106,12 @@ def shared_operand(
     """
     buffer, shape = region.buffer, extents(region)
     layout = buffer.layout
-    whole = layout.tile_over(buffer.shape) if isinstance(layout, ComposeLayout) else layout
-    ranges, moved = unmoved(region)
-    piece = whole.slice(buffer.shape, ranges)
+    piece, moved = unswizzled(region)
     if piece is None:
         fail(f"{role}: no layout says the region {region}")
     if along_k == 0:
         piece, shape = transposed(piece, shape), shape[::-1]
-    if isinstance(layout, ComposeLayout):
-        piece = layout.over(piece)
+    placed = layout.over(piece) if isinstance(layout, ComposeLayout) else piece
     bytes_apart = moved.unit * buffer.dtype.bits // 8
     unit = SWIZZLE_PERIOD if isinstance(layout, ComposeLayout) else CHUNK
     moves: tuple[int, ...] = (0,)
@@ -114,7 +125,7 @@ def shared_operand(
     reasons = []
     for major in MAJORS:
         try:
-            found = describe(piece, shape, buffer.dtype, major, rows, machine=machine, moves=moves)
+            found = describe(placed, shape, buffer.dtype, major, rows, machine=machine, moves=moves)
         except LayoutError as error:
             reasons.append(str(error))
         else:

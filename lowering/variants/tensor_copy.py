@@ -12,16 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg import ComposeLayout, LayoutError, fragments
+from layoutalg import LayoutError, fragments
 from layoutalg.fragments import WARP
 from layoutalg.targets import has, lacking
 from lowering import tcgen05
 from lowering.address import Index
-from lowering.addressing import region_tile, unmoved
+from lowering.addressing import region_tile
 from lowering.descriptors import Descriptor, linear_places, proved, swizzle_bytes
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ops import Elements, Op, SharedMatrix
 from lowering.registers import WARPGROUP, element_map, register_count
+from lowering.shared_operands import unswizzled
 from lowering.tcgen05 import CELL, COLUMNS, LANES
 from lowering.tensor_ops import (
     COPIES,
@@ -362,7 +363,7 @@ def _row_copies(context: Context, shape: str) -> Iterator[TensorCopy]:
             f"it writes {rows} lanes of {width} bits; {dst} has nothing for lane {row}, column "
             f"{(start + place * bits) // CELL}"
         )
-    linear, fields, moves = _source(src, dst)
+    linear, fields, moves = _source(src)
     places = linear.reshape(-1)[table]
     found = proved(fields, places, (rows, unit), f"{src} by lanes and columns")
     for at in range(count):
@@ -372,16 +373,14 @@ def _row_copies(context: Context, shape: str) -> Iterator[TensorCopy]:
         yield TensorCopy(shape, into, source, issuer=call.scope)
 
 
-def _source(src: BufferRegion, dst: BufferRegion) -> tuple[Ints, Descriptor, Index]:
+def _source(src: BufferRegion) -> tuple[Ints, Descriptor, Index]:
     """Return the places of the source before its swizzle, its descriptor's form, and what moves it.
 
     Raises:
         LayoutError: it has no layout of its own.
     """
     layout, buffer = src.buffer.layout, src.buffer
-    whole = layout.tile_over(buffer.shape) if isinstance(layout, ComposeLayout) else layout
-    ranges, moves = unmoved(src)
-    piece = whole.slice(buffer.shape, ranges)
+    piece, moves = unswizzled(src)
     if piece is None:
         raise LayoutError(f"no layout says the region {src}")
     shape = tuple(int(extent) for extent in src.shape)

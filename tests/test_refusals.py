@@ -1,7 +1,7 @@
 """Every program of the table of refusals is refused, in exactly the words that the table has.
 
-The table is data (`data/refusals.json`): by kind of fault, a program, the class of its error and the
-message. A reworded message changes the table and nothing else.
+The table is data (`data/refusals.json`): by kind of fault, a program, the class of its error and
+the message. A reworded message changes the table and nothing else.
 """
 
 from __future__ import annotations

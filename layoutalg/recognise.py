@@ -101,9 +101,10 @@ def _inner_candidates(
             return
         rest += inside
     offset = subtract_offsets(total.offset, copies.offset)
-    for replica in _without(total.replica, tuple(filter(moves, copies.replica))):
-        for shard in _unit_axes(tuple(rest), copies):
-            yield Parts(shard, replica, offset)
+    for gone in dict.fromkeys((copies.replica, tuple(filter(moves, copies.replica)))):
+        for replica in _without(total.replica, gone):
+            for shard in _unit_axes(tuple(rest), copies):
+                yield Parts(shard, replica, offset)
 
 
 def _may_be_copies(mine: Iter, theirs: Iter) -> bool:

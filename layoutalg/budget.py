@@ -26,7 +26,7 @@ def check_budget(what: str, count: Any, limit: int, unit: str, advice: str) -> N
 
     Args:
         what: the operation, for messages.
-        count: how many units it would take.
+        count: how many units it would take; a size with symbols is not judged.
         limit: how many it may take: one of the constants of this module.
         unit: what is counted, in the plural.
         advice: what would fit.
@@ -39,5 +39,5 @@ def check_budget(what: str, count: Any, limit: int, unit: str, advice: str) -> N
     layoutalg.errors.LayoutError: table: at most 67108864 entries are made; got 1099511627776: \
 slice the layout first
     """
-    if count > limit:
+    if type(count) is int and count > limit:
         raise LayoutError(f"{what}: at most {limit} {unit} are made; got {count}: {advice}")

@@ -18,7 +18,7 @@ from sympy.polys.polyerrors import CoercionFailed
 from sympy.polys.rings import PolyRing
 
 from layoutalg.budget import DEPTH, RESIDUES, SHIFTED, TERMS
-from layoutalg.errors import Undecided
+from layoutalg.errors import LayoutError, Undecided
 
 Monomial = tuple[int, ...]
 Terms = dict[Monomial, Any]  # exponents of the atoms -> rational coefficient
@@ -65,26 +65,33 @@ def expanded(expr: Any) -> Any:
     if expr.is_Atom:
         return expr
     if most_terms(expr) > TERMS:
-        raise Undecided(f"size: {too_large(expr)}")
+        raise Undecided(_too_large(expr, "size"))
     return sympy.expand(expr)
 
 
-def too_large(expr: Any) -> str:
-    """Say that an expression is too large, and what would fit.
+def check_terms(expr: Any, what: str) -> None:
+    """Refuse an expression that a user gives and that is too large to multiply out.
+
+    Raises:
+        LayoutError: it would have more terms than the budget has.
 
     >>> a, b = sympy.symbols("a b")
-    >>> too_large((a + b) ** 999)[:62]
-    '(a + b)**999 has up to 1000 terms when it is multiplied out, o'
+    >>> check_terms((a + b) ** 999, "extent")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: extent: (a + b)**999 must have at most 512 terms when it is \
+multiplied out, nested at most 24 deep; it has more: name a factor by a symbol of its own
     """
-    text = str(expr) if expr.count_ops() < 100 else f"an expression in {_names(expr)}"
+    if most_terms(expr) > TERMS:
+        raise LayoutError(_too_large(expr, what))
+
+
+def _too_large(expr: Any, what: str) -> str:
+    names = ", ".join(sorted(map(str, expr.free_symbols)))
+    text = str(expr) if len(expr.args) < 8 and len(str(expr)) < 80 else f"an expression in {names}"
     return (
-        f"{text} has up to {most_terms(expr)} terms when it is multiplied out, or is nested deeper "
-        f"than {DEPTH}; at most {TERMS} terms are tried: name a factor by a symbol of its own"
+        f"{what}: {text} must have at most {TERMS} terms when it is multiplied out, nested at most "
+        f"{DEPTH} deep; it has more: name a factor by a symbol of its own"
     )
-
-
-def _names(expr: Any) -> str:
-    return ", ".join(sorted(map(str, expr.free_symbols)))
 
 
 def terms_of(expr: Any, atoms: Sequence[Any]) -> Terms | None:
@@ -105,11 +112,11 @@ def _element(expr: Any, atoms: Sequence[Any]) -> Any:
         return None
 
 
-def exact_quotient(n: Any, divisor: Any, atoms: Sequence[Any]) -> Any:
+def divided(n: Any, divisor: Any, atoms: Sequence[Any]) -> Any:
     """Return the polynomial ``n / divisor``, with rational coefficients; None where it is none.
 
     >>> x, y = sympy.symbols("x y")
-    >>> exact_quotient(x * y + y, 2 * x + 2, (x, y)), exact_quotient(x, y, (x, y))
+    >>> divided(x * y + y, 2 * x + 2, (x, y)), divided(x, y, (x, y))
     (y/2, None)
     """
     top, bottom = _element(n, atoms), _element(divisor, atoms)
@@ -146,8 +153,7 @@ def _is_dominated(terms: Terms, lows: Sequence[int]) -> bool:
         for large in room:
             grown = [a - b for a, b in zip(large, small, strict=True)]
             if all(
-                step == 0 or (step > 0 and low >= 1)
-                for step, low in zip(grown, lows, strict=True)
+                step == 0 or (step > 0 and low >= 1) for step, low in zip(grown, lows, strict=True)
             ):
                 taken = min(needed, room[large])
                 room[large] -= taken

@@ -62,7 +62,7 @@ class DigitFunction(sympy.Function):  # type: ignore[misc]
     Sums list the digits of one number from the largest place value down.
 
     >>> 4 * FloorDiv(symbol("n"), 8) + Mod(symbol("n"), 8)
-    4*(n//8) + n mod 8
+    4*(n//8) + (n mod 8)
     """
 
     nargs = (2,)

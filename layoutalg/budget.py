@@ -18,7 +18,9 @@ COMPARED = 1 << 20  # places that a proof compares one by one
 LISTED = 1 << 12  # replica steps of one element that a counter-example follows
 OWNERS = 1 << 16  # places of one element that `owners` lists
 ENTRIES = 1 << 26  # entries of a table: 512 MiB on each axis
-CELLS = 1 << 18  # elements of a tile that is drawn, searched or lowered one by one
+CELLS = 1 << 18  # elements of a tile in a picture
+SEARCHED = 1 << 19  # elements of a shared tile, gaps included, for which a swizzle is sought
+UNROLLED = 1 << 12  # instructions of a tile that is lowered without a loop
 
 
 def check_budget(what: str, count: Any, limit: int, unit: str, advice: str) -> None:
@@ -34,10 +36,10 @@ def check_budget(what: str, count: Any, limit: int, unit: str, advice: str) -> N
     Raises:
         LayoutError: there are too many.
 
-    >>> check_budget("table", 1 << 40, ENTRIES, "entries", "slice the layout first")
+    >>> check_budget("table", 1 << 40, ENTRIES, "entries", "Slice the layout first")
     Traceback (most recent call last):
-    layoutalg.errors.LayoutError: table: at most 67108864 entries are made; got 1099511627776: \
-slice the layout first
+    layoutalg.errors.LayoutError: table: takes at most 67108864 entries; got 1099511627776. \
+Slice the layout first
     """
     if type(count) is int and count > limit:
-        raise LayoutError(f"{what}: at most {limit} {unit} are made; got {count}: {advice}")
+        raise LayoutError(f"{what}: takes at most {limit} {unit}; got {count}. {advice}")

@@ -111,7 +111,7 @@ def different_sets(
     for side in (left, right):
         tile = getattr(side, "tile_layout", side)
         count = total_size(tile) * product(it.extent for it in tile.replica)  # type: ignore[operator]
-        check_budget("prove", count, ENTRIES, "places", "prove it of a slice")
+        check_budget("prove", count, ENTRIES, "places", "Prove a slice")
     tables = [side.table(shape, replicas=True) for side in (left, right)]
     names = list(dict.fromkeys((*tables[0], *tables[1])))
     rows = [_as_rows(table, names, size) for table in tables]

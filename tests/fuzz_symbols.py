@@ -183,7 +183,10 @@ class Draw:
         at = rng.randrange(len(shard))
         it = shard[at]
         if kind == 1:  # a digit is cut
-            shard[at : at + 1] = [Iter(it.extent, 2 * it.stride, it.axis), Iter(2, it.stride, it.axis)]
+            shard[at : at + 1] = [
+                Iter(it.extent, 2 * it.stride, it.axis),
+                Iter(2, it.stride, it.axis),
+            ]
             if rng.random() < 0.5:
                 return TileLayout.from_iters(shard, replica, offset)
             shard[at] = Iter(2, it.extent * it.stride, it.axis)

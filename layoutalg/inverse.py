@@ -269,6 +269,11 @@ def _super_increasing(places: list[Place], parts: HasParts) -> list[Place]:
             f"inverse: does stride {place.stride} clear {below}, the reach of the smaller strides",
             "substitute the symbols",
         )
+        if not clears and not less(1, place.extent):
+            raise Undecided(
+                f"inverse: has the iter {place.extent}:{place.stride}@{place.axis} of {parts} one "
+                "element? Only then do the smaller strides leave room; substitute the symbols."
+            )
         if not clears:
             raise LayoutError(
                 f"inverse: on axis {place.axis} stride {place.stride} must exceed {below}, what "

@@ -186,11 +186,20 @@ def symbols_of(*layouts: HasParts) -> list[str]:
     >>> symbols_of(Parts((Iter(8, 1),), (), {}))
     []
     """
+    return sorted(named_symbols(*layouts))
+
+
+def named_symbols(*layouts: HasParts) -> dict[str, Any]:
+    """Return the symbols in layouts by name.
+
+    >>> named_symbols(Parts((Iter(8, 1),), (), {}))
+    {}
+    """
     sizes: list[Any] = []
     for parts in layouts:
         sizes += [s for it in parts.shard + parts.replica for s in (it.extent, it.stride)]
         sizes += parts.offset.values()
-    return sorted({str(s) for size in sizes for s in getattr(size, "free_symbols", ())})
+    return {str(s): s for size in sizes for s in getattr(size, "free_symbols", ())}
 
 
 def axes_of(*layouts: HasParts) -> list[Axis]:

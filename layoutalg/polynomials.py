@@ -126,6 +126,20 @@ def divided(n: Any, divisor: Any, atoms: Sequence[Any]) -> Any:
     return None if rest else whole.as_expr()
 
 
+def whole_part(n: Any, divisor: Any, atoms: Sequence[Any]) -> Any:
+    """Return the terms with integer coefficients of ``n / divisor``, a remainder left over.
+
+    >>> a, d, e = sympy.symbols("a d e")
+    >>> whole_part(sympy.expand((2 * d + e) * (a + 1) + 3), 2 * a + 2, (a, d, e))
+    d
+    """
+    top, bottom = _element(n, atoms), _element(divisor, atoms)
+    if top is None or not bottom:
+        return sympy.Integer(0)
+    whole = top.div(bottom)[0]
+    return whole.ring.from_dict({m: c for m, c in whole.terms() if c.denominator == 1}).as_expr()
+
+
 def is_positive(terms: Terms, lows: Sequence[int]) -> bool:
     """Prove that a polynomial is above 0 wherever each atom is at least its bound.
 
@@ -186,6 +200,9 @@ def _is_positive_shifted(terms: Terms, lows: Sequence[int]) -> bool:
     return bool(constant > 0) and all(c >= 0 for c in terms.values())
 
 
+# -- divisibility ---------------------------------------------------------------------------------
+
+
 def divides_all(modulus: int, terms: Terms, parity: Sequence[int | None]) -> bool | None:
     """Decide whether a number divides a polynomial with integer coefficients, at all residues.
 
@@ -229,3 +246,42 @@ def _divides_prime_power(
         for values in itertools.product(*runs)
     }
     return answers.pop() if len(answers) == 1 else None
+
+
+# -- declared facts -------------------------------------------------------------------------------
+
+
+def least_value(expr: Any) -> int | None:
+    """Return the least value that the declared facts of a symbol, or of its negative, allow.
+
+    >>> least_value(sympy.Symbol("e", positive=True, even=True))
+    2
+    """
+    for fact, low in (("composite", 4), ("prime", 2), ("positive", 1), ("nonnegative", 0)):
+        if getattr(expr, f"is_{fact}"):
+            return 2 if low == 1 and expr.is_even else low
+    return None
+
+
+def parity(atom: Any) -> int | None:
+    """Return 0 for an even atom, 1 for an odd one, None for others.
+
+    >>> parity(sympy.Symbol("e", even=True)), parity(sympy.Symbol("n"))
+    (0, None)
+    """
+    return 0 if atom.is_even else 1 if atom.is_odd else None
+
+
+def examples(symbol: Any) -> tuple[int, ...]:
+    """Return the first three positive values that the declared facts of a symbol allow.
+
+    >>> examples(sympy.Symbol("o", positive=True, odd=True)), examples(sympy.Symbol("n"))
+    ((1, 3, 5), (1, 2, 3))
+    """
+    facts = [f"is_{fact}" for fact in ("even", "prime", "composite")]
+    allowed = (
+        n
+        for n in map(sympy.Integer, range(1, 99))
+        if all(getattr(symbol, fact) in (None, getattr(n, fact)) for fact in facts)
+    )
+    return tuple(int(n) for n in itertools.islice(allowed, 3))

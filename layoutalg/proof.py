@@ -31,6 +31,7 @@ from layoutalg.normal import (
     coordinate,
     copies_of,
     is_small,
+    named_symbols,
     normal,
     place_of,
     symbols_of,
@@ -182,9 +183,13 @@ def _remark(left: HasParts, right: HasParts) -> str:
 
 def _witnesses(left: HasParts, right: HasParts) -> str:
     """Say for which small values of the symbols two layouts agree and differ."""
-    names = symbols_of(left, right)
+    from layoutalg.polynomials import examples
+
+    symbols = named_symbols(left, right)
+    names = sorted(symbols)
+    tried = (examples(symbols[name]) for name in names)
     seen: dict[bool, str] = {}
-    for numbers in itertools.islice(itertools.product((1, 2, 3), repeat=len(names)), 81):
+    for numbers in itertools.islice(itertools.product(*tried), 81):
         values = dict(zip(names, numbers, strict=True))
         try:
             same = equivalent(substitute_parts(left, values), substitute_parts(right, values))
@@ -405,7 +410,10 @@ def _on_digits(
         return coord, place, both, given.items()
 
     def named(iters: Iters, letter: str) -> list[Any]:
-        return [Digit(f"{stem}{letter}{k}", it.extent) for k, it in enumerate(iters)]
+        return [
+            0 if it.extent == 1 else Digit(f"{stem}{letter}{k}", it.extent)
+            for k, it in enumerate(iters)
+        ]
 
     shown = []
     try:

@@ -16,7 +16,17 @@ import sympy
 from sympy.printing.precedence import PRECEDENCE
 
 from layoutalg.errors import LayoutError, Undecided
-from layoutalg.polynomials import check_terms, divided, divides_all, expanded, is_positive, terms_of
+from layoutalg.polynomials import (
+    check_terms,
+    divided,
+    divides_all,
+    expanded,
+    is_positive,
+    least_value,
+    parity,
+    terms_of,
+    whole_part,
+)
 
 
 class Digit(sympy.Symbol):  # type: ignore[misc]
@@ -195,6 +205,10 @@ def _split_multiples(a: Any, b: Any) -> tuple[Any, Any]:
             rest += int(term) % int(b)
         else:
             rest += term
+    if b.is_Add and rest != 0:  # (a + 1)*x + y has no term that a + 1 divides
+        more = whole_part(rest, b, _ordered_atoms(rest, b))
+        if more != 0 and _is_digit(left := expanded(rest - b * more), b):
+            return whole + more, left
     return whole, rest
 
 
@@ -244,7 +258,7 @@ def bounds(expr: Any) -> tuple[Any, Any]:
             return 0, FloorDiv(sympy.sympify(high), b) if high is not None else None
         return None, None
     if expr.is_Symbol:
-        return _least(expr), None if (least := _least(-expr)) is None else -least
+        return least_value(expr), None if (low := least_value(-expr)) is None else -low
     if expr.is_Add:
         parts = [bounds(term) for term in expr.args]
         lows, highs = [low for low, _ in parts], [high for _, high in parts]
@@ -262,14 +276,6 @@ def bounds(expr: Any) -> tuple[Any, Any]:
             highs = [high for _, high in parts]
             return math.prod(low for low, _ in parts), None if None in highs else math.prod(highs)
     return None, None
-
-
-def _least(expr: Any) -> int | None:
-    """Return the least value that the declared facts of a symbol, or of its negative, allow."""
-    for fact, low in (("composite", 4), ("prime", 2), ("positive", 1), ("nonnegative", 0)):
-        if getattr(expr, f"is_{fact}"):
-            return 2 if low == 1 and expr.is_even else low
-    return None
 
 
 def _from_zero(low: Any) -> bool:
@@ -379,12 +385,7 @@ def divides(divisor: Any, n: Any) -> bool | None:
         return False if less(0, n) and less(n, divisor) else None
     whole = math.lcm(*(int(c.denominator) for c in terms.values()))
     scaled = {powers: c * whole for powers, c in terms.items()}
-    return divides_all(whole, scaled, [_parity(atom) for atom in atoms])
-
-
-def _parity(atom: Any) -> int | None:
-    """Return 0 for an even atom, 1 for an odd one, None for others."""
-    return 0 if atom.is_even else 1 if atom.is_odd else None
+    return divides_all(whole, scaled, [parity(atom) for atom in atoms])
 
 
 def _atoms(expr: Any) -> set[Any]:

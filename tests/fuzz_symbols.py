@@ -86,7 +86,7 @@ def values_of(symbol: Any) -> list[int]:
 
 
 def environments(case: Case) -> list[Env]:
-    """Return the substitutions under which the layouts stay small; the least values are among."""
+    """Return substitutions under which the layouts stay small: the least values, and others."""
     names = [s.name for s in case.symbols]
     found = []
     for values in itertools.product(*map(values_of, case.symbols)):
@@ -97,7 +97,8 @@ def environments(case: Case) -> list[Env]:
             raise AssertionError(f"{case} has another symbol") from None
         if max(sizes) <= MOST:
             found.append(env)
-    return found[:9]
+    step = max(1, len(found) // 9)  # spread over all, the last symbol's values too
+    return found[:1] + found[1::step][:9] + found[-1:]
 
 
 # -- draws ----------------------------------------------------------------------------------------

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from layoutalg import iters as algebra
+from layoutalg.budget import OWNERS, check_budget
 from layoutalg.coordinates import as_coordinate, check_arrays, check_range
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.iters import Iters
 from layoutalg.parts import HasParts, check_sizes, total_size
 from layoutalg.refine import try_group
-from layoutalg.size import Size, as_shape, is_int, tidy
+from layoutalg.size import Size, as_shape, is_int, product, tidy
 from layoutalg.table import check_concrete
 
 
@@ -164,7 +165,7 @@ def owners(replica: Iters, base: Mapping[str, Any]) -> tuple[dict[str, Any], ...
 
     Raises:
         Undecided: the number of replicas is symbolic.
-        LayoutError: the base holds arrays.
+        LayoutError: the base holds arrays, or the places are too many.
 
     >>> from layoutalg.iters import Iter
     >>> owners((Iter(2, 4, "warpid"),), {"m": 3})
@@ -183,6 +184,10 @@ def owners(replica: Iters, base: Mapping[str, Any]) -> tuple[dict[str, Any], ...
                 f"owners: how many replicas has {it}? The symbols leave it open; substitute "
                 f"{it.extent}."
             )
+    check_budget(
+        "owners", product(it.extent for it in replica), OWNERS, "places of an element",
+        "inverse(shape).at says which element is at a place",
+    )  # fmt: skip
     found = {tuple(first.values()): first}
     for it in replica:
         name = it.axis.name

@@ -8,6 +8,7 @@ import numpy as np
 
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis, laneid, m, tid_in_wg, tx, warpid, wgid, wid_in_wg
+from layoutalg.budget import ENTRIES, check_budget
 from layoutalg.errors import LayoutError
 from layoutalg.fragment import WARP
 from layoutalg.parts import HasParts, copies, scope
@@ -80,6 +81,10 @@ def elements_held(parts: HasParts, shape: Sequence[Size], what: str, name: str) 
             f"{what}: {name} must use threads 0..{MAX_THREADS - 1} and slots from 0; {parts} uses "
             f"threads {thread.min()}..{high}, slots {slot.min()}..{slot.max()}"
         )
+    check_budget(
+        what, (high + WARP) * (int(slot.max()) + 1), ENTRIES, "slots of threads",
+        "Renumber its registers",
+    )  # fmt: skip
     elements = np.arange(first.size // first.shape[-1], dtype=np.int64)
     element = np.repeat(elements, first.shape[-1])
     thread, slot = thread.reshape(-1), slot.reshape(-1)

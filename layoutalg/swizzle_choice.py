@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from layoutalg.budget import SEARCHED, check_budget
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter
 from layoutalg.layout import TileLayout
@@ -200,6 +201,7 @@ def _asked(
             f"{function}: pitch is the distance of rows in elements, {columns} or more; got "
             f"{pitch!r}"
         )
+    check_budget(function, rows * step, SEARCHED, "elements of a tile", "Give one of shared memory")
     if isinstance(accesses, str) or not accesses:
         raise LayoutError(
             f"{function}: accesses is a sequence of one or more accesses; got {accesses!r}"

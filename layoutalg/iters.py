@@ -130,30 +130,41 @@ def flatten(coord: Sequence[Any], shape: Sequence[Size]) -> Any:
     return index
 
 
-def fuse(iters: Iters) -> Iters:
+def fuse(iters: Iters, drop_units: bool = False) -> Iters:
     """Fuse neighbours on one axis while ``next.extent * next.stride == current.stride``.
+
+    The argument itself comes back where nothing fuses. ``drop_units`` leaves unit iters out first.
 
     >>> fuse((Iter(8, 8), Iter(4, 2), Iter(2, 1)))
     (Iter(64, 1, 'm'),)
     """
     fused: list[Iter] = []
+    last: Iter | None = None
     for it in iters:
-        if fused and fused[-1].axis is it.axis and equal(it.extent * it.stride, fused[-1].stride):
-            it = Iter(fused.pop().extent * it.extent, it.stride, it.axis)
-        fused.append(it)
-    return tuple(fused)
+        extent, axis = it.extent, it.axis
+        if drop_units and extent == 1:
+            continue
+        if last is not None and last.axis is axis and equal(extent * it.stride, last.stride):
+            fused[-1] = last = Iter(last.extent * extent, it.stride, axis)
+        else:
+            fused.append(it)
+            last = it
+    return iters if len(fused) == len(iters) else tuple(fused)
 
 
 def canonical(iters: Iters) -> Iters:
     """Drop unit iters (one stays if there is no other) and fuse neighbours; the map stays.
 
+    The argument itself comes back where it is canonical already.
+
     >>> canonical((Iter(8, 8), Iter(1, 7), Iter(4, 2), Iter(2, 1)))
     (Iter(64, 1, 'm'),)
     """
-    if not iters:
-        return iters
-    kept = tuple(it for it in iters if it.extent != 1)
-    return fuse(kept) if kept else (Iter(1, 1, iters[0].axis),)
+    fused = fuse(iters, drop_units=True)
+    if fused or not iters:
+        return fused
+    unit = (Iter(1, 1, iters[0].axis),)
+    return iters if iters == unit else unit
 
 
 def group(

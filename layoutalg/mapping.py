@@ -95,9 +95,12 @@ class LayoutMap(Explorable):
         return built
 
     @classmethod
-    def _make(cls: type[Self], built: parts.HasParts) -> Self:
-        layout = cls.__new__(cls)
-        _fill(layout, built.shard, built.replica, built.offset)
+    def _make(
+        cls: type[Self], shard: Iters, replica: Iters, offset: Mapping[Axis, Size]
+    ) -> Self:
+        """Build from parts that the algebra has made."""
+        layout = _new(cls)
+        _fill(layout, shard, replica, offset)
         return layout
 
     # -- identity ---------------------------------------------------------------------------
@@ -184,7 +187,8 @@ class LayoutMap(Explorable):
         >>> L.apply(127)
         {'laneid': 31, 'warpid': 6, 'm': 1}
         """
-        return self._reader(coord, shape, "apply").apply(coord)
+        found = evaluation.at_ints(self, coord, shape)
+        return self._reader(coord, shape, "apply").apply(coord) if found is None else found
 
     def apply_to_shape(self, coord: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
         """Return the digits of a coordinate, one per iter of the layout grouped by the shape.
@@ -216,7 +220,10 @@ class LayoutMap(Explorable):
         >>> TileLayout(S[4:1] + R[2:4 @ warpid]).owners(3)
         ({'m': 3, 'warpid': 0}, {'m': 3, 'warpid': 4})
         """
-        return evaluation.owners(self.replica, self._reader(coord, shape, "owners").apply(coord))
+        base = evaluation.at_ints(self, coord, shape)
+        if base is None:
+            base = self._reader(coord, shape, "owners").apply(coord)
+        return evaluation.owners(self.replica, base)
 
     def inverse(self, shape: Sequence[Any]) -> Inverse:
         """Return the map from machine coordinates to logical ones over ``shape``.
@@ -376,6 +383,7 @@ class LayoutMap(Explorable):
         return places.replication(self, _optional(shape, "replication"))
 
 
+_new = object.__new__
 # The slots' own setters: a LayoutMap refuses to be set in any other way.
 _put_shard, _put_replica, _put_offset, _put_memo = (
     LayoutMap.__dict__[name].__set__ for name in ("shard", "replica", "offset", "_memo")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis
@@ -17,10 +17,9 @@ from layoutalg.parts import (
     canonicalize,
     fault_of,
     has_canonical,
-    span,
 )
 from layoutalg.scope import Target
-from layoutalg.size import Size, decide, divides, equal, is_int, less, quotient
+from layoutalg.size import Size, as_size, decide, divides, equal, is_int, less, quotient
 
 
 def scaled(iters: Iters, scale: Mapping[Axis, Size]) -> Iters:
@@ -29,10 +28,10 @@ def scaled(iters: Iters, scale: Mapping[Axis, Size]) -> Iters:
     >>> scaled((Iter(8, 4), Iter(4, 1, "laneid")), {Axis.get("m"): 10})
     (Iter(8, 40, 'm'), Iter(4, 1, 'laneid'))
     """
-    return tuple(
+    return tuple([
         Iter(it.extent, it.stride * scale[it.axis], it.axis) if it.axis in scale else it
         for it in iters
-    )
+    ])
 
 
 def unscaled(iters: Iters, scale: Mapping[Axis, Size]) -> Iters | None:
@@ -153,7 +152,18 @@ def tile_scale(inner: HasParts) -> dict[Axis, Size]:
     >>> tile_scale(Parts((Iter(8, 5), Iter(4, 1)), (), {}))
     {m: 39}
     """
-    scale = {axis: span(inner, axis) for axis in dict.fromkeys(it.axis for it in inner.shard)}
+    scale: dict[Axis, Any] = {}
+    for it in inner.shard:
+        scale[it.axis] = scale.get(it.axis, 1) + (it.extent - 1) * it.stride
+    for it in inner.replica:
+        if it.axis in scale:
+            scale[it.axis] += (it.extent - 1) * it.stride
+    for axis, value in inner.offset.items():
+        if axis in scale:
+            scale[axis] += value
+    for axis, value in scale.items():
+        if type(value) is not int:
+            scale[axis] = as_size(value)
     if len(scale) > 1 and not is_int(*(it.extent for it in inner.shard)):
         for axis in scale:
             _check_moved(inner, axis)
@@ -188,7 +198,7 @@ def in_tiles(inner: HasParts, outer: HasParts) -> Parts:
     """
     scale = tile_scale(inner)
     for it in outer.shard + outer.replica:
-        if it.extent != 1 and less(scale.get(it.axis, 1), 1):
+        if it.extent != 1 and it.axis in scale and less(scale[it.axis], 1):
             raise LayoutError(
                 f"tile: the tile must have a positive span on each axis that moves it; on axis "
                 f"{it.axis} {inner} has span {scale[it.axis]}: shift it to start at 0"
@@ -216,10 +226,12 @@ def woven(
     def arranged(fusing: Target) -> Parts:
         tile = inner.canonical(fusing)
         copies = moved(tile, outer.canonical(fusing))
+        over, above = algebra.group(copies.shard, outer.shape, outer.layout, outer.what)
+        under, below = algebra.group(tile.shard, inner.shape, inner.layout, inner.what)
         shard: list[Iter] = []
-        for over, under in zip(outer.dims(copies.shard), inner.dims(tile.shard), strict=True):
-            shard += over
-            shard += under
+        for dim in range(len(inner.shape)):
+            shard += over[above[dim] : above[dim + 1]]
+            shard += under[below[dim] : below[dim + 1]]
         offset = add_offsets(tile.offset, copies.offset)
         return Parts(tuple(shard), tile.replica + copies.replica, offset)
 

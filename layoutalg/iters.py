@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from layoutalg.axis import Axis, as_readable, m
 from layoutalg.errors import LayoutError, Undecided
@@ -105,8 +105,11 @@ def split(index: Any, radix: Sequence[Size]) -> list[Any]:
     digits: list[Any] = []
     if type(index) is int:
         for extent in reversed(radix[1:]):
-            digits.append(mod(index, extent))
-            index = floordiv(index, extent)
+            if type(extent) is int:
+                index, digit = divmod(index, extent)
+            else:
+                index, digit = floordiv(index, extent), mod(index, extent)
+            digits.append(digit)
         digits.append(index)
     else:
         weight: Any = 1
@@ -188,6 +191,30 @@ def group(
     >>> group((Iter(4, 6), Iter(6, 1)), (8, 3), "S[(4,6):(6,1)]")
     ((Iter(4, 6, 'm'), Iter(2, 3, 'm'), Iter(3, 1, 'm')), (0, 2, 3))
     """
+    found = cut(iters, shape)
+    if isinstance(found, Uncut):
+        _refuse(iters, shape, found, what, owner)
+    return found
+
+
+class Uncut(NamedTuple):
+    """Where a shape does not cut iters: the dimension, the iter, and whether symbols leave it open.
+
+    >>> cut((Iter(6, 4), Iter(4, 1)), (8, 3))
+    Uncut(dim=0, it=Iter(4, 1, 'm'), is_open=False)
+    """
+
+    dim: int
+    it: Iter | None
+    is_open: bool
+
+
+def cut(iters: Iters, shape: Sequence[Size]) -> tuple[Iters, tuple[int, ...]] | Uncut:
+    """Do what :func:`group` does, or say where it cannot be done.
+
+    >>> cut((Iter(4, 6), Iter(6, 1)), (12, 2))
+    ((Iter(4, 6, 'm'), Iter(3, 2, 'm'), Iter(2, 1, 'm')), (0, 2, 3))
+    """
     out: list[Iter] = []
     seps = [0]
     p: Any = 1
@@ -203,6 +230,8 @@ def group(
                 done += 1
                 left = p = 1
                 continue
+            if p == 1 and type(shape[done]) is int:
+                break  # the usual case again: the next extent needs the next iter
             fits = divides(shape[done], p)
             if not fits:
                 is_open |= fits is None
@@ -210,18 +239,17 @@ def group(
             rest = quotient(p, shape[done])
             fits = divides(rest, left)
             if not fits:
-                _refuse(iters, shape, done, it, is_open or fits is None, f"{what}: {owner}")
+                return Uncut(done, it, is_open or fits is None)
             out.append(_outer_part(it, left, rest))
             seps.append(len(out))
             done += 1
             left = p = rest
         if left != 1:
             if done == entries:
-                _refuse(iters, shape, done - 1, it, is_open, f"{what}: {owner}")
+                return Uncut(done - 1, it, is_open)
             out.append(it if left is it.extent else Iter(left, it.stride, it.axis))
     if done < entries or p != 1:
-        last = iters[-1] if iters else None
-        _refuse(iters, shape, min(done, entries - 1), last, is_open, f"{what}: {owner}")
+        return Uncut(min(done, entries - 1), iters[-1] if iters else None, is_open)
     return tuple(out), tuple(seps)
 
 
@@ -232,13 +260,10 @@ def _outer_part(it: Iter, left: Size, rest: Size) -> Iter:
 
 
 def _refuse(
-    iters: Iters, shape: Sequence[Size], dim: int, it: Iter | None, is_open: bool, told: str
+    iters: Iters, shape: Sequence[Size], found: Uncut, what: str, owner: object
 ) -> NoReturn:
-    """Say why a shape does not group the iters: another size, a bad cut, or an open question.
-
-    ``told`` is the operation and the layout, with a colon between.
-    """
-    what, _, owner = told.rpartition(": ")
+    """Say why a shape does not group the iters: another size, a bad cut, or an open question."""
+    dim, it, is_open = found
     wanted, held = product(shape), product(extents(iters))
     same = equal(wanted, held)
     if it is None:

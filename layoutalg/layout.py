@@ -186,7 +186,7 @@ class TileLayout(LayoutMap):
         _check_layout(outer, "tile", "outer")
         over = weaving.Operand(outer, as_shape(outer_shape, "tile"), "tile: outer")
         under = weaving.Operand(self, as_shape(inner_shape, "tile"), "tile: inner")
-        parts.check_ranks("tile", outer_shape=over.shape, inner_shape=under.shape)
+        parts.check_ranks("tile", "outer_shape", over.shape, "inner_shape", under.shape)
         return self._make(*weaving.tile(under, over, as_target(target)))
 
     def tile_to(
@@ -291,7 +291,7 @@ class TileLayout(LayoutMap):
         _check_layout(left, "direct_sum", "left")
         one = weaving.Operand(left, as_shape(left_shape, "direct_sum"), "direct_sum: left")
         other = weaving.Operand(self, as_shape(right_shape, "direct_sum"), "direct_sum: right")
-        parts.check_ranks("direct_sum", left_shape=one.shape, right_shape=other.shape)
+        parts.check_ranks("direct_sum", "left_shape", one.shape, "right_shape", other.shape)
         return self._make(*weaving.direct_sum(one, other, as_target(target)))
 
     def is_direct_sum_right(
@@ -392,7 +392,8 @@ class TileLayout(LayoutMap):
         """
         extents = as_shape(shape, "slice")
         ranges = as_region(region, extents)
-        found = slice_parts(self.canonicalize(target), extents, ranges, self)
+        whole = weaving.Operand(self, extents, "slice")
+        found = slice_parts(whole, ranges, as_target(target))
         return None if found is None else self._make(*found)
 
     # -- views of storage -------------------------------------------------------------------

@@ -51,7 +51,10 @@ class LayoutMap(Explorable):
             LayoutError: the argument is no such expression.
         """
         try:
-            _fill(self, spec.shard, spec.replica, spec.offset)
+            _put_shard(self, spec.shard)
+            _put_replica(self, spec.replica)
+            _put_offset(self, MappingProxyType(dict(spec.offset)) if spec.offset else NO_OFFSET)
+            _put_memo(self, {})
         except AttributeError:
             raise LayoutError(
                 f"TileLayout: needs an expression such as S[(8,4):(4@laneid,1@laneid)]; got "
@@ -74,33 +77,20 @@ class LayoutMap(Explorable):
         >>> print(TileLayout.from_iters([Iter(8, 4, "laneid")], offset={"m": 3}))
         S[8:4@laneid] + 3
         """
-        built = cls.__new__(cls)
         shard, replica = _as_tuple(shard), _as_tuple(replica)
         for it in shard + replica if replica else shard:
             if type(it) is not Iter:
                 raise LayoutError(f"from_iters: every entry must be an Iter; got {it!r}")
-        _fill(built, shard, replica, NO_OFFSET)
-        if offset is not None:
-            if not isinstance(offset, Mapping):
-                raise LayoutError(
-                    f"from_iters: the offset must be a mapping axis -> value; got {offset!r}"
-                )
-            total: dict[Axis, Size] = {}
-            for name, value in offset.items():
-                axis = Axis.get(name)
-                if axis in total:
-                    raise LayoutError(f"from_iters: two offsets are given for axis {axis}")
-                total[axis] = as_readable(value, f"from_iters: offset on {axis}")
-            _put_offset(built, MappingProxyType(total))
-        return built
+        return cls._make(shard, replica, NO_OFFSET if offset is None else _as_offset(offset))
 
     @classmethod
-    def _make(
-        cls: type[Self], shard: Iters, replica: Iters, offset: Mapping[Axis, Size]
-    ) -> Self:
+    def _make(cls: type[Self], shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> Self:
         """Build from parts that the algebra has made."""
         layout = _new(cls)
-        _fill(layout, shard, replica, offset)
+        _put_shard(layout, shard)
+        _put_replica(layout, replica)
+        _put_offset(layout, MappingProxyType(dict(offset)) if offset else NO_OFFSET)
+        _put_memo(layout, {})
         return layout
 
     # -- identity ---------------------------------------------------------------------------
@@ -390,15 +380,20 @@ _put_shard, _put_replica, _put_offset, _put_memo = (
 )
 
 
-def _fill(layout: LayoutMap, shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> None:
-    _put_shard(layout, shard)
-    _put_replica(layout, replica)
-    _put_offset(layout, MappingProxyType(dict(offset)) if offset else NO_OFFSET)
-    _put_memo(layout, {})
-
-
 def _optional(shape: Sequence[Any] | None, what: str) -> tuple[Size, ...] | None:
     return None if shape is None else as_shape(shape, what)
+
+
+def _as_offset(offset: object) -> Mapping[Axis, Size]:
+    if not isinstance(offset, Mapping):
+        raise LayoutError(f"from_iters: the offset must be a mapping axis -> value; got {offset!r}")
+    total: dict[Axis, Size] = {}
+    for name, value in offset.items():
+        axis = Axis.get(name)
+        if axis in total:
+            raise LayoutError(f"from_iters: two offsets are given for axis {axis}")
+        total[axis] = as_readable(value, f"from_iters: offset on {axis}")
+    return total
 
 
 def _as_tuple(iters: Iterable[Iter]) -> Iters:

@@ -62,9 +62,7 @@ class Parts(NamedTuple):
 # -- scope and canonical form -----------------------------------------------------------------
 
 
-def _thread_axes(
-    shard: Iters, replica: Iters, offset: Mapping[Axis, Size]
-) -> tuple[Axis, ...]:
+def _thread_axes(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> tuple[Axis, ...]:
     """Return the thread axes that count for the scope; none where no shard iter is on one."""
     axes = [it.axis for it in shard if it.axis.scope is not None]
     if axes and (replica or offset):
@@ -127,8 +125,8 @@ def canonical_parts(
     >>> canonical_parts(Parts((Iter(8, 4), Iter(4, 1)), (), {}), None)
     ((Iter(32, 1, 'm'),), (), {})
     """
-    replica = parts.replica
-    shard, offset = _bare(parts.shard, parts.offset)
+    replica, offset = parts.replica, _nonzero(parts.offset)
+    shard = algebra.canonical(parts.shard)
     axes = _thread_axes(shard, replica, offset)
     if axes:
         pair = follow(axes)
@@ -151,22 +149,38 @@ def has_canonical(parts: HasParts) -> bool:
     >>> has_canonical(Parts((Iter(8, 1, "laneid"), Iter(1, 1, "tx")), (), {}))
     True
     """
-    shard, offset = _bare(parts.shard, parts.offset)
+    shard, offset = algebra.canonical(parts.shard), _nonzero(parts.offset)
     if _fault(shard, parts.replica, offset) is None:
         return True
     shard, offset = _with_links(parts)
     return _fault(shard, parts.replica, offset) is None
 
 
-def _bare(shard: Iters, offset: Mapping[Axis, Size]) -> tuple[Iters, Mapping[Axis, Size]]:
-    """Make the shard canonical and drop zero offsets, whatever the axes count."""
+def stands(parts: HasParts) -> bool:
+    """Say whether the parts are canonical as they stand, but for neighbours that fuse.
+
+    >>> stands(Parts((Iter(8, 4), Iter(4, 1)), (), {})), stands(Parts((Iter(1, 1),), (), {}))
+    (True, False)
+    """
+    counted = False
+    for it in parts.shard:
+        if it.extent == 1:
+            return False
+        counted = counted or it.axis.scope is not None
+    if parts.offset and 0 in parts.offset.values():
+        return False
+    return not counted or fault_of(parts) is None
+
+
+def _nonzero(offset: Mapping[Axis, Size]) -> Mapping[Axis, Size]:
+    """Drop the zeros of an offset; the argument itself comes back where there is none."""
     if offset and 0 in offset.values():
-        offset = {axis: value for axis, value in offset.items() if value != 0}
-    return algebra.canonical(shard), offset
+        return {axis: value for axis, value in offset.items() if value != 0}
+    return offset
 
 
 def _with_links(parts: HasParts) -> tuple[Iters, Mapping[Axis, Size]]:
-    """Do the same, but leave a unit iter and an offset on each thread axis that would be lost."""
+    """Make shard and offset canonical, but keep a unit iter or a zero on each thread axis."""
     axes = {it.axis for it in parts.shard if it.extent != 1}
     shard: list[Iter] = []
     for it in parts.shard:
@@ -200,11 +214,11 @@ def _fuse_axes(
     for axis, value in offset.items():
         wide, factor = wider.get(axis, (axis, 1))
         total[wide] = total.get(wide, 0) + value * factor
-    shard, replica = algebra.fuse(renamed(shard)), renamed(replica)
-    bare, kept = _bare(shard, total)
+    wide_shard, replica = renamed(shard), renamed(replica)
+    bare, kept = algebra.canonical(wide_shard), _nonzero(total)
     if _fault(bare, replica, kept) is None:
         return bare, replica, kept
-    return shard, replica, total
+    return algebra.fuse(wide_shard), replica, total
 
 
 # -- measures ---------------------------------------------------------------------------------
@@ -329,18 +343,21 @@ def subtract_offsets(total: Mapping[Axis, Size], part: Mapping[Axis, Size]) -> d
     return result
 
 
-def check_ranks(what: str, **shapes: Sequence[Size]) -> None:
-    """Refuse shapes of different rank.
+def check_ranks(
+    what: str, name: str, shape: Sequence[Size], other: str, beside: Sequence[Size]
+) -> None:
+    """Refuse two shapes of different rank; ``name`` and ``other`` are what messages call them.
 
     Raises:
         LayoutError: the ranks differ.
 
-    >>> check_ranks("tile", outer_shape=(2,), inner_shape=(2, 2))
+    >>> check_ranks("tile", "outer_shape", (2,), "inner_shape", (2, 2))
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: tile: the shapes must have one rank; got outer_shape (2,), \
 inner_shape (2, 2)
     """
-    ranks = [len(shape) for shape in shapes.values()]
-    if any(rank != ranks[0] for rank in ranks):
-        listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
-        raise LayoutError(f"{what}: the shapes must have one rank; got {listed}")
+    if len(shape) != len(beside):
+        raise LayoutError(
+            f"{what}: the shapes must have one rank; got {name} {tuple(shape)}, "
+            f"{other} {tuple(beside)}"
+        )

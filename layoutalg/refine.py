@@ -31,10 +31,8 @@ def try_group(shard: Iters, shape: Sequence[Size]) -> tuple[Iters, tuple[int, ..
     >>> try_group((Iter(4, 6), Iter(6, 1)), (12, 2)), try_group((Iter(6, 4), Iter(4, 1)), (8, 3))
     (((Iter(4, 6, 'm'), Iter(3, 2, 'm'), Iter(2, 1, 'm')), (0, 2, 3)), None)
     """
-    try:
-        return algebra.group(shard, shape, "")
-    except LayoutError:
-        return None
+    found = algebra.cut(shard, shape)
+    return None if isinstance(found, algebra.Uncut) else found
 
 
 def permute_by_groups(
@@ -76,11 +74,11 @@ def tile_counts(to_shape: Sequence[Size], current_shape: Sequence[Size]) -> tupl
     layoutalg.errors.LayoutError: tile_to: extent 24 of dimension 0 must be a multiple of 16; \
 16 and 32 fit
     """
-    check_ranks("tile_to", to_shape=to_shape, current_shape=current_shape)
+    check_ranks("tile_to", "to_shape", to_shape, "current_shape", current_shape)
     counts = []
     for dim, (to, current) in enumerate(zip(to_shape, current_shape, strict=True)):
         fits = divides(current, to)
-        if fits is not True:
+        if not fits:
             decide(
                 fits,
                 f"tile_to: does {current} divide {to}",

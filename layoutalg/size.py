@@ -236,11 +236,11 @@ def tidy(value: Any) -> Any:
     >>> tidy(7)
     7
     """
-    if hasattr(value, "free_symbols"):
-        from layoutalg import symbolic
+    if type(value) is int or not hasattr(value, "free_symbols"):
+        return value
+    from layoutalg import symbolic
 
-        return symbolic.tidy(value)
-    return value
+    return symbolic.tidy(value)
 
 
 def as_shape(shape: Sequence[object], what: str) -> tuple[Size, ...]:
@@ -269,5 +269,7 @@ def is_sequence(value: object) -> bool:
     >>> is_sequence((8, 4)), is_sequence("84"), is_sequence({8, 4}), is_sequence(8)
     (True, False, False, False)
     """
+    if type(value) is tuple or type(value) is list:
+        return True
     ordered = isinstance(value, Sequence) and not isinstance(value, str | bytes)
     return ordered or getattr(value, "ndim", 0) == 1

@@ -230,11 +230,10 @@ def cold(tvm: Tvm, rounds: int) -> int:
             with tvm.target_of("cuda" if "cuda" in name else None):
                 row = compared(name, ours, theirs, (makers[0], makers[1]), rounds)
             found.setdefault(name, []).append(row)
-        twos, listed = (2, 2), [2, 2]
         row = compared(
             "direct_sum",
-            lambda pair, s=shape: pair[0].direct_sum(pair[1], twos, s),
-            lambda pair, s=list(shape): pair[0].direct_sum(pair[1], listed, s),
+            lambda pair, s=shape: pair[0].direct_sum(pair[1], (2, 2), s),
+            lambda pair, s=list(shape): pair[0].direct_sum(pair[1], [2, 2], s),
             (joined(makers[0], outers[0]), joined(makers[1], outers[1])),
             rounds,
         )

@@ -14,16 +14,23 @@ from typing import Any
 import numpy as np
 
 from layoutalg import iters as algebra
+from layoutalg import size as sizes
 from layoutalg.axis import Axis, m
+from layoutalg.budget import COMPARED, LISTED
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter, Iters
 from layoutalg.parts import HasParts, Parts, total_size
-from layoutalg.size import Size, decide, divides, equal, less, product, quotient
+from layoutalg.size import (
+    Size,
+    decide,
+    divides,
+    equal,
+    less,
+    product,
+    quotient,
+)
 from layoutalg.table import IntArray, steps
 from layoutalg.verdict import Place
-
-COMPARED = 1 << 20  # up to so many places are compared one by one
-_LISTED = 1 << 12  # up to so many replica steps of one element are followed
 
 
 @dataclass(frozen=True)
@@ -119,18 +126,8 @@ def ascending(digits: Sequence[Any]) -> list[Any] | None:
     >>> ascending([Iter(2, -4), Iter(2, 1)])
     [Iter(2, 1, 'm'), Iter(2, -4, 'm')]
     """
-    ordered: list[Any] = []
-    for digit in digits:
-        at = 0
-        while at < len(ordered):
-            before = less(length(digit.stride), length(ordered[at].stride))
-            if before is None:
-                return None
-            if before:
-                break
-            at += 1
-        ordered.insert(at, digit)
-    return ordered
+    order = sizes.ascending([length(digit.stride) for digit in digits])
+    return None if order is None else [digits[index] for index in order]
 
 
 def weights(shard: Iters) -> list[Size]:
@@ -235,20 +232,20 @@ def copies_of(parts: HasParts, axes: Sequence[Axis]) -> IntArray:
     return np.unique(grid - grid.min(axis=0, initial=0), axis=0)
 
 
-def every_place(parts: HasParts, x: Size, limit: int) -> tuple[Place, ...]:
-    """Return the places of an element, base first; the base alone where there are too many.
+def every_place(parts: HasParts, x: Size) -> tuple[Place, ...] | None:
+    """Return the places of an element, base first; None where they are too many to list.
 
-    >>> every_place(Parts((Iter(4, 1),), (Iter(2, 8),), {}), 3, 8)
+    >>> every_place(Parts((Iter(4, 1),), (Iter(2, 8),), {}), 3)
     ((('m', 3),), (('m', 11),))
     """
-    base = value_at(parts.shard, parts.offset, x)
     count = product(it.extent for it in parts.replica)
-    if type(count) is not int or count > _LISTED:
-        return (place_of(base),)
+    if type(count) is not int or count > LISTED:
+        return None
+    base = value_at(parts.shard, parts.offset, x)
     found: dict[Place, None] = {}
     for digits in itertools.product(*(range(int(it.extent)) for it in parts.replica)):
         place = dict(base)
         for digit, it in zip(digits, parts.replica, strict=True):
             place[it.axis] = place.get(it.axis, 0) + digit * it.stride
         found[place_of(place)] = None
-    return tuple(found) if len(found) <= limit else (place_of(base),)
+    return tuple(found)

@@ -24,6 +24,7 @@ __all__ = [
     "as_extent",
     "as_shape",
     "as_size",
+    "ascending",
     "decide",
     "divides",
     "equal",
@@ -134,6 +135,29 @@ def divides(divisor: Size, n: Size) -> bool | None:
     from layoutalg import symbolic
 
     return symbolic.divides(divisor, n)
+
+
+def ascending(sizes: Sequence[Size]) -> list[int] | None:
+    """Return the positions of sizes from the least to the greatest; None: symbols leave it open.
+
+    Sizes that are equal for some values of the symbols only may stand either way: ``1 <= n``.
+
+    >>> ascending((8, 1, 4))
+    [1, 2, 0]
+    """
+    if is_int(*sizes):
+        return sorted(range(len(sizes)), key=sizes.__getitem__)  # type: ignore[arg-type]
+    ordered: list[int] = []
+    for index, size in enumerate(sizes):
+        at = 0
+        for other in (sizes[each] for each in ordered):
+            if less(size, other) or less(other, size) is False:
+                break
+            if less(size, other) is None:
+                return None
+            at += 1
+        ordered.insert(at, index)
+    return ordered
 
 
 def decide(answer: bool | None, question: str, advice: str) -> bool:

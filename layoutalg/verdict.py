@@ -103,7 +103,10 @@ class OtherSize:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first element that two maps put in different places (or a map and a formula)."""
+    """The first element that two maps put in different places (or a map and a formula).
+
+    ``left`` and ``right`` are its places in both; where these are many, one that only one side has.
+    """
 
     element: tuple[Size, ...]
     left: tuple[Place, ...]
@@ -112,10 +115,13 @@ class Difference:
 
     def __str__(self) -> str:
         """Name the element and where both put it."""
-        text = (
-            f"{_element_text(self.element)}: the left has it at {_places_text(self.left)}, "
-            f"the right at {_places_text(self.right)}"
-        )
+        held = _places_text(self.left or self.right)
+        if self.left and self.right:
+            text = f"the left has it at {held}, the right at {_places_text(self.right)}"
+        else:
+            sides = ("left", "right") if self.left else ("right", "left")
+            text = f"the {sides[0]} has it at {held}, the {sides[1]} does not"
+        text = f"{_element_text(self.element)}: {text}"
         return f"{text}\n{self.remark}" if self.remark else text
 
 

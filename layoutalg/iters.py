@@ -19,6 +19,7 @@ from layoutalg.size import (
     divides,
     equal,
     floordiv,
+    is_int,
     less,
     mod,
     namesakes,
@@ -323,24 +324,29 @@ def canonical_order(iters: Iters) -> tuple[int, ...]:
     >>> canonical_order((Iter(2, 2), Iter(8, 4, "laneid"), Iter(2, 8)))
     (1, 2, 0)
     """
+    threads = [index for index, it in enumerate(iters) if it.axis.thread]
+    memory = [index for index, it in enumerate(iters) if it.axis.memory]
+    return (*_descending(iters, threads), *_descending(iters, memory))
+
+
+def _descending(iters: Iters, chosen: Sequence[int]) -> list[int]:
+    """Return the positions by descending stride; ties keep their order."""
+    strides: list[Any] = [iters[index].stride for index in chosen]
+    if is_int(*strides):
+        return sorted(chosen, key=lambda index: -iters[index].stride)
     ordered: list[int] = []
-    for index, it in enumerate(iters):
+    for index, stride in zip(chosen, strides, strict=True):
         place = len(ordered)
-        while place:
-            other = iters[ordered[place - 1]]
-            if other.axis.thread != it.axis.thread:
-                before = it.axis.thread
-            else:
-                before = decide(
-                    less(other.stride, it.stride),
-                    f"align: is stride {other.stride} below {it.stride}",
-                    "substitute the symbols",
-                )
-            if not before:
-                break
+        while place and decide(
+            less(iters[ordered[place - 1]].stride, stride),
+            "align: is stride {} below {}",
+            "substitute the symbols",
+            iters[ordered[place - 1]].stride,
+            stride,
+        ):
             place -= 1
         ordered.insert(place, index)
-    return tuple(ordered)
+    return ordered
 
 
 def reach(iters: Iters) -> dict[Axis, tuple[Size, Size]]:

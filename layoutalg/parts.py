@@ -280,8 +280,12 @@ shape (2, 3) holds 6, S[8:1] holds 8
     wanted, held = product(shape), total_size(parts)
     if not decide(
         equal(wanted, held),
-        f"{what}: does the shape {tuple(shape)} hold the {held} elements of {parts}",
+        "{}: does the shape {} hold the {} elements of {}",
         f"write the extents as products, such as n = 8*k{namesakes(wanted, held)}",
+        what,
+        tuple(shape),
+        held,
+        parts,
     ):
         raise LayoutError(
             f"{what}: the shape must hold as many elements as the layout; shape {tuple(shape)} "

@@ -112,8 +112,10 @@ def _may_be_copies(mine: Iter, theirs: Iter) -> bool:
     """Say whether an iter of the tiled layout has the extent and the axis of one of the outer's."""
     same = decide(
         equal(mine.extent, theirs.extent),
-        f"is_tile_outer: is {mine.extent} = {theirs.extent}",
+        "is_tile_outer: is {} = {}",
         "substitute the symbols",
+        mine.extent,
+        theirs.extent,
     )
     return same and (mine.extent == 1 or mine.axis is theirs.axis)
 

@@ -137,8 +137,11 @@ def group_many(
         held = product(shape)
         if not decide(
             equal(held, total),
-            f"group_many: does the shape {tuple(shape)} hold the {total} elements of {parts}",
+            "group_many: does the shape {} hold the {} elements of {}",
             f"write the extents as products, such as n = 8*k{namesakes(held, total)}",
+            tuple(shape),
+            total,
+            parts,
         ):
             raise LayoutError(
                 f"group_many: each shape must hold as many elements as the layout; {tuple(shape)} "
@@ -176,23 +179,40 @@ def _merge(sequences: Sequence[Sequence[Any]], owner: object) -> list[Any]:
     """Merge boundaries into one chain of divisors, each with its highest multiplicity."""
     chain: list[Any] = []
     for sequence in sequences:
-        for mark in sequence:
-            if chain.count(mark) < list(sequence).count(mark):
-                at = len(chain)
-                while at and chain[at - 1] != mark and not divides(chain[at - 1], mark):
-                    at -= 1
-                chain.insert(at, mark)
+        chain = _merged(chain, sequence)
     for small, large in pairwise(chain):
         if not decide(
             divides(small, large),
-            f"group_many: does the boundary {small} divide {large}",
+            "group_many: does the boundary {} divide {}",
             "write the extents as products, such as n = 8*k",
+            small,
+            large,
         ):
             raise LayoutError(
                 f"group_many: the boundaries {small} and {large} do not nest for {owner}: "
                 "neither divides the other"
             )
     return chain
+
+
+def _merged(chain: Sequence[Any], sequence: Sequence[Any]) -> list[Any]:
+    """Merge two chains of divisors; what stands in both stands in the result once."""
+    merged: list[Any] = []
+    at = 0
+    for mark in sequence:
+        while at < len(chain) and _is_before(chain[at], mark):
+            merged.append(chain[at])
+            at += 1
+        at += at < len(chain) and chain[at] == mark
+        merged.append(mark)
+    return [*merged, *chain[at:]]
+
+
+def _is_before(one: Any, other: Any) -> bool:
+    """Say whether a boundary stands before another, where the two nest at all."""
+    if type(one) is int and type(other) is int:
+        return one < other
+    return one != other and bool(divides(one, other))
 
 
 def _cut(shard: Iters, own: Sequence[Any], marks: Sequence[Any]) -> Iters:
@@ -209,14 +229,19 @@ def _cut(shard: Iters, own: Sequence[Any], marks: Sequence[Any]) -> Iters:
             out.append(it)
             at += 1
             continue
+        start = previous
         while previous != end:
             mark = marks[at]
+            at += 1
+            if mark == end:  # what is left of the iter: often the whole
+                out.append(
+                    it if previous == start else Iter(quotient(end, previous), it.stride, it.axis)
+                )
+                previous = end
+                break
             stride = it.stride * quotient(end, mark)
             out.append(Iter(quotient(mark, previous), stride, it.axis))
             previous = mark
-            at += 1
-            if mark == end:
-                break
             while at < len(marks) and marks[at] == mark:
                 out.append(Iter(1, stride, it.axis))
                 at += 1

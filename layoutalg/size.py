@@ -160,15 +160,18 @@ def ascending(sizes: Sequence[Size]) -> list[int] | None:
     return ordered
 
 
-def decide(answer: bool | None, question: str, advice: str) -> bool:
+def decide(answer: bool | None, question: str, advice: str, *values: object) -> bool:
     """Return the answer, or raise :class:`Undecided` where there is none.
 
-    >>> decide(None, "slice: is i < 8", "substitute i")
+    ``values`` fill the ``{}`` of the question, once it has to be put into words.
+
+    >>> decide(None, "slice: is {} < {}", "substitute i", "i", 8)
     Traceback (most recent call last):
     layoutalg.errors.Undecided: slice: is i < 8? The symbols leave it open; substitute i.
     """
     if answer is None:
-        raise Undecided(f"{question}? The symbols leave it open; {advice}.")
+        asked = question.format(*values) if values else question
+        raise Undecided(f"{asked}? The symbols leave it open; {advice}.")
     return answer
 
 

@@ -213,7 +213,7 @@ def _single(moves: dict[Axis, Any], still: Axis) -> tuple[Any, Axis] | None:
     moving = [
         axis
         for axis, move in moves.items()
-        if not decide(equal(move, 0), f"slice: is {move} (on axis {axis}) zero", ADVICE)
+        if not decide(equal(move, 0), "slice: is {} (on axis {}) zero", ADVICE, move, axis)
     ]
     if len(moving) > 1:
         return None

@@ -61,8 +61,9 @@ def unscaled(iters: Iters, scale: Mapping[Axis, Size]) -> Iters | None:
             continue
         if unit == 0:
             return None
-        question = f"is_tile_inner: does the span {unit} divide the stride {it.stride}"
-        if not decide(divides(unit, it.stride), question, "substitute the symbols"):
+        question = "is_tile_inner: does the span {} divide the stride {}"
+        fits = divides(unit, it.stride)
+        if not decide(fits, question, "substitute the symbols", unit, it.stride):
             return None
         out.append(Iter(it.extent, quotient(it.stride, unit), it.axis))
     return tuple(out)
@@ -87,8 +88,9 @@ def same_iters(left: Iters, right: Iters, what: str) -> bool:
     ]
     if False in answers:
         return False
-    question = f"{what}: are {list(left)} the same as {list(right)}"
-    return decide(None if None in answers else True, question, "substitute the symbols")
+    known = None if None in answers else True
+    question = "{}: are {} the same as {}"
+    return decide(known, question, "substitute the symbols", what, list(left), list(right))
 
 
 def remove_each(iters: Iters, gone: Iters) -> Iters | None:

@@ -79,9 +79,9 @@ TEXT: dict[str, Call] = {
 def spent(call: Call, count: int) -> float:
     """Return the time of one call on a fresh layout, in seconds: the least of some."""
     times: list[float] = []
+    gc.collect()
     while len(times) < RUNS and sum(times) < PATIENCE:
         subject = ladder(count)
-        gc.collect()
         gc.disable()
         begun = time.process_time_ns()
         call(subject, count)

@@ -266,8 +266,10 @@ def _super_increasing(places: list[Place], parts: HasParts) -> list[Place]:
     for place in ordered:
         clears = decide(
             less(below, place.stride),
-            f"inverse: does stride {place.stride} clear {below}, the reach of the smaller strides",
+            "inverse: does stride {} clear {}, the reach of the smaller strides",
             "substitute the symbols",
+            place.stride,
+            below,
         )
         if not clears and not less(1, place.extent):
             raise Undecided(

@@ -107,7 +107,7 @@ def below_zero(stride: Size) -> bool:
         Undecided: its symbols leave that open.
     """
     return decide(
-        less(stride, 0), f"is the stride {stride} below 0", "make it positive or substitute"
+        less(stride, 0), "is the stride {} below 0", "make it positive or substitute", stride
     )
 
 
@@ -136,8 +136,12 @@ def weights(shard: Iters) -> list[Size]:
     >>> weights((Iter(2, 9), Iter(8, 1), Iter(4, 5)))
     [32, 4, 1]
     """
-    extents = algebra.extents(shard)
-    return [product(extents[index + 1 :]) for index in range(len(extents))]
+    found: list[Any] = []
+    weight: Any = 1
+    for it in reversed(shard):
+        found.append(weight)
+        weight = weight * it.extent
+    return found[::-1]
 
 
 def value_at(shard: Iters, origin: Mapping[Axis, Any], x: Size) -> dict[Axis, Any]:
@@ -215,10 +219,14 @@ def is_small(*layouts: HasParts) -> bool:
         return False
     for parts in layouts:
         both = parts.shard + parts.replica
-        places: Any = product(it.extent for it in both)
+        places: Any = 1
+        for it in both:
+            places = places * it.extent
+            if places > COMPARED:
+                return False
         far: list[Any] = [abs(v) for pair in algebra.reach(both).values() for v in pair]
         far += [abs(v) for v in parts.offset.values()]
-        if places > COMPARED or any(v >= 1 << 60 for v in far):
+        if any(v >= 1 << 60 for v in far):
             return False
     return True
 

@@ -42,7 +42,7 @@ from layoutalg.parts import HasParts, Parts, canonicalize, substitute_parts, tot
 from layoutalg.scope import Target, as_target
 from layoutalg.size import Size, as_shape, equal, is_int, less, product
 from layoutalg.table import IntArray, steps, table
-from layoutalg.verdict import Certificate, Difference, OtherSize, Place, ProofDigit, Verdict
+from layoutalg.verdict import Certificate, Difference, OtherSize, Place, ProofDigit, Verdict, late
 
 # -- two layouts ----------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ def equivalent(
             f"equivalent: needs a layout with a shard; got {right!r}. prove(layout, shape, other) "
             "compares swizzled layouts"
         )
-    claim = f"{left} and {right} are one map"
+    claim = late("{} and {} are one map", left, right)
     check_shape("equivalent", left, shape)
     sizes = total_size(left), total_size(right)
     same_size = equal(*sizes)
@@ -100,7 +100,7 @@ def equivalent(
                 ProofDigit(it.extent, it.stride, it.axis, w, "in both")
                 for it, w in zip(a.shard, weights(a.shard), strict=True)
             )
-            reason = Certificate(f"both have the normal form {a}", digits)
+            reason = Certificate(late("both have the normal form {}", a), digits)
             return Verdict(True, claim, reason, checked=checked)
         at = _first_difference(a, b, matched, weight, sizes[0])
     if at is None:
@@ -274,8 +274,8 @@ def _claim_text(layout: object, names: tuple[str, ...], rank: int, inverse: bool
     taken = ", ".join(names)
     if inverse:
         given = ", ".join(f"i{dim}" for dim in range(rank))
-        return f"{layout} is the inverse of ({taken}) -> ({given})"
-    return f"{layout} is the formula ({taken}) -> place"
+        return late("{} is the inverse of ({}) -> ({})", layout, taken, given)
+    return late("{} is the formula ({}) -> place", layout, taken)
 
 
 def _table_of(layout: Any, shape: tuple[Size, ...], replicas: bool) -> dict[str, IntArray]:
@@ -290,7 +290,7 @@ def _same_swizzled(left: Any, right: Any, shape: tuple[Size, ...], target: Targe
     A swizzle is a bijection of addresses, so two tiles under one swizzle are one map exactly where
     the tiles are.
     """
-    claim = f"{left} and {right} are one map"
+    claim = late("{} and {} are one map", left, right)
     swizzles = [getattr(side, "swizzle", None) for side in (left, right)]
     if swizzles[0] == swizzles[1] and symbols_of(*(s.tile_layout for s in (left, right))):
         tiles = [side.tile_over(shape) for side in (left, right)]

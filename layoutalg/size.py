@@ -160,15 +160,18 @@ def ascending(sizes: Sequence[Size]) -> list[int] | None:
     return ordered
 
 
-def decide(answer: bool | None, question: str, advice: str) -> bool:
+def decide(answer: bool | None, question: str, advice: str, *values: object) -> bool:
     """Return the answer, or raise :class:`Undecided` where there is none.
 
-    >>> decide(None, "slice: is i < 8", "substitute i")
+    ``values`` fill the ``{}`` of the question, once it has to be put into words.
+
+    >>> decide(None, "slice: is {} < {}", "substitute i", "i", 8)
     Traceback (most recent call last):
     layoutalg.errors.Undecided: slice: is i < 8? The symbols leave it open; substitute i.
     """
     if answer is None:
-        raise Undecided(f"{question}? The symbols leave it open; {advice}.")
+        asked = question.format(*values) if values else question
+        raise Undecided(f"{asked}? The symbols leave it open; {advice}.")
     return answer
 
 
@@ -260,11 +263,11 @@ def tidy(value: Any) -> Any:
     >>> tidy(7)
     7
     """
-    if hasattr(value, "free_symbols"):
-        from layoutalg import symbolic
+    if type(value) is int or not hasattr(value, "free_symbols"):
+        return value
+    from layoutalg import symbolic
 
-        return symbolic.tidy(value)
-    return value
+    return symbolic.tidy(value)
 
 
 def as_shape(shape: Sequence[object], what: str) -> tuple[Size, ...]:
@@ -293,5 +296,7 @@ def is_sequence(value: object) -> bool:
     >>> is_sequence((8, 4)), is_sequence("84"), is_sequence({8, 4}), is_sequence(8)
     (True, False, False, False)
     """
+    if type(value) is tuple or type(value) is list:
+        return True
     ordered = isinstance(value, Sequence) and not isinstance(value, str | bytes)
     return ordered or getattr(value, "ndim", 0) == 1

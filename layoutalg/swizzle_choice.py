@@ -224,7 +224,7 @@ def evaluate_swizzle(
         shape: rows and columns of the tile, in elements.
         dtype: of the elements: bits, or a PTX type.
         pitch: distance of rows in elements; dense unless given.
-        accesses: names of ``requests.ACCESSES``, or accesses.
+        accesses: names of ``memory_access.ACCESSES``, or accesses.
 
     Raises:
         LayoutError: an argument does not fit, or the swizzle tears the vectors of an access.
@@ -263,7 +263,7 @@ def choose_swizzle(
         shape: rows and columns of the tile, in elements.
         dtype: of the elements: bits, or a PTX type.
         pitch: distance of rows in elements; dense unless given.
-        accesses: what the tile meets: names of ``requests.ACCESSES`` ("ldmatrix",
+        accesses: what the tile meets: names of ``memory_access.ACCESSES`` ("ldmatrix",
             "ldmatrix.trans", "stmatrix", "st.shared", "cp.async": 16 bytes per lane; "column"), or
             accesses.
 

@@ -16,13 +16,13 @@ from typing import Any
 import lowering.variants  # noqa: F401 - registers what dispatch picks from
 from layoutalg import ComposeLayout, LayoutError, TileLayout
 from layoutalg.fragments import WARP
-from lowering import convergence, cuda_text, names
+from lowering import arguments, convergence, cuda_text, launching, names
 from lowering.address import FREE, Index
 from lowering.addressing import as_index
 from lowering.body import Barrier, Body, Scalar, cells, tensor_columns
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.dtypes import DType
-from lowering.executable import Executable, numba_machine
+from lowering.executable import Executable
 from lowering.instructions import compute_capability
 from lowering.limits import shared_limit
 from lowering.ops import (
@@ -76,7 +76,7 @@ from lowering.tile import (
     gemm,
     gemm_async,
 )
-from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts, execute, logical
+from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts
 
 CLUSTERS = (1, 2)  # CTAs that may run together
 
@@ -199,12 +199,14 @@ class Kernel:
         dtype: str | DType,
         layout: TileLayout | ComposeLayout | None = None,
         bounds: Sequence[str | None] | None = None,
+        multiple: int = 1,
     ) -> Buffer:
         """Declare a parameter: a buffer in global memory, dense and row-major by default.
 
-        A stride may be a number times the symbol of a scalar; ``bounds``: see :class:`Buffer`.
+        A stride may be a number times the symbol of a scalar; ``bounds`` and ``multiple``: see
+        :class:`Buffer`.
         """
-        return self._add_buffer(Buffer(name, shape, dtype, "global", layout, bounds))
+        return self._add_buffer(Buffer(name, shape, dtype, "global", layout, bounds, multiple))
 
     def scalar(self, name: str, token: str = "s32") -> Any:
         """Declare a number that the launch gives, and return its symbol.
@@ -230,6 +232,7 @@ class Kernel:
             name: letters alone.
             value: what it stands for: an index, or what makes one.
             extent: of how many values it is one; by default known where the thread alone decides.
+                Of what the launch decides it is a promise, which the launch is held to.
 
         Raises:
             LayoutError: the name is taken or has other signs than letters, the value may lie
@@ -242,7 +245,8 @@ class Kernel:
         index = as_index(value)
         if extent is None:
             extent = index.high + 1 if index.variables() <= {"thread"} else FREE
-        if extent < FREE and not 0 <= index.low <= index.high < extent:
+        known = extent < FREE and not index.free_variables()
+        if known and not 0 <= index.low <= index.high < extent:
             raise LayoutError(
                 f"let: {name} is one of {extent} values from 0 on; {index} is {index.low} to "
                 f"{index.high}"
@@ -255,7 +259,7 @@ class Kernel:
         symbol = self._symbol(name, extent, "let")
         self._visible.append(name)
         self._named[name] = index.replaced(self._named)
-        self._add(Let(name, index))
+        self._add(Let(name, index, extent))
         return symbol
 
     def rank(self, name: str = "rank") -> Any:
@@ -883,29 +887,59 @@ class KernelProgram(Executable):
             )
         return {name: as_matrix(value, known[name], name) for name, value in given.items()}
 
-    def trace(self, **matrices: Any) -> Machine:
-        """Run on the NumPy warp and return the machine: registers, memory, bank counts."""
-        return execute(self.body, self.matrices(matrices))
+    def trace(self, grid: tuple[int, int] = (1, 1), **given: Any) -> Machine:
+        """Run on the NumPy warp and return the first CTA: registers, memory, bank counts of all.
 
-    def simulate(self, **matrices: Any) -> dict[str, Matrix]:
+        Arguments and errors as :meth:`simulate`.
+        """
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        return arguments.simulate(self.body, made, extents)
+
+    def simulate(self, grid: tuple[int, int] = (1, 1), **given: Any) -> dict[str, Matrix]:
         """Run on the NumPy warp; return the parameters that the kernel writes, by name.
 
+        Args:
+            grid: how many CTAs along bx and by; of clusters, whole ones along bx.
+            given: each parameter that is read and each scalar, by name. A parameter is a matrix of
+                its shape, or of the extents that its bounds say where only the launch knows them.
+
         Raises:
+            LayoutError: a name is missing or unknown, or a value does not fit.
             SimulationError: it reads what nothing wrote, or races.
+
+        >>> from layoutalg import S, TileLayout, laneid
+        >>> import numpy as np
+        >>> k = Kernel("scaled")
+        >>> alpha, row = k.scalar("alpha", "f32"), TileLayout(S[(32, 2) : (1 @ laneid, 1)])
+        >>> a, o = (k.param(n, (64, 2), "float32") for n in "ao")
+        >>> r, b = k.alloc("r", (32, 2), "float32", layout=row), k.let("b", k.block[0], 2)
+        >>> k.copy(r, a[b * 32 : b * 32 + 32]), k.blend(r, alpha)
+        (None, None)
+        >>> k.copy(o[b * 32 : b * 32 + 32], r)
+        >>> out = k.lower().simulate(grid=(2, 1), a=np.ones((64, 2)), alpha=3)["o"]
+        >>> bool((out == 3).all())
+        True
         """
-        machine = self.trace(**matrices)
-        return {b.name: logical(b, machine.memory[b.name].values) for b in self.body.written}
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        machine = arguments.simulate(self.body, made, extents)
+        flat = {b.name: machine.memory[b.name].values for b in self.body.written}
+        return {name: made.matrix(name, values) for name, values in flat.items()}
 
-    def banks(self, **matrices: Any) -> tuple[BankCount, ...]:
-        """Return the shared-memory wavefronts of each operation, counted on the NumPy warp."""
-        return bank_counts(self.trace(**matrices))
+    def banks(self, grid: tuple[int, int] = (1, 1), **given: Any) -> tuple[BankCount, ...]:
+        """Return the shared-memory wavefronts of each operation, counted on the NumPy warp.
 
-    def run(self, **matrices: Any) -> dict[str, Matrix]:
-        """Run on the GPU: as :meth:`simulate`.
+        Arguments and errors as :meth:`simulate`.
+        """
+        return bank_counts(self.trace(grid, **given))
+
+    def run(self, grid: tuple[int, int] = (1, 1), **given: Any) -> dict[str, Matrix]:
+        """Run on the GPU: arguments, results and errors as :meth:`simulate`.
 
         Raises:
             LayoutError: there is no CUDA device.
         """
-        given = self.matrices(matrices)
-        written: dict[str, Matrix] = numba_machine().run(self.body, self.name, given)
-        return written
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        return launching.run(self.body, self.name, made, extents)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Union
 
 from layoutalg import LayoutError
-from lowering.address import INT, Index, Style
+from lowering.address import FREE, INT, Index, Style
 from lowering.descriptors import Descriptor
 from lowering.instructions import MmaInst
 from lowering.wgmma import WgmmaInst
@@ -385,10 +385,11 @@ class Loop:
 
 @dataclass(frozen=True)
 class Let:
-    """Name the value of an index: ``var = value``."""
+    """Name the value of an index: ``var = value``, which lies in ``0 .. extent - 1``."""
 
     var: str
     value: Index
+    extent: int = FREE
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,11 @@ class Buffer:
     """A named tile of elements: in registers (``local``), shared, global or tensor memory.
 
     ``bounds`` names for each dimension the scalar that ends it at run time, or None: copies stay
-    below. ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says
-    which lane and which register holds each element. Elsewhere the default is dense and row-major.
+    below. They are multiples of ``multiple``, so that vectors of so many elements lie inside or
+    outside as a whole; a vector across a bound that may be any number is taken apart.
+
+    ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says which
+    lane and which register holds each element. Elsewhere the default is dense and row-major.
 
     Raises:
         LayoutError: unknown dtype or scope, a shape that is none, a register buffer without a
@@ -90,6 +93,7 @@ class Buffer:
     scope: str = "local"
     layout: Any = None
     bounds: tuple[str | None, ...] = field(default=(), repr=False)
+    multiple: int = field(default=1, repr=False)
 
     def __init__(
         self,
@@ -99,6 +103,7 @@ class Buffer:
         scope: str = "local",
         layout: TileLayout | ComposeLayout | None = None,
         bounds: Sequence[str | None] | None = None,
+        multiple: int = 1,
     ) -> None:
         """Convert, then check."""
         if not plain(name):
@@ -141,6 +146,7 @@ class Buffer:
             ("scope", scope),
             ("layout", layout),
             ("bounds", (None,) * len(extents) if bounds is None else tuple(bounds)),
+            ("multiple", as_extent(multiple, f"Buffer {name}: multiple")),
         ):
             object.__setattr__(self, key, value)
 

@@ -8,7 +8,7 @@ by constants act on the digits, so what layouts produce stays as lean as hand-wr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,12 +35,11 @@ class Digit:
         """The largest value."""
         return min(self.extent, -(-self.limit // self.stride)) - 1
 
-    @property
-    def wide(self) -> bool:
-        """Whether C++ computes it in 64 bits: what the launch gives or a ``let`` names."""
-        return self.limit >= FREE
+    def is_wide(self, wide: Collection[str]) -> bool:
+        """Say whether C++ computes it in 64 bits: any number, and what is declared so."""
+        return self.limit >= FREE or self.var in wide
 
-    def text(self, style: Style) -> str:
+    def text(self, style: Style, wide: Collection[str] = ()) -> str:
         """Return the text; in code, operators stand in parentheses and shift where they can."""
         cut = self.stride * self.extent < self.limit
         if style == "script":
@@ -80,27 +79,22 @@ class Opaque:
             return (1 << max(self.left.high, self.right.high).bit_length()) - 1
         return min(self.left.high, self.right.high)
 
-    @property
-    def wide(self) -> bool:
-        """Whether C++ computes it in 64 bits: as soon as one side does."""
-        return self._overflows or any(each.typed("c")[1] for each in (self.left, self.right))
+    def is_wide(self, wide: Collection[str]) -> bool:
+        """Say whether C++ computes it in 64 bits: as soon as one side is, or a product needs it."""
+        sides = any(each.typed("c", wide)[1] for each in (self.left, self.right))
+        return sides or (self.op == "*" and self.high >= INT)
 
-    @property
-    def _overflows(self) -> bool:
-        """Whether the product of two sides of 32 bits may need more."""
-        narrow = not any(each.typed("c")[1] for each in (self.left, self.right))
-        return self.op == "*" and narrow and self.high >= INT
-
-    def text(self, style: Style) -> str:
+    def text(self, style: Style, wide: Collection[str] = ()) -> str:
         """Return the text in parentheses."""
-        left, right = self.left.operand(style), self.right
-        if style == "c" and self._overflows:
-            left = _widened(left)
+        left, right = self.left.operand(style, wide), self.right
+        if style == "c" and self.op == "*" and self.high >= INT:
+            sides = any(each.typed("c", wide)[1] for each in (self.left, self.right))
+            left = left if sides else _widened(left)
         if self.op in ("//", "%") and style != "script":
             if self.op == "//":
                 return f"({_divided(left, right.constant, style)})"
             return f"({_remainder(left, right.constant)})"
-        return f"({left} {self.op} {right.operand(style)})"
+        return f"({left} {self.op} {right.operand(style, wide)})"
 
     def value(self, env: Mapping[str, Any]) -> Any:
         """Evaluate with integers or arrays."""
@@ -405,45 +399,46 @@ class Index:
                 found |= atom.left.free_variables() | atom.right.free_variables()
         return found
 
-    def operand(self, style: Style) -> str:
+    def operand(self, style: Style, wide: Collection[str] = ()) -> str:
         """Return the text, in parentheses where it is a sum or a product."""
-        text = self.render(style)
+        text = self.render(style, wide)
         return f"({text})" if " " in text and not _wrapped(text) else text
 
-    def render(self, style: Style) -> str:
+    def render(self, style: Style, wide: Collection[str] = ()) -> str:
         """Return the text: ``script`` to read, ``python`` or ``c`` to compile.
 
         In C++, where threads and loop variables are ints, a term is computed in 64 bits if it, or
-        the sum up to it, may need more than 32; numba computes all in 64.
+        the sum up to it, may need more than 32; numba computes all in 64. ``wide`` are variables
+        that have 64 bits although they have few values.
 
         >>> (Index.of("thread", 32) * (1 << 28) + 1).render("c")
         'static_cast<int64_t>(thread) * 268435456 + 1'
         """
-        return self.typed(style)[0]
+        return self.typed(style, wide)[0]
 
-    def typed(self, style: Style) -> tuple[str, bool]:
+    def typed(self, style: Style, wide: Collection[str] = ()) -> tuple[str, bool]:
         """Return the text, and whether C++ takes it for 64 bits."""
         parts: list[str] = []
         low = high = 0
-        wide = False
+        long = False
         for c, atom in self.terms:
-            text = atom.text(style)
+            text = atom.text(style, wide)
             if style == "c":
-                own = atom.wide or not -INT <= c < INT  # such a literal has 64 bits
+                own = atom.is_wide(wide) or not -INT <= c < INT  # such a literal has 64 bits
                 reach = c * atom.high
                 low, high = low + min(reach, 0), high + max(reach, 0)
-                if not own and not (-INT <= reach < INT and (wide or -INT <= low <= high < INT)):
+                if not own and not (-INT <= reach < INT and (long or -INT <= low <= high < INT)):
                     text, own = _widened(text), True
-                wide |= own
+                long |= own
             parts.append(text if c == 1 else f"{text} * {c}")
         if self.constant or not parts:
             text = str(self.constant)
-            if style == "c" and not wide:
-                wide = not -INT <= self.constant < INT
-                if not wide and not -INT <= self.low <= self.high < INT:
-                    text, wide = _widened(text), True
+            if style == "c" and not long:
+                long = not -INT <= self.constant < INT
+                if not long and not -INT <= self.low <= self.high < INT:
+                    text, long = _widened(text), True
             parts.append(text)
-        return " + ".join(parts), wide
+        return " + ".join(parts), long
 
     def __str__(self) -> str:
         """Return the expression to read."""

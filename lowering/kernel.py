@@ -231,8 +231,8 @@ class Kernel:
         Args:
             name: letters alone.
             value: what it stands for: an index, or what makes one.
-            extent: of how many values it is one; by default known where the thread alone decides.
-                Of what the launch decides it is a promise, which the launch is held to.
+            extent: of how many values it is one; by default as many as it may take. Fewer, of what
+                the launch decides, are a promise, which the launch is held to.
 
         Raises:
             LayoutError: the name is taken or has other signs than letters, the value may lie
@@ -244,7 +244,7 @@ class Kernel:
         """
         index = as_index(value)
         if extent is None:
-            extent = index.high + 1 if index.variables() <= {"thread"} else FREE
+            extent = min(FREE, index.high + 1) if index.low >= 0 else FREE
         known = extent < FREE and not index.free_variables()
         if known and not 0 <= index.low <= index.high < extent:
             raise LayoutError(
@@ -598,7 +598,8 @@ class Kernel:
             raise LayoutError(f"loop: the extent must be a number from 1 on; got {extent!r}")
         if unroll and not known:
             raise LayoutError(f"loop: {var} has {extent} steps, known at launch; it must stay")
-        symbol = self._symbol(var, extent if known else FREE, "loop")
+        most = extent if known else as_index(extent).high
+        symbol = self._symbol(var, most if 0 < most < FREE - 1 else FREE, "loop")
         with self._block(var, unrolled=unroll) as body:
             yield symbol
         steps = extent if known else as_index(extent)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import Protocol
 
@@ -149,9 +150,7 @@ class Writer:
         """Return the byte address of an element in memory."""
         bits = self.body.buffer(name).dtype.bits
         offset = index * bits // BYTE
-        return self.dialect.address(
-            space(self.body, name), f"{name}_base", offset.render(self.dialect.style)
-        )
+        return self.dialect.address(space(self.body, name), f"{name}_base", self.text(offset))
 
     def calls(self) -> list[Asm]:
         """Return the asm statements that the text calls, each once."""
@@ -183,6 +182,20 @@ class Writer:
             if isinstance(op, (Let, Loop)):
                 yield op.var, f"the variable {op.var}"
 
+    def text(self, value: Index | Guard) -> str:
+        """Return an index or a condition as text."""
+        return value.render(self.dialect.style, self.wide)
+
+    @cached_property
+    def wide(self) -> frozenset[str]:
+        """The variables that have 64 bits: all but threads and those of loops of known extent."""
+        named = {
+            op.var
+            for op in walk(self.body.ops)
+            if isinstance(op, Let) or (isinstance(op, Loop) and isinstance(op.extent, Index))
+        }
+        return frozenset({each.name for each in self.body.scalars} | named)
+
     def temporary(self) -> str:
         """Return a new variable."""
         self.temporaries += 1
@@ -194,13 +207,13 @@ class Writer:
             self.initialise()
         lane = Index.of("thread", self.body.threads) % self.body.cluster
         for name, there in barriers_elsewhere(self.body).items():
-            rank = self.dialect.word(lane.render(self.dialect.style))
+            rank = self.dialect.word(self.text(lane))
             self.call(ptx.barrier_of(), (there,), (self.barrier(name, 0), rank))
         for name, (operand, fixed) in shared_operands(self.body).items():
             start = self.dialect.address("shared", f"{operand.memory}_base", "0")
             self.call(wgmma.matrix_descriptor(operand.descriptor), (name,), (start,))
             if fixed.terms:
-                moved = self.dialect.address("shared", name, fixed.render(self.dialect.style))
+                moved = self.dialect.address("shared", name, self.text(fixed))
                 self.call(wgmma.same_in_warp(), (name,), (moved,))
         if self.body.early:
             self.call(ptx.after_the_kernel_before(), (), ())
@@ -225,7 +238,7 @@ class Writer:
         source = [name for op in ops for each in (op.a, op.b) for name in self.operand(each)]
         adds = first.accumulate
         if isinstance(adds, Index):
-            source.append(self.dialect.word(adds.render(self.dialect.style)))
+            source.append(self.dialect.word(self.text(adds)))
         known = None if isinstance(adds, Index) else adds
         asm = wgmma.multiply_in_turn(first.instruction, a, first.b.descriptor, known, len(ops))
         self.call(asm, words(self.body, first.d), tuple(source))
@@ -234,7 +247,7 @@ class Writer:
         """Open the branch that guards ask for; say whether there is one."""
         if not guards:
             return False
-        conditions = [guard.render(self.dialect.style) for guard in guards]
+        conditions = [self.text(guard) for guard in guards]
         self.emit(self.dialect.begin_if(self.dialect.all_of(conditions)))
         self.indent += 1
         return True
@@ -313,7 +326,7 @@ class Writer:
             else:
                 self.wait_for(op.phase)
         elif isinstance(op, Let):
-            self.emit(self.dialect.let(op.var, op.value.render(self.dialect.style)))
+            self.emit(self.dialect.let(op.var, self.text(op.value)))
         elif isinstance(op, When):
             self.guarded(op.guards)
             self.run(op.body)
@@ -337,7 +350,7 @@ class Writer:
     def barrier(self, name: str, slot: int | Index, base: str = "") -> str:
         """Return the address of an mbarrier, of this CTA or from another base on."""
         place = slot * BARRIER_BYTES
-        text = place.render(self.dialect.style) if isinstance(place, Index) else str(place)
+        text = self.text(place) if isinstance(place, Index) else str(place)
         return self.dialect.address("shared", base or f"{name}_base", text)
 
     def initialise(self) -> None:
@@ -370,7 +383,7 @@ class Writer:
         there = barriers_elsewhere(self.body)[op.barrier] if op.everywhere else ""
         lanes = self.body.cluster if op.everywhere else 1
         lane = Guard(Index.of("thread", self.body.threads) % WARP, 0, lanes)
-        conditions = [guard.render(self.dialect.style) for guard in (lane, *op.guards)]
+        conditions = [self.text(guard) for guard in (lane, *op.guards)]
         yes, no = (self.dialect.number(value, "u32") for value in (1, 0))
         taking = self.dialect.choice(conditions, yes, no)
         asm = ptx.barrier_arrive_there() if op.everywhere else ptx.barrier_arrive_where()
@@ -378,7 +391,7 @@ class Writer:
 
     def asked(self, phase: Phase) -> tuple[str, str]:
         """Return the address of a phase's barrier and its parity."""
-        parity = self.dialect.word(phase.parity.render(self.dialect.style))
+        parity = self.dialect.word(self.text(phase.parity))
         return self.barrier(phase.barrier, phase.slot), parity
 
     def wait_for(self, phase: Phase) -> None:
@@ -395,7 +408,7 @@ class Writer:
             size = self.dialect.number(op.size, "u32")
             self.call(ptx.barrier_expect(), (), (barrier, size))
             for load in op.loads:
-                row, col = (self.dialect.word(i.render(self.dialect.style)) for i in load.place)
+                row, col = (self.dialect.word(self.text(i)) for i in load.place)
                 into = self.at(load.into, load.into_address)
                 asm = ptx.bulk_load()
                 if load.multicast:
@@ -410,7 +423,7 @@ class Writer:
     def drain(self, op: Drain) -> None:
         """Write the stores of boxes, by the thread that is here."""
         for store in op.stores:
-            row, col = (self.dialect.word(i.render(self.dialect.style)) for i in store.place)
+            row, col = (self.dialect.word(self.text(i)) for i in store.place)
             source = self.at(store.source, store.source_address)
             self.call(ptx.bulk_store(), (), (f"{store.memory}_base", col, row, source))
         self.call(ptx.bulk_commit(), (), ())
@@ -419,7 +432,7 @@ class Writer:
         """Write a barrier: of a cluster, of the threads that share a role, or of a warpgroup."""
         if op.scope == "warpgroup":
             number = Index.of("thread", self.body.threads) // WARPGROUP + FIRST_OF_WARPGROUPS
-            name = self.dialect.word(number.render(self.dialect.style))
+            name = self.dialect.word(self.text(number))
             self.call(ptx.sync_warpgroup(WARPGROUP), (), (name,))
         elif op.scope == "cluster":
             self.call(ptx.sync_cluster(op.memory), (), ())
@@ -449,7 +462,7 @@ class Writer:
 
     def loop(self, op: Loop) -> None:
         """Write a loop that stays."""
-        extent = op.extent.render(self.dialect.style) if isinstance(op.extent, Index) else op.extent
+        extent = self.text(op.extent) if isinstance(op.extent, Index) else op.extent
         self.emit(self.dialect.begin_loop(op.var, str(extent)))
         self.indent += 1
         self.run(op.body)
@@ -484,7 +497,7 @@ class Writer:
         units of 16 bytes, which the address adds to, and shared memory ends before they do.
         """
         name, _, moving = descriptor_variable(operand)
-        return self.dialect.address("shared", name, moving.render(self.dialect.style))
+        return self.dialect.address("shared", name, self.text(moving))
 
     def zero(self, into: Elements) -> None:
         """Set elements to zero: whole words at once, else bit by bit."""
@@ -573,7 +586,7 @@ class Writer:
         bits = op.count * self.body.buffer(op.into).dtype.bits
         target, source = self.at(op.into, op.into_address), self.at(op.memory, op.address)
         if op.fill:
-            conditions = [guard.render(self.dialect.style) for guard in op.guards]
+            conditions = [self.text(guard) for guard in op.guards]
             whole, nothing = (self.dialect.number(size, "u32") for size in (bits // BYTE, 0))
             size = self.dialect.choice(conditions, whole, nothing)
             self.call(ptx.cp_async_or_zero(), (), (target, source, size))

@@ -6,7 +6,7 @@ expressions of the thread and of loop variables, counted in elements of their bu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Union
 
@@ -40,16 +40,16 @@ class Guard:
     low: int
     high: int | Index
 
-    def render(self, style: Style) -> str:
+    def render(self, style: Style, wide: Collection[str] = ()) -> str:
         """Return the condition as text; in 32 bits where they hold sizes of a launch."""
-        text = self.index.operand(style)
+        text = self.index.operand(style, wide)
         if isinstance(self.high, Index):
-            high = self.high.operand(style)
+            high = self.high.operand(style, wide)
             fits = all(-INT <= each.low <= each.high < INT for each in (self.index, self.high))
             cast = {"python": "int32", "c": "int", "script": ""}[style] if fits else ""
             upper = f"{text} < {high}"
             if cast:
-                upper = f"{cast}({self.index.render(style)}) < {cast}({high})"
+                upper = f"{cast}({self.index.render(style, wide)}) < {cast}({high})"
         else:
             upper = f"{text} < {self.high}"
         if self.low <= self.index.low:

@@ -55,6 +55,7 @@ from lowering.ops import (
     WgmmaWait,
     When,
     Zero,
+    line,
     unknown,
     walk,
 )
@@ -525,31 +526,59 @@ class Writer:
         return f"({place.variable} >> {self.dialect.number(place.shift, 'u32')})"
 
     def move(self, op: Move) -> None:
-        """Copy registers; between f32 and f16 or bf16 by pairs."""
+        """Copy registers, or convert them between f32 and f16 or bf16.
+
+        Raises:
+            LayoutError: one element is written before it is read.
+        """
         if op.into == op.source:
             return
+        if op.into.buffer == op.source.buffer and set(op.into.numbers) & set(op.source.numbers):
+            raise LayoutError(f"text: {line(op)} overwrites registers that it reads")
         into, source = self.token(op.into.buffer), self.token(op.source.buffer)
-        if into == source:
-            if pack(self.body.buffer(op.into.buffer).dtype) == 1:
-                names = zip(words(self.body, op.into), words(self.body, op.source), strict=True)
-                for name, value in names:
-                    self.emit(self.dialect.assign(name, value))
-                return
+        if into == "f32" and source != "f32":
+            self.widen(op, source)
+        elif into != source:
+            self.narrow(op, into, source)
+        elif pack(self.body.buffer(op.into.buffer).dtype) == 1:
+            names = zip(words(self.body, op.into), words(self.body, op.source), strict=True)
+            for name, value in names:
+                self.emit(self.dialect.assign(name, value))
+        else:
             pairs = zip(parts(self.body, op.into), parts(self.body, op.source), strict=True)
             for place, from_place in pairs:
                 mask = self.dialect.number(from_place.mask >> from_place.shift, "u32")
                 self.insert(place, f"({self.extract(from_place)} & {mask})")
-            return
-        if into == "f32":
-            asm = ptx.split_pair(source)
-            wide = words(self.body, op.into)
-            for at, name in enumerate(words(self.body, op.source)):
-                self.call(asm, wide[2 * at : 2 * at + 2], (name,))
-            return
-        asm = ptx.convert_pair(into, source)
-        values = list(words(self.body, op.source))
-        for at, name in enumerate(words(self.body, op.into)):
-            self.call(asm, (name,), (values[2 * at + 1], values[2 * at]))
+
+    def widen(self, op: Move, source: str) -> None:
+        """Convert elements of 16 bits to f32: both of a word that is read whole, else one."""
+        asm, wide = ptx.split_pair(source), words(self.body, op.into)
+        numbers, at = op.source.numbers, 0
+        while at < len(numbers):
+            place = part(self.body, Elements(op.source.buffer, numbers[at : at + 1]))
+            if whole_pair(numbers, at):
+                self.call(asm, wide[at : at + 2], (place.variable,))
+                at += 2
+                continue
+            pair = self.temporary(), self.temporary()
+            self.call(asm, pair, (place.variable,))
+            self.emit(self.dialect.assign(wide[at], pair[place.shift > 0]))
+            at += 1
+
+    def narrow(self, op: Move, into: str, source: str) -> None:
+        """Convert f32 to elements of 16 bits: two that fill a word together, else one."""
+        asm, values = ptx.convert_pair(into, source), words(self.body, op.source)
+        numbers, at = op.into.numbers, 0
+        while at < len(numbers):
+            place = part(self.body, Elements(op.into.buffer, numbers[at : at + 1]))
+            if whole_pair(numbers, at):
+                self.call(asm, (place.variable,), (values[at + 1], values[at]))
+                at += 2
+                continue
+            low = self.temporary()
+            self.call(asm, (low,), (self.dialect.number(0, "f32"), values[at]))
+            self.insert(place, low)
+            at += 1
 
     def blend(self, op: Blend) -> None:
         """Write ``alpha * into + beta * source`` for each f32."""
@@ -615,6 +644,15 @@ def _product_kind(op: Op) -> tuple[object, ...]:
         return ()
     a = op.a.descriptor if isinstance(op.a, SharedMatrix) else None
     return op.instruction, op.d, a, op.b.descriptor, a is not None or op.accumulate
+
+
+def whole_pair(numbers: tuple[int, ...], at: int) -> bool:
+    """Say whether two neighbours of 16 bits from a place on are the halves of one word, in order.
+
+    >>> whole_pair((2, 3, 5), 0), whole_pair((2, 3, 5), 1), whole_pair((2, 3, 5), 2)
+    (True, False, False)
+    """
+    return numbers[at] % 2 == 0 and numbers[at + 1 : at + 2] == (numbers[at] + 1,)
 
 
 def descriptor_variable(operand: SharedMatrix) -> tuple[str, Index, Index]:

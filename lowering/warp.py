@@ -48,6 +48,7 @@ from lowering.ops import (
     Move,
     MoveMatrix,
     Op,
+    Peek,
     Phase,
     ProxyFence,
     Roles,
@@ -65,6 +66,7 @@ from lowering.ops import (
     When,
     Zero,
     line,
+    unknown,
 )
 from lowering.registers import WARPGROUP
 from lowering.tensor_memory import TensorMemory
@@ -76,8 +78,12 @@ Matrix = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
 
-def as_matrix(value: Any, buffer: Buffer, role: str) -> Matrix:
+def as_matrix(
+    value: Any, buffer: Buffer, role: str, shape: tuple[int, ...] | None = None
+) -> Matrix:
     """Return a caller's matrix in the buffer's dtype, rounded to nearest where it is wider.
+
+    Its shape is the buffer's unless another is named.
 
     Raises:
         LayoutError: another shape, or not numeric.
@@ -86,10 +92,10 @@ def as_matrix(value: Any, buffer: Buffer, role: str) -> Matrix:
         array = np.asarray(value)
     except ValueError as error:
         raise LayoutError(f"operand {role}: {buffer.name} needs a matrix: {error}") from None
-    if array.shape != buffer.shape:
+    shape = buffer.shape if shape is None else shape
+    if array.shape != shape:
         raise LayoutError(
-            f"operand {role}: {buffer.name} needs a matrix of shape {buffer.shape}; "
-            f"got {array.shape}"
+            f"operand {role}: {buffer.name} needs a matrix of shape {shape}; got {array.shape}"
         )
     kinds = "fiuV" if buffer.dtype.integers == (0, 0) else "bfiuV"
     if array.dtype.kind not in kinds or array.dtype.names is not None:
@@ -635,6 +641,8 @@ class Machine:
             self.synced[self.fillers, : self.core] = self.clock
             state = self.barriers[op.phase.barrier, int(self.number(op.phase.slot))]
             self.tensor.await_commit(state.committed, slice(0, self.body.threads))
+        elif not isinstance(op, Peek):
+            raise unknown(op, "simulate")
 
     def reach(self, op: Op) -> None:
         """Note that an operation reaches other CTAs; refuse it before they are ready."""
@@ -1106,6 +1114,8 @@ class Grid:
     """A grid of CTAs over one global memory, run one CTA or one cluster after the other.
 
     ``sizes`` gives the scalars of the body; ``extents`` and ``pitches``, what a tensor map would.
+    ``unwritten``: parameters that nothing wrote before. ``first``: the first CTA that ran; it
+    counts the bank conflicts of all.
     """
 
     body: Body
@@ -1113,6 +1123,8 @@ class Grid:
     extents: Mapping[str, tuple[int, int]]
     pitches: Mapping[str, int]
     memory: dict[str, Memory] = field(default_factory=dict)
+    unwritten: frozenset[str] = frozenset()
+    first: Machine | None = None
 
     def run(self, extents: tuple[int, int], cells: Mapping[str, Matrix]) -> dict[str, Matrix]:
         """Run every CTA and return the cells of all parameters.
@@ -1129,11 +1141,22 @@ class Grid:
                     machine.pitches |= self.pitches
                     for name, values in cells.items():
                         if name not in self.memory:
-                            machine.allocate(self.body.buffer(name), values.copy(), True)
+                            known = name not in self.unwritten
+                            machine.allocate(self.body.buffer(name), values.copy(), known)
                             self.memory[name] = machine.memory[name]
                     machine.memory |= self.memory
                 machines[0].run_to_end()
+                self.first = self.first or machines[0]
+                for machine in machines:
+                    self.count(machine)
         return {name: memory.values for name, memory in self.memory.items()}
+
+    def count(self, machine: Machine) -> None:
+        """Add the wavefronts of a CTA to those of the first."""
+        assert self.first is not None
+        for op, (there, fewest) in machine.banks.items() if machine is not self.first else ():
+            here = self.first.banks.setdefault(op, [0, 0])
+            here[0], here[1] = here[0] + there, here[1] + fewest
 
 
 def cluster(body: Body, bx: int = 0, by: int = 0) -> list[Machine]:

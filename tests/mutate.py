@@ -541,7 +541,7 @@ class Session:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Choose and order. A test that the tree as it is does not have is the mutant's: it runs."""
+        """Choose and order; a test that only the mutant has runs, too."""
         chosen = [each for each in items if each.nodeid in self.wanted]
         chosen.sort(key=lambda each: self.wanted[each.nodeid])
         chosen += [each for each in items if each.nodeid not in self.known]
@@ -648,8 +648,9 @@ def plan(
 ) -> tuple[list[Round], int]:
     """Return the tests to run on a mutant, and how many tests execute its line.
 
-    They run file by file: those that execute the line, then those that execute its function. Quick files come first; in each file one case of each test, then further cases. A test slower
-    than three seconds comes after all that are not.
+    They run file by file: those that execute the line, then those that execute its function. Quick
+    files come first; in each file one case of each test, then further cases. A test slower than
+    three seconds comes after all that are not.
     """
     own = {(mutant.module, line) for line in range(mutant.first, mutant.last + 1)}
     near = {(mutant.module, line) for line in functions.get(mutant.function, range(0))}

@@ -353,14 +353,15 @@ def same_code(one: CodeType, other: CodeType) -> bool:
     return form(one) == form(other)
 
 
-def planted(module: str, number: int | None, seed: int) -> tuple[list[Mutant], int]:
+def planted(module: str, number: int, seed: int, function: str) -> tuple[list[Mutant], int]:
     """Return a sample of a module's mutants that are other programs, and how many there are.
 
-    The kinds take turns, so that constants do not crowd out the others.
+    Only those of functions whose name holds ``function``. The kinds take turns, so that constants
+    do not crowd out the others.
     """
     source = (ROOT / module).read_text()
     original = compile(source, module, "exec")
-    found = Planter(module, source).mutants()
+    found = [each for each in Planter(module, source).mutants() if function in each.function]
     chance = random.Random(f"{seed} {module}")
     kinds: dict[str, list[Mutant]] = defaultdict(list)
     for each in found:
@@ -374,7 +375,7 @@ def planted(module: str, number: int | None, seed: int) -> tuple[list[Mutant], i
     )
     chosen: list[Mutant] = []
     for each in turns:
-        if number is not None and len(chosen) >= number:
+        if len(chosen) >= number:
             break
         if each is None:
             continue
@@ -777,6 +778,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", action="append", help="a module or a part of its name; repeat")
+    parser.add_argument("--function", help="only mutants of functions whose name holds this")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests per mutant")
     parser.add_argument("--minutes", type=float, default=60.0, help="start nothing after that long")
     parser.add_argument("--output", type=Path, help="write the results here, as JSON")
@@ -803,7 +805,7 @@ def main() -> None:
     }
     mutants: list[Mutant] = []
     for module, share in zip(modules, shares, strict=True):
-        chosen, total = planted(module, share, given.seed)
+        chosen, total = planted(module, share, given.seed, given.function or "")
         mutants += chosen
         if given.list:
             print(f"{module}: {len(chosen)} of {total}")

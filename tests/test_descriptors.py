@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, parse
@@ -213,6 +213,11 @@ def tiles(draw: st.DrawFn) -> tuple[TileLayout, tuple[int, int], str, int]:
 
 
 @laws
+@example((parse("S[(8,8,2,8):(128,8,64,1)]"), (64, 16), "K", 0))
+@example((parse("S[(8,8,2,8):(128,16,8,1)]"), (64, 16), "K", 32))
+@example((parse("S[(4,8,4,8):(256,32,8,1)]"), (32, 32), "K", 64))
+@example((parse("S[(8,8,8,8):(8,1,512,64)]"), (64, 64), "MN", 128))
+@example((parse("S[(8,8,2,8):(64,1,512,8)]"), (64, 16), "MN", 0))
 @given(tiles())
 def test_what_is_described_is_right_and_the_rest_refused(
     drawn: tuple[TileLayout, tuple[int, int], str, int],

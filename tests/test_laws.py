@@ -898,3 +898,48 @@ def test_fragments_hold_each_element_of_their_tiles_alike(name: str) -> None:
             place = oracle.base(layout, x)
             thread = place.get("laneid", 0) + 32 * place.get("wid_in_wg", 0)
             assert flat[thread, place.get("m", 0)] == x
+
+
+@pytest.mark.parametrize(
+    ("text", "outer"),
+    [
+        ("S[(2,8,2):(32@tx,1@tx,1)]", "S[2:1@warpid]"),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + R[2:64@tx]", "S[2:1@warpid] + R[2:2@warpid]"),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + 24@tx", "S[2:1@warpid] + 24@laneid"),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + 40@tx", "S[2:1@warpid] + 1@warpid + 8@laneid"),
+        ("S[(8,8,2):(8@tx,1@tx,1)]", "S[(2,4):(1@warpid,1@laneid)]"),
+        # a copy, a replica or an offset that straddles two warps
+        ("S[(3,8,2):(24@tx,1@tx,1)]", None),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + R[2:24@tx]", None),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + 25@tx", None),
+        # where a symbol says how far, no cut is known to end at a warp
+        ("S[(2,8,2):(n@tx,1@tx,1)]", None),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + n@tx", None),
+    ],
+)
+def test_a_tile_of_lanes_is_found_where_no_copy_straddles_warps(
+    text: str, outer: str | None
+) -> None:
+    tile, tiled = parse("S[(8,2):(1@laneid,1)]"), parse(text)
+    found = tile.is_tile_inner(tiled, (tiled.size(),), (16,), target="cuda")
+    assert found == (None if outer is None else parse(outer))
+
+
+def test_a_swizzled_layout_has_no_axis_to_choose() -> None:
+    layout = ComposeLayout(3, 3, 3, TileLayout(S[(8, 64) : (72, 1)]))
+    assert (layout.size(), layout.span()) == (512, 568)
+    for what in ("size", "span"):
+        for axis in ("m", m):
+            with pytest.raises(LayoutError) as refused:
+                getattr(layout, what)(axis)
+            assert str(refused.value) == f"{what}: a swizzled layout has no axis to choose; got m"
+
+
+def test_a_swizzled_layout_is_well_formed_or_is_not_made() -> None:
+    assert ComposeLayout(3, 3, 3, TileLayout(S[512:1])).verify_well_formed() is True
+    with pytest.raises(LayoutError) as refused:
+        ComposeLayout(3, 3, 3, TileLayout(S[(8, 4) : (1 @ laneid, 1 @ wgid)]))
+    assert str(refused.value) == (
+        "scope: the axes laneid, wgid are disconnected: none counts each warp; got "
+        "S[(8,4):(1@laneid,1@wgid)]"
+    )

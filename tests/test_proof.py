@@ -655,3 +655,29 @@ def test_verdicts_are_readable_in_jupyter() -> None:
     assert D.equivalent(SWAPPED)._repr_markdown_().startswith("**refuted**: ")
     assert isinstance(verdict, Verdict)
     assert hash(verdict) == hash(D.is_injective())
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "pair"),
+    [
+        ("S[(2,n):(0,1)]", None, ((0,), (n,))),
+        ("S[(2,n):(0,n)]", None, ((0,), (n,))),
+        ("S[(n,2*k):(1,0)]", None, ((0,), (1,))),
+        ("S[(n,2,k):(k,0,1)]", (n, 2, k), ((0, 0, 0), (0, 1, 0))),
+    ],
+)
+def test_elements_that_a_stride_of_zero_puts_in_one_place_are_shown(
+    text: str, shape: tuple[Any, ...] | None, pair: tuple[Any, Any]
+) -> None:
+    verdict = parse(text).is_injective(shape)
+    assert not verdict
+    assert (verdict.reason.first, verdict.reason.second) == pair
+    assert verdict.reason.place == (("m", 0),)
+    assert not parse(text).subs({"n": 3, "k": 2}).is_injective()
+
+
+def test_an_iter_of_stride_zero_that_may_have_one_element_leaves_it_open() -> None:
+    with pytest.raises(Undecided) as left:
+        parse("S[(n,4):(0,1)]").is_injective()
+    assert str(left.value).startswith("is_injective: do the strides on m of S[(n,4):(0,1)] keep")
+    assert parse("S[(n,4):(0,1)]").subs({"n": 1}).is_injective()

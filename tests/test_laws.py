@@ -943,3 +943,29 @@ def test_a_swizzled_layout_is_well_formed_or_is_not_made() -> None:
         "scope: the axes laneid, wgid are disconnected: none counts each warp; got "
         "S[(8,4):(1@laneid,1@wgid)]"
     )
+
+
+def test_a_layout_without_iters_has_one_element_and_slices_to_itself() -> None:
+    nothing = TileLayout.from_iters([])
+    assert nothing.slice((), ()) == nothing
+    assert nothing.canonicalize() == nothing
+
+
+def test_no_plain_layout_is_a_summand_of_a_swizzled_one_nor_the_other_way() -> None:
+    swizzled, plain_tile = ComposeLayout(3, 3, 3, TileLayout(S[512:1])), TileLayout(S[8:1])
+    assert plain_tile.is_direct_sum_right(swizzled, (64, 8), (8,)) is None
+    assert plain_tile.is_direct_sum_left(swizzled, (8, 64), (8,)) is None
+    total, other = TileLayout(S[1024:1]), ComposeLayout(2, 3, 3, TileLayout(S[1024:1]))
+    for each in (total, other):
+        assert swizzled.is_direct_sum_right(each, (2, 512), (512,)) is None
+        assert swizzled.is_direct_sum_left(each, (512, 2), (512,)) is None
+
+
+def test_a_bare_swizzle_takes_arrays_of_addresses_from_zero_on() -> None:
+    bare = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
+    addresses = np.array([0, 64, 511, 512, 700])
+    assert bare.apply(addresses)["m"].tolist() == [bare.apply(int(a))["m"] for a in addresses]
+    assert bare.apply(np.array([], dtype=np.int64))["m"].tolist() == []
+    for wrong in (np.array([0, -1]), np.array([0.0])):
+        with pytest.raises(LayoutError):
+            bare.apply(wrong)

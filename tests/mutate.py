@@ -134,6 +134,7 @@ COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,),
 }  # fmt: skip
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+SYMMETRIC = {"min", "max", "gcd", "lcm", "equal"}  # exchanged arguments are the same program
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -178,7 +179,8 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         case ast.Call(func=func, args=args, keywords=keywords):
             if isinstance(func, ast.Name) and func.id in NAMES:
                 yield "operator", edited(func=ast.Name(NAMES[func.id], ast.Load()))
-            for at in range(len(args) - 1):
+            name = getattr(func, "id", getattr(func, "attr", ""))
+            for at in range(0 if name in SYMMETRIC else len(args) - 1):
                 if not any(isinstance(each, ast.Starred) for each in args[at : at + 2]):
                     swapped = [*args[:at], args[at + 1], args[at], *args[at + 2 :]]
                     yield "exchanged arguments", edited(args=swapped)
@@ -286,6 +288,8 @@ class Planter:
                 self.plant("dropped statement", statement, "pass")
             case ast.If(body=[ast.Return()], orelse=[]):
                 self.plant("early return", statement, "pass")
+            case ast.Return(value=ast.Constant(value=False | 0)):
+                pass  # as false as None
             case ast.Return(value=ast.expr()):
                 self.plant("early return", statement, "return None")
         match statement:
@@ -779,6 +783,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", action="append", help="a module or a part of its name; repeat")
     parser.add_argument("--function", help="only mutants of functions whose name holds this")
+    parser.add_argument("--tests", action="append", help="only tests/test_NAME.py; repeat")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests per mutant")
     parser.add_argument("--minutes", type=float, default=60.0, help="start nothing after that long")
     parser.add_argument("--output", type=Path, help="write the results here, as JSON")
@@ -826,7 +831,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants") as name:
         trees = make_trees(Path(name), given.jobs)
         begin = time.monotonic()
-        runs = coverage(test_files(modules), trees, given.coverage, until)
+        files = test_files(modules)
+        if given.tests:
+            files = [f"tests/test_{name}.py" for name in given.tests]
+        runs = coverage(files, trees, given.coverage, until)
         for run in runs:  # JSON has lists for tuples
             run["imports"] = {tuple(each) for each in run["imports"]}
             for facts in run["tests"].values():
@@ -850,6 +858,7 @@ def main() -> None:
             belong = [
                 run for run in runs
                 if run["file"] in MODULES
+                or given.tests
                 or run["file"].removeprefix("tests/test_").removesuffix(".py")
                 in MODULES[mutant.module]
             ]  # fmt: skip

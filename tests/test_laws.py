@@ -969,3 +969,11 @@ def test_a_bare_swizzle_takes_arrays_of_addresses_from_zero_on() -> None:
     for wrong in (np.array([0, -1]), np.array([0.0])):
         with pytest.raises(LayoutError):
             bare.apply(wrong)
+
+
+def test_a_tile_of_a_wider_scope_is_not_inside_a_narrower_one() -> None:
+    """One thread of a CTA is no thread of a warp, even where both are thread 0."""
+    one, lanes = parse("S[1:1@tx]"), parse("S[8:1@laneid]")
+    assert one.is_tile_inner(lanes, (8,), (1,)) is None
+    assert one.is_tile_inner(lanes, (8,), (1,), target="cuda") is None
+    assert parse("S[1:1@laneid]").is_tile_inner(lanes, (8,), (1,)) == lanes

@@ -977,3 +977,4 @@ def test_a_tile_of_a_wider_scope_is_not_inside_a_narrower_one() -> None:
     assert one.is_tile_inner(lanes, (8,), (1,)) is None
     assert one.is_tile_inner(lanes, (8,), (1,), target="cuda") is None
     assert parse("S[1:1@laneid]").is_tile_inner(lanes, (8,), (1,)) == lanes
+    assert parse("S[1:1@warpid]").is_tile_inner(parse("S[8:1@tx]"), (8,), (1,)) is None

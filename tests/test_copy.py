@@ -12,9 +12,10 @@ import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, laneid, parse
 from layoutalg.fragments import transposed
 from layoutalg.symbolic import symbol
+from lowering.addressing import register_tile
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.kernel import Kernel
-from lowering.ops import Load, LoadMatrix, Op, Store, StoreMatrix, Transfer
+from lowering.ops import Load, LoadMatrix, Op, Store, StoreMatrix, Transfer, walk
 from lowering.warp import SimulationError, execute
 from tests.gemm_checks import kernel_outputs
 
@@ -325,3 +326,29 @@ def test_the_solved_address_is_checked() -> None:
     bent = dataclasses.replace(body, ops=ops)
     with pytest.raises(SimulationError, match=r"needs 16-byte rows: thread 0 gives s at 1$"):
         execute(bent, {"a": np.zeros((16, 16), dtype=np.float16)})
+
+
+@pytest.mark.parametrize("row", [0, 5, 31])
+def test_a_row_that_one_thread_holds_moves_in_one_vector(row: int) -> None:
+    """One thread's four addresses are neighbours: that no other thread takes part costs nothing."""
+    kernel = Kernel("one_row")
+    a, o = kernel.param("a", (32, 4), "f32"), kernel.param("o", (32, 4), "f32")
+    r = kernel.alloc("r", (32, 4), "f32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
+    kernel.copy(r, a)
+    kernel.copy(o[row : row + 1], r[row : row + 1])
+    program = kernel.lower()
+    (store,) = [op for op in walk(program.body.ops) if isinstance(op, Store)]
+    assert store.source.numbers == (0, 1, 2, 3)
+
+
+def test_words_are_in_the_order_of_the_registers_not_of_the_elements() -> None:
+    """Register 1 holds (1, 0) and register 2 holds (0, 1), for the slow digit steps by one."""
+    layout = parse("S[(32,2,2):(1@laneid,1,2)]")
+    tile = register_tile(layout, (32, 2, 2), 32)
+    assert {at: tuple(map(str, place[1:])) for at, place in tile.places.items()} == {
+        0: ("0", "0"), 1: ("1", "0"), 2: ("0", "1"), 3: ("1", "1"),
+    }  # fmt: skip
+    done = lowered(registers(layout, (32, 2, 2)), memory((32, 2, 2)), dispatch="vec_auto")
+    assert numbers(done.ops) == [(0,), (1,), (2,), (3,)]
+    held = memory((32, 2, 2), TileLayout(S[(32, 2, 2) : (4, 1, 2)]))
+    assert numbers(lowered(registers(layout, (32, 2, 2)), held).ops) == [(0, 1, 2, 3)]

@@ -382,6 +382,7 @@ def run(
         **{kind: getattr(np, kind) for kind in ("uint8", "uint32", "float32")},
         "uint64": lambda value: np.asarray(value, dtype=np.int64),
         "int64": lambda value: np.asarray(value, dtype=np.int64),
+        "int32": lambda value: np.asarray(value, dtype=np.int64).astype(np.int32),
         "range": range,
     }
     machine.names["cuda"] = SimpleNamespace(
@@ -483,6 +484,7 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
 
 _LINES = (
     (r"const int thread = threadIdx\.x;", r"thread = cuda.threadIdx.x"),
+    (r"const int64_t ([a-zA-Z]+ = .*);", r"\1"),
     (r"const uint64_t (\w+) = reinterpret_cast<uint64_t>\((\w+)\);", r"\1 = cells_address(\2)"),
     (r"(?:uint32_t|uint64_t|float) \w+(?:, \w+)*;", ""),
     (r"(?:uint32_t|float) (\w+ = 0(?:, \w+ = 0)*);", r"\1"),
@@ -534,6 +536,7 @@ def python_of(source: str) -> tuple[str, dict[str, str]]:
             part = re.sub(r"= 0$", "= uint32(0)", part)
             part = part.replace(" / ", " // ").replace("&&", "and")
             part = re.sub(r"static_cast<int64_t>\(", "int64(", part)
+            part = re.sub(r"\bint\(", "int32(", part)
             depth -= part == "else:"
             if part:
                 lines.append("  " * depth + part)

@@ -11,6 +11,7 @@ import numpy as np
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.fragments import WARP
+from lowering.holders import ALL, Arriving, check_call
 from lowering.instructions import compute_capability
 from lowering.ops import Op
 from lowering.tile import TilePrimitiveCall
@@ -57,8 +58,9 @@ def fail(reason: str) -> NoReturn:
 class Context:
     """What a variant sees of a call: the call, the target, and which threads are active.
 
-    ``active`` maps each axis that the call's scope spans to its ``(begin, end)``, narrowed by the
-    branches around the call.
+    ``active`` maps each axis that the call's scope spans to its ``(begin, end)``, as the caller of
+    :func:`lowering.lower` narrows it; ``arriving`` says which threads the branches of a kernel let
+    come here.
     """
 
     call: TilePrimitiveCall
@@ -66,6 +68,7 @@ class Context:
     threads: int
     active: Mapping[str, tuple[int, int]]
     arch: str = "sm_90"
+    arriving: Arriving = ALL
 
     def whole(self) -> dict[str, tuple[int, int]]:
         """Return the axes of the scope with their full ranges."""
@@ -223,11 +226,13 @@ def context_of(
     threads: int | None = None,
     active: Mapping[str, Any] | None = None,
     arch: str = "sm_90",
+    arriving: Arriving = ALL,
 ) -> Context:
     """Return the context of a call, its arguments checked.
 
     Raises:
-        LayoutError: no call, no target, or threads that do not make whole units of the scope.
+        LayoutError: no call, no target, threads that do not make whole units of the scope, or
+            operands as :func:`lowering.holders.check_call` refuses.
     """
     if not isinstance(call, TilePrimitiveCall):
         raise LayoutError(f"lower: needs a tile primitive call, such as gemm(…); got {call!r}")
@@ -237,7 +242,8 @@ def context_of(
         threads = int(threads)
     _check_threads(call, threads)
     compute_capability(arch)
-    return Context(call, target, threads, _narrowed(call, threads, active), arch)
+    check_call(call, threads)
+    return Context(call, target, threads, _narrowed(call, threads, active), arch, arriving)
 
 
 def dispatch(context: Context) -> Lowered:

@@ -29,7 +29,7 @@ LAYOUTALG = (
 )  # fmt: skip
 LOWERING = (
     "dtypes", "instructions", "linting", "address", "ptx", "descriptors", "wgmma", "tcgen05",
-    "arithmetic", "ops", "tensor_ops", "tile", "registers", "dispatch", "addressing",
+    "arithmetic", "ops", "tensor_ops", "registers", "tile", "addressing", "holders", "dispatch",
     "shared_operands", "tensor_tiles", "body", "flow", "emit", "variants", "warpgroup",
     "tensor_memory", "tensor_machine", "warp", "tensor_text", "tensor_order", "statements",
     "kernel_text", "cuda_text", "cuda", "assemble", "targets_table", "executable", "program",

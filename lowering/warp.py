@@ -232,6 +232,7 @@ class Machine:
         self.cluster = [self]
         threads = self.body.threads
         self.env["thread"] = np.arange(threads)
+        self.mask = np.ones(threads, dtype=bool)
         self.warpgroups = Warpgroups(threads)
         # The last barrier of each pair of threads. Then come those that fill in each CTA of the
         # cluster, where they are none of the threads, and last the tensor core.
@@ -276,7 +277,7 @@ class Machine:
     def read(self, source: Elements, op: Op) -> Matrix:
         """Return registers of all threads; refuse any that nothing wrote."""
         numbers = list(source.numbers)
-        known = self.known[source.buffer][:, numbers]
+        known = self.known[source.buffer][:, numbers] | ~self.mask[:, None]
         if not known.all():
             thread, at = (int(i) for i in np.argwhere(~known)[0])
             raise SimulationError(
@@ -288,14 +289,17 @@ class Machine:
     def write(self, into: Elements, values: Any) -> None:
         """Set registers of all threads."""
         numbers = list(into.numbers)
-        self.registers[into.buffer][:, numbers] = values
-        self.known[into.buffer][:, numbers] = True
+        here = np.ix_(self.mask, numbers)
+        old = self.registers[into.buffer][:, numbers]
+        new = np.where(self.mask[:, None], np.broadcast_to(values, old.shape), old)
+        self.registers[into.buffer][:, numbers] = new
+        self.known[into.buffer][here] = True
 
     # -- memory -------------------------------------------------------------------------------
 
     def active(self, guards: Sequence[Guard]) -> npt.NDArray[np.bool_]:
         """Return which threads take part."""
-        taking = np.ones(self.body.threads, dtype=bool)
+        taking = self.mask.copy()
         for guard in guards:
             value = np.broadcast_to(guard.index.value(self.env), taking.shape)
             taking &= (value >= guard.low) & (value < self.number(guard.high))
@@ -476,10 +480,10 @@ class Machine:
                 self.env[op.var] = op.value.value(self.env)
             elif isinstance(op, When):
                 taking = self.active(op.guards)
-                if taking.any() != taking.all():
-                    raise SimulationError(f"simulate: {line(op)} must hold in all threads or none")
-                if taking.all():
+                before, self.mask = self.mask, taking
+                if taking.any():
                     yield from self.run(op.body)
+                self.mask = before
             else:
                 phase = op.phase if isinstance(op, Await) else None
                 phase = op.free if isinstance(op, Fill) else phase
@@ -804,7 +808,7 @@ class Machine:
         registers = op.into if isinstance(op, LoadMatrix) else op.source
         bits = self.body.buffer(op.memory).dtype.bits
         pack = 32 // bits
-        start = self.addresses(op.address)
+        start = np.where(self.mask, self.addresses(op.address), 0)
         if (start * bits % 128).any():
             thread = int(np.flatnonzero(start * bits % 128)[0])
             raise SimulationError(
@@ -824,9 +828,13 @@ class Machine:
         cell = cell.reshape(self.body.threads, op.count * pack)
         threads = np.arange(self.body.threads)[:, None]
         if isinstance(op, LoadMatrix):
-            self.write(registers, self.fetch(op.memory, cell, threads, op))
+            values = np.zeros(cell.shape, dtype=self.memory[op.memory].values.dtype)
+            here = self.mask
+            values[here] = self.fetch(op.memory, cell[here], threads[here], op)
+            self.write(registers, values)
         else:
-            self.put(op.memory, cell, threads, self.read(registers, op), op)
+            here = self.mask
+            self.put(op.memory, cell[here], threads[here], self.read(registers, op)[here], op)
         for j in range(op.count):
             self.count_groups(op.memory, rows[:, 8 * j : 8 * j + 8], 16, op)
 

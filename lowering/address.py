@@ -298,6 +298,24 @@ class Index:
             total += part * coefficient
         return total
 
+    def replaced(self, var: str, value: Index) -> Index:
+        """Return the index with another in the place of a variable.
+
+        >>> str((Index.of("w", 4) * 16 + 3).replaced("w", Index.of("thread", 128) // 32))
+        'thread // 32 * 16 + 3'
+        """
+        total = Index((), self.constant)
+        for coefficient, atom in self.terms:
+            if not isinstance(atom, Digit):
+                left, right = (each.replaced(var, value) for each in (atom.left, atom.right))
+                part = Index(((1, Opaque(atom.op, left, right)),))
+            elif atom.var == var:
+                part = value // atom.stride % atom.extent
+            else:
+                part = Index(((1, atom),))
+            total += part * coefficient
+        return total
+
     def limits(self) -> dict[str, int]:
         """Return the variables, each with the number of its values.
 
@@ -323,6 +341,20 @@ class Index:
                     "any numbers"
                 )
             found |= atom.left.limits() | atom.right.limits()
+        return found
+
+    def variables(self) -> set[str]:
+        """Return the names of all variables.
+
+        >>> sorted((Index.of("lane", 32).times(Index.free("pitch")) // 3).variables())
+        ['lane', 'pitch']
+        """
+        found: set[str] = set()
+        for _, atom in self.terms:
+            if isinstance(atom, Digit):
+                found.add(atom.var)
+            else:
+                found |= atom.left.variables() | atom.right.variables()
         return found
 
     def free_variables(self) -> set[str]:

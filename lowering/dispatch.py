@@ -11,7 +11,7 @@ import numpy as np
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.fragments import WARP
-from lowering.holders import ALL, Arriving, check_call
+from lowering.holders import ALL, Arriving
 from lowering.instructions import compute_capability
 from lowering.ops import Op
 from lowering.tile import TilePrimitiveCall
@@ -231,8 +231,7 @@ def context_of(
     """Return the context of a call, its arguments checked.
 
     Raises:
-        LayoutError: no call, no target, threads that do not make whole units of the scope, or
-            operands as :func:`lowering.holders.check_call` refuses.
+        LayoutError: no call, no target, or threads that do not make whole units of the scope.
     """
     if not isinstance(call, TilePrimitiveCall):
         raise LayoutError(f"lower: needs a tile primitive call, such as gemm(…); got {call!r}")
@@ -242,7 +241,6 @@ def context_of(
         threads = int(threads)
     _check_threads(call, threads)
     compute_capability(arch)
-    check_call(call, threads)
     return Context(call, target, threads, _narrowed(call, threads, active), arch, arriving)
 
 

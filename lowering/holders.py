@@ -31,7 +31,7 @@ from lowering.registers import (
     register_count,
     without_idle_replicas,
 )
-from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall
+from lowering.tile import Buffer, BufferRegion
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -64,16 +64,22 @@ def guards_of(taking: Mask) -> tuple[Guard, ...]:
         if mask.all():
             return []
         if unit not in known:
-            found = [each for each in map(cut, *_cuts(unit, mask)) if each is not None]
-            known[unit] = min(found, key=len, default=None)
+            cuts = (cut(unit, extent, mask) for extent in range(2, len(mask) + 1))
+            known[unit] = min((each for each in cuts if each is not None), key=len, default=None)
         return known[unit]
 
-    def cut(unit: int, extent: int, own: Mask, rest: Mask) -> list[Guard] | None:
+    def cut(unit: int, extent: int, mask: Mask) -> list[Guard] | None:
         """Return the conditions that a digit of this extent and those above it make."""
-        places = np.flatnonzero(own)
-        low, high = int(places[0]), int(places[-1]) + 1
+        if len(mask) % extent:
+            return None
+        table = mask.reshape(-1, extent)
+        rest = table.any(axis=1)
+        own = table[rest][0]
+        low, high = int(np.argmax(own)), int(extent - np.argmax(own[::-1]))
+        if (table[rest] != own).any() or not own[low:high].all():
+            return None
         above = solved(unit * extent, rest)
-        if above is None or high - low != len(places):
+        if above is None:
             return None
         return [*([] if own.all() else [Guard(thread // unit % extent, low, high)]), *above]
 
@@ -82,21 +88,6 @@ def guards_of(taking: Mask) -> tuple[Guard, ...]:
         raise LayoutError(f"registers: no digits of the thread number select {named(taking)}")
     assert (selected(found, count) == taking).all(), (found, taking)
     return tuple(found)
-
-
-def _cuts(unit: int, mask: Mask) -> tuple[list[int], list[int], list[Mask], list[Mask]]:
-    """Return the ways to see a set as a product: of a digit's values, and of what is above it."""
-    rows: tuple[list[int], list[int], list[Mask], list[Mask]] = [], [], [], []
-    for extent in range(2, len(mask) + 1):
-        if len(mask) % extent:
-            continue
-        table = mask.reshape(-1, extent)
-        rest = table.any(axis=1)
-        own = table[rest][0]
-        if (table[rest] == own).all():
-            for row, value in zip(rows, (unit, extent, own, rest), strict=True):
-                row.append(value)  # type: ignore[arg-type]
-    return rows
 
 
 def selected(guards: Sequence[Guard], threads: int) -> Mask:
@@ -278,6 +269,12 @@ threads laneid is 0..31: S[(40,4):(1@laneid,1)]
     exact = element_map(layout, buffer.shape, threads, register_count(layout))
     lost = np.setdiff1d(np.arange(np.prod(buffer.shape)), exact)
     if lost.size:
+        apart = layout.is_injective(buffer.shape)
+        if not apart:
+            raise LayoutError(
+                f"registers: {layout} puts two elements of {buffer.name} into one register of a "
+                f"thread: {apart.reason}"
+            )
         at = tuple(int(i) for i in np.unravel_index(int(lost[0]), buffer.shape))
         raise LayoutError(
             f"registers: no thread of a CTA of {threads} holds element {at} of {buffer.name}: "
@@ -448,6 +445,28 @@ def firsts(
     return tuple(found)
 
 
+def check_reached(parts: Sequence[Part], active: Mask | None) -> None:
+    """Refuse a branch which lets none of those come that hold some element of a region.
+
+    Raises:
+        LayoutError: the element is named.
+    """
+    if active is None:
+        return
+    size = int(np.prod(parts[0].region.shape))
+    reached = np.zeros(size, dtype=bool)
+    for part in parts:
+        reached[part.elements[part.taking & active]] = True
+    if not reached.all():
+        region = parts[0].region
+        at = np.unravel_index(int(np.flatnonzero(~reached)[0]), region.shape)
+        element = tuple(int(i) + b for i, (b, _) in zip(at, region.ranges, strict=True))
+        raise LayoutError(
+            f"registers: no thread that comes here holds element {element} of {region}: the branch "
+            f"lets {named(active)} come"
+        )
+
+
 def one_part(
     region: BufferRegion, threads: int, unit: str, active: Mask | None = None
 ) -> Part:
@@ -464,6 +483,7 @@ def one_part(
     """
     parts = parts_of(region, threads)
     check_units(unit, active)
+    check_reached(parts, active)
     taking = parts[0].taking
     for part in parts[1:]:
         taking = taking | part.taking
@@ -497,17 +517,3 @@ def check_units(unit: str, taking: Mask | None, region: BufferRegion | None = No
     if (units != units[:, :1]).any():
         what = "do not come here" if region is None else f"hold no part of {region}"
         raise LayoutError(f"{named(~taking)} {what}: whole {unit}s take part")
-
-
-def check_call(call: TilePrimitiveCall, threads: int) -> None:
-    """Refuse a call whose operands in registers move, or name threads that are not there.
-
-    Raises:
-        LayoutError: as :func:`check_static` and :func:`check_threads_exist`.
-    """
-    for region in call.operands.values():
-        if region.buffer.scope == "local":
-            check_static(region)
-            check_threads_exist(region.buffer, threads)
-
-

@@ -14,14 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import lowering.variants  # noqa: F401 - registers what dispatch picks from
 from layoutalg import ComposeLayout, LayoutError, TileLayout
 from lowering.address import FREE, Index
 from lowering.addressing import as_index
-from lowering.body import Barrier, Body, Scalar, cells, tensor_columns
+from lowering.body import Barrier, Body, Scalar, tensor_columns
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.dtypes import DType
 from lowering.executable import Executable, numba_machine
+from lowering.holders import Arriving, check_threads_exist
 from lowering.instructions import compute_capability
 from lowering.ops import (
     Arrive,
@@ -47,7 +50,6 @@ from lowering.ops import (
     WgmmaCommit,
     WgmmaWait,
     When,
-    Zero,
     line,
     walk,
 )
@@ -155,6 +157,8 @@ class Kernel:
         self._read_apart: set[str] = set()  # shared buffers that are read asynchronously
         self._unfenced = self._copied_apart = False
         self._accumulators: dict[Elements, None] = {}
+        self._active: Any = None  # the threads that come where statements are being lowered
+        self._varying: dict[str, Index] = {}  # variables that differ between threads
 
     @property
     def scope(self) -> str:
@@ -209,6 +213,9 @@ class Kernel:
             LayoutError: the name is taken or has other signs than letters.
         """
         symbol = self._symbol(name, extent, "let")
+        resolved = self._resolved(value)
+        if "thread" in resolved.variables():
+            self._varying[name] = resolved
         self._add(Let(name, value))
         return symbol
 
@@ -273,15 +280,18 @@ class Kernel:
         """Allocate a buffer in registers ("local"), in shared or in tensor memory ("tmem").
 
         Raises:
-            LayoutError: another scope, a buffer in registers or tensor memory without a layout, or
-                a taken name.
+            LayoutError: another scope, a buffer in registers or tensor memory without a layout, a
+                layout of registers that names threads which the CTA does not have, or a taken name.
         """
         if scope not in ("local", "shared", "tmem"):
             raise LayoutError(
                 f"alloc: {name} must be local, shared or tmem; got {scope!r}; param() declares "
                 "global ones"
             )
-        return self._add_buffer(Buffer(name, shape, dtype, scope, layout))
+        buffer = Buffer(name, shape, dtype, scope, layout)
+        if scope == "local":
+            check_threads_exist(buffer, self.threads)
+        return self._add_buffer(buffer)
 
     def _add(self, statement: Statement) -> None:
         self._blocks[-1].append(statement)
@@ -338,11 +348,15 @@ class Kernel:
         self._read_apart.update(each.name for each in buffers if each.scope == "shared")
         self._add_call(call)
 
-    def zero(self, buffer: Buffer) -> None:
-        """Add ``buffer = 0`` for a buffer in registers."""
-        if buffer.scope != "local":
-            raise LayoutError(f"zero: sets registers; {buffer} is in {buffer.scope}")
-        region = buffer.region()
+    def zero(self, buffer: Any) -> None:
+        """Add ``buffer = 0`` for a buffer in registers, or a region of one.
+
+        Raises:
+            LayoutError: it is neither.
+        """
+        region = as_region(buffer, "dst", "zero")
+        if region.buffer.scope != "local":
+            raise LayoutError(f"zero: sets registers; {region.buffer} is in {region.buffer.scope}")
         self._add_call(TilePrimitiveCall("zero", {"dst": region}, self.scope))
 
     def blend(self, dst: Any, alpha: Any, src: Any = None, beta: Any = None) -> None:
@@ -617,8 +631,10 @@ class Kernel:
                 ops.append(fill)
             elif isinstance(each, Branch):
                 taken.append(f"{indent}{line(When((each.guard,), ()))}")
-                before = self._unfenced
+                before, active = self._unfenced, self._active
+                self._active = self._narrowed(each.guard)
                 body = self._lower(each.body, taken, indent + "    ")
+                self._active = active
                 self._unfenced |= before  # where the branch is not taken
                 ops.append(When((each.guard,), body))
             elif isinstance(each, Emptying):
@@ -639,7 +655,7 @@ class Kernel:
             elif isinstance(each, TilePrimitiveCall):
                 lowered = self._dispatch(each)
                 self._unfenced |= self._writes_apart(each)
-                products = (op.d for op in lowered.ops if isinstance(op, Wgmma))
+                products = (op.d for op in walk(lowered.ops) if isinstance(op, Wgmma))
                 self._accumulators.update(dict.fromkeys(products))
                 taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
                 ops.extend(lowered.ops)
@@ -690,11 +706,38 @@ class Kernel:
         return Fill(each.barrier, each.slot, bits // 8, tuple(loads), each.free)
 
     def _dispatch(self, call: TilePrimitiveCall) -> Lowered:
-        if call.op == "zero":
-            buffer = call.operands["dst"].buffer
-            elements = Elements(buffer.name, tuple(range(cells(buffer))))
-            return Lowered((Zero(elements),), variant="zero")
-        return dispatch(context_of(call, "cuda", self.threads, None, self.arch))
+        arriving = Arriving(self._active, self._varying)
+        return dispatch(context_of(call, "cuda", self.threads, None, self.arch, arriving))
+
+    def _narrowed(self, guard: Guard) -> Any:
+        """Return which threads a branch lets come; None: all, or all alike.
+
+        Raises:
+            LayoutError: its condition depends on the thread, and on what only the launch knows.
+        """
+        index, high = (
+            self._resolved(each) if isinstance(each, Index) else Index((), each)
+            for each in (guard.index, guard.high)
+        )
+        names = index.variables() | high.variables()
+        if "thread" not in names:
+            return self._active
+        if names != {"thread"}:
+            others = ", ".join(sorted(names - {"thread"}))
+            raise LayoutError(
+                f"when: {guard.render('script')} depends on the thread and on {others}: which "
+                "threads come is not known; nest two branches, or unroll the loop"
+            )
+        env = {"thread": np.arange(self.threads)}
+        value, below = index.value(env), high.value(env)
+        taking = np.broadcast_to((guard.low <= value) & (value < below), (self.threads,))
+        return taking if self._active is None else taking & self._active
+
+    def _resolved(self, index: Index) -> Index:
+        """Return an index with the variables that stand for numbers of the thread put in."""
+        for name, value in self._varying.items():
+            index = index.replaced(name, value)
+        return index
 
 
 def _check_producer(ops: tuple[Op, ...]) -> None:

@@ -22,7 +22,7 @@ from lowering.addressing import (
     memory_address,
 )
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
-from lowering.holders import ALL, Arriving, Part, firsts, only, parts_of
+from lowering.holders import ALL, Arriving, Part, check_reached, firsts, only, parts_of
 from lowering.ops import Elements, Guard, Load, Op, Store
 from lowering.tile import BufferRegion, copied_shape
 
@@ -152,6 +152,7 @@ def register_copy(
     """
     copied_shape(registers, memory)
     parts = parts_of(registers, threads)
+    check_reached(parts, arriving.active)
     if not load:
         parts = firsts(parts, arriving.active, arriving.apart(memory, threads))
     found: list[Op] = []

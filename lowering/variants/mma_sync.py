@@ -27,6 +27,7 @@ from layoutalg.size import Size, is_int, product
 from layoutalg.targets import lacking
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.dtypes import DType
+from lowering.holders import check_threads_exist
 from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MmaInst
 from lowering.ops import Elements, Mma, Move, Op, Zero
 from lowering.registers import element_map, register_count, register_range
@@ -643,6 +644,8 @@ def _check_held(context: Context, lowered: Lowered, accumulate: bool) -> None:
             f"D: the region {d} lies in some of the threads that hold {d.buffer.name}; all threads "
             "would run and overwrite their own part of it"
         )
+    if context.arriving.active is not None:
+        inside = inside & context.arriving.active[:, None]
     found, wanted = np.unique(held[inside]).size, int(product(d.shape))
     if found != wanted:
         fail(
@@ -659,3 +662,8 @@ def _check_held(context: Context, lowered: Lowered, accumulate: bool) -> None:
                 f"{region}; {region.buffer.layout} must reach all threads that {d.buffer.layout} "
                 "reaches"
             )
+    for region in context.call.operands.values():
+        try:
+            check_threads_exist(region.buffer, context.threads)
+        except LayoutError as error:
+            fail(str(error))

@@ -250,6 +250,18 @@ class LayoutMap(Explorable):
         """
         return table(self, as_shape(shape, "table"), replicas)
 
+    @property
+    def copies(self) -> Iters:
+        """The replica iters that repeat: what extent 1 or stride 0 says adds no place.
+
+        Ask this, not ``replica``, whether a layout is replicated: ``replica`` is how it is written.
+
+        >>> from layoutalg import TileLayout, S, R
+        >>> TileLayout(S[8:1] + R[(4, 2):(0, 8)]).copies, TileLayout(S[8:1] + R[4:0]).copies
+        ((Iter(2, 8, 'm'),), ())
+        """
+        return parts.copies(self)
+
     # -- measures ---------------------------------------------------------------------------
 
     def size(self, axis: Axis | str | None = None) -> Size:

@@ -189,6 +189,24 @@ def total_size(parts: HasParts) -> Size:
     return product(it.extent for it in parts.shard)
 
 
+def moves(it: Iter) -> bool:
+    """Say whether an iter reaches more than one coordinate; a replica that does not says nothing.
+
+    >>> moves(Iter(2, 8)), moves(Iter(1, 8)), moves(Iter(2, 0))
+    (True, False, False)
+    """
+    return it.extent != 1 and it.stride != 0
+
+
+def copies(parts: HasParts) -> Iters:
+    """Return the replica iters that repeat: extent 1 or stride 0 adds no place.
+
+    >>> copies(Parts((Iter(8, 1),), (Iter(4, 0), Iter(1, 8), Iter(2, 8)), {}))
+    (Iter(2, 8, 'm'),)
+    """
+    return tuple(filter(moves, parts.replica))
+
+
 def is_dense(parts: HasParts) -> bool:
     """Say whether the parts, as they stand, are at most one dense iter in memory, from 0.
 
@@ -197,7 +215,7 @@ def is_dense(parts: HasParts) -> bool:
     """
     return (
         len(parts.shard) <= 1
-        and not parts.replica
+        and not copies(parts)
         and all(value == 0 for value in parts.offset.values())
         and all(it.axis.memory and it.stride == 1 for it in parts.shard)
     )

@@ -15,6 +15,7 @@ from layoutalg.parts import (
     canonicalize,
     check_ranks,
     has_canonical,
+    moves,
     scope,
     subtract_offsets,
 )
@@ -23,7 +24,6 @@ from layoutalg.scope import Target, split_axis
 from layoutalg.size import Size, decide, divides, equal, is_int, less, quotient
 from layoutalg.weaving import (
     Operand,
-    moves,
     remove_each,
     same_iters,
     scaled,
@@ -101,9 +101,10 @@ def _inner_candidates(
             return
         rest += inside
     offset = subtract_offsets(total.offset, copies.offset)
-    for replica in _without(total.replica, copies.replica):
-        for shard in _unit_axes(tuple(rest), copies):
-            yield Parts(shard, replica, offset)
+    for gone in dict.fromkeys((copies.replica, tuple(filter(moves, copies.replica)))):
+        for replica in _without(total.replica, gone):
+            for shard in _unit_axes(tuple(rest), copies):
+                yield Parts(shard, replica, offset)
 
 
 def _may_be_copies(mine: Iter, theirs: Iter) -> bool:

@@ -17,6 +17,7 @@ from layoutalg.parts import (
     canonicalize,
     fault_of,
     has_canonical,
+    moves,
     span,
 )
 from layoutalg.scope import Target
@@ -97,15 +98,6 @@ def remove_each(iters: Iters, gone: Iters) -> Iters | None:
     return tuple(left)
 
 
-def moves(it: Iter) -> bool:
-    """Say whether an iter reaches more than one coordinate; a replica that does not says nothing.
-
-    >>> moves(Iter(2, 8)), moves(Iter(1, 8)), moves(Iter(2, 0))
-    (True, False, False)
-    """
-    return it.extent != 1 and it.stride != 0
-
-
 class Operand(NamedTuple):
     """One of two layouts that are put together, with its logical shape and its part in messages.
 
@@ -167,7 +159,7 @@ def _check_moved(inner: HasParts, axis: Axis) -> None:
         Undecided: each extent on the axis may be 1, and replicas or an offset make the span.
     """
     own = [it.extent for it in inner.shard if it.axis is axis]
-    repeated = axis in inner.offset or any(it.axis is axis for it in inner.replica)
+    repeated = axis in inner.offset or any(it.axis is axis and moves(it) for it in inner.replica)
     if repeated and not any(less(1, extent) for extent in own):
         decide(
             None,

@@ -8,7 +8,7 @@ by constants act on the digits, so what layouts produce stays as lean as hand-wr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ import numpy as np
 from layoutalg import LayoutError
 
 FREE = 1 << 24  # how many values a number that only the launch knows is taken to have
+INT = 1 << 31  # the first number that an int of C++ does not hold
 Style = Literal["script", "python", "c"]
 
 
@@ -33,6 +34,11 @@ class Digit:
     def high(self) -> int:
         """The largest value."""
         return min(self.extent, -(-self.limit // self.stride)) - 1
+
+    @property
+    def wide(self) -> bool:
+        """Whether C++ computes it in 64 bits: what the launch gives or a ``let`` names."""
+        return self.limit >= FREE
 
     def text(self, style: Style) -> str:
         """Return the text; in code, operators stand in parentheses and shift where they can."""
@@ -74,9 +80,22 @@ class Opaque:
             return (1 << max(self.left.high, self.right.high).bit_length()) - 1
         return min(self.left.high, self.right.high)
 
+    @property
+    def wide(self) -> bool:
+        """Whether C++ computes it in 64 bits: as soon as one side does."""
+        return self._overflows or any(each.typed("c")[1] for each in (self.left, self.right))
+
+    @property
+    def _overflows(self) -> bool:
+        """Whether the product of two sides of 32 bits may need more."""
+        narrow = not any(each.typed("c")[1] for each in (self.left, self.right))
+        return self.op == "*" and narrow and self.high >= INT
+
     def text(self, style: Style) -> str:
         """Return the text in parentheses."""
         left, right = self.left.operand(style), self.right
+        if style == "c" and self._overflows:
+            left = _widened(left)
         if self.op in ("//", "%") and style != "script":
             if self.op == "//":
                 return f"({_divided(left, right.constant, style)})"
@@ -298,23 +317,52 @@ class Index:
             total += part * coefficient
         return total
 
-    def replaced(self, var: str, value: Index) -> Index:
-        """Return the index with another in the place of a variable.
+    def replaced(self, values: Mapping[str, Index]) -> Index:
+        """Return the index with variables written out as what they stand for.
 
-        >>> str((Index.of("w", 4) * 16 + 3).replaced("w", Index.of("thread", 128) // 32))
-        'thread // 32 * 16 + 3'
+        >>> warp = Index.of("thread", 128) // 32
+        >>> str((Index.of("w", 4) * 16 + Index.of("w", 4) % 2).replaced({"w": warp}))
+        'thread // 32 * 16 + thread // 32 % 2'
         """
         total = Index((), self.constant)
         for coefficient, atom in self.terms:
-            if not isinstance(atom, Digit):
-                left, right = (each.replaced(var, value) for each in (atom.left, atom.right))
-                part = Index(((1, Opaque(atom.op, left, right)),))
-            elif atom.var == var:
-                part = value // atom.stride % atom.extent
-            else:
+            if isinstance(atom, Digit):
                 part = Index(((1, atom),))
+                if atom.var in values:
+                    part = values[atom.var] // atom.stride
+                    cut = atom.stride * atom.extent < atom.limit
+                    part = part % atom.extent if cut else part
+            else:
+                left, right = (each.replaced(values) for each in (atom.left, atom.right))
+                made = Opaque(atom.op, left, right)
+                both = not left.terms and not right.terms
+                part = Index((), int(made.value({}))) if both else Index(((1, made),))
             total += part * coefficient
         return total
+
+    def digits(self, mixed: bool = False) -> Iterator[tuple[Digit, bool]]:
+        """Yield every digit, and whether the value depends on it otherwise than linearly.
+
+        >>> [mixed for _, mixed in (Index.of("i", 4) * 8 + (Index.of("j", 8) ^ Index.of("k", 8))
+        ...                         ).digits()]
+        [False, True, True]
+        """
+        for _, atom in self.terms:
+            if isinstance(atom, Digit):
+                yield atom, mixed
+                continue
+            squared = atom.left.variables() & atom.right.variables()
+            inside = mixed or atom.op != "*" or bool(squared)
+            yield from atom.left.digits(inside)
+            yield from atom.right.digits(inside)
+
+    def variables(self) -> set[str]:
+        """Return the names of all variables.
+
+        >>> sorted((Index.of("lane", 32) + Index.free("pitch")).variables())
+        ['lane', 'pitch']
+        """
+        return {digit.var for digit, _ in self.digits()}
 
     def limits(self) -> dict[str, int]:
         """Return the variables, each with the number of its values.
@@ -343,20 +391,6 @@ class Index:
             found |= atom.left.limits() | atom.right.limits()
         return found
 
-    def variables(self) -> set[str]:
-        """Return the names of all variables.
-
-        >>> sorted((Index.of("lane", 32).times(Index.free("pitch")) // 3).variables())
-        ['lane', 'pitch']
-        """
-        found: set[str] = set()
-        for _, atom in self.terms:
-            if isinstance(atom, Digit):
-                found.add(atom.var)
-            else:
-                found |= atom.left.variables() | atom.right.variables()
-        return found
-
     def free_variables(self) -> set[str]:
         """Return the variables that only the launch knows.
 
@@ -377,18 +411,47 @@ class Index:
         return f"({text})" if " " in text and not _wrapped(text) else text
 
     def render(self, style: Style) -> str:
-        """Return the text: ``script`` to read, ``python`` or ``c`` to compile."""
+        """Return the text: ``script`` to read, ``python`` or ``c`` to compile.
+
+        In C++, where threads and loop variables are ints, a term is computed in 64 bits if it, or
+        the sum up to it, may need more than 32; numba computes all in 64.
+
+        >>> (Index.of("thread", 32) * (1 << 28) + 1).render("c")
+        'static_cast<int64_t>(thread) * 268435456 + 1'
+        """
+        return self.typed(style)[0]
+
+    def typed(self, style: Style) -> tuple[str, bool]:
+        """Return the text, and whether C++ takes it for 64 bits."""
         parts: list[str] = []
+        low = high = 0
+        wide = False
         for c, atom in self.terms:
             text = atom.text(style)
+            if style == "c":
+                own = atom.wide or not -INT <= c < INT  # such a literal has 64 bits
+                reach = c * atom.high
+                low, high = low + min(reach, 0), high + max(reach, 0)
+                if not own and not (-INT <= reach < INT and (wide or -INT <= low <= high < INT)):
+                    text, own = _widened(text), True
+                wide |= own
             parts.append(text if c == 1 else f"{text} * {c}")
         if self.constant or not parts:
-            parts.append(str(self.constant))
-        return " + ".join(parts)
+            text = str(self.constant)
+            if style == "c" and not wide:
+                wide = not -INT <= self.constant < INT
+                if not wide and not -INT <= self.low <= self.high < INT:
+                    text, wide = _widened(text), True
+            parts.append(text)
+        return " + ".join(parts), wide
 
     def __str__(self) -> str:
         """Return the expression to read."""
         return self.render("script")
+
+
+def _widened(text: str) -> str:
+    return f"static_cast<int64_t>({text})"
 
 
 def _wrapped(text: str) -> bool:

@@ -73,7 +73,7 @@ def guards_of(taking: Mask) -> tuple[Guard, ...]:
         if len(mask) % extent:
             return None
         table = mask.reshape(-1, extent)
-        rest = table.any(axis=1)
+        rest: Mask = np.asarray(table.any(axis=1))
         own = table[rest][0]
         low, high = int(np.argmax(own)), int(extent - np.argmax(own[::-1]))
         if (table[rest] != own).any() or not own[low:high].all():
@@ -134,15 +134,17 @@ def _runs(noun: str, taking: Mask) -> str:
 class Arriving:
     """Who comes to a call at all, by the branches around it, and what varies between threads.
 
-    ``active``: the threads for which the conditions hold; None: all, or all alike. ``varying``: the
-    value of each named index that differs between threads.
+    ``active``: the threads for which the conditions hold; None: all, or all alike. ``unknown``: a
+    condition that depends on the thread and on what is not known here; it may let fewer come.
+    ``varying``: the value of each named index that differs between threads.
     """
 
     active: Mask | None = None
+    unknown: str = ""
     varying: Mapping[str, Index] = field(default_factory=dict)
 
-    def apart(self, memory: BufferRegion, threads: int) -> Ints | None:
-        """Return a number per thread: other numbers mean another place of a region; None: none do.
+    def apart(self, memory: BufferRegion, threads: int) -> Ints:
+        """Return a number per thread: other numbers mean another place of a region.
 
         A region that begins where a variable says, which differs between threads, is another
         region in each of them.
@@ -152,7 +154,7 @@ class Arriving:
             used |= {str(each) for each in getattr(begin, "free_symbols", ())}
         names = [name for name in self.varying if name in used]
         if not names:
-            return None
+            return np.zeros(threads, dtype=np.int64)
         env = {"thread": np.arange(threads)}
         values = [np.broadcast_to(self.varying[name].value(env), threads) for name in names]
         _, group = np.unique(np.stack(values, axis=1), axis=0, return_inverse=True)
@@ -400,17 +402,18 @@ def check_static(region: BufferRegion) -> None:
 
 
 def firsts(
-    parts: Sequence[Part], active: Mask | None = None, apart: Ints | None = None
+    parts: Sequence[Part], arriving: Arriving = ALL, memory: BufferRegion | None = None
 ) -> tuple[Part, ...]:
     """Return the parts with the threads that store: of copies, the first that comes here.
 
     Args:
         parts: of one region.
-        active: the threads that come here at all; by default all.
-        apart: a number for each thread; copies in threads of different numbers are all stored.
+        arriving: who comes here at all.
+        memory: where they store; copies that go to different places are all stored.
 
     Raises:
-        LayoutError: some of what a thread holds, and not all, is stored by another.
+        LayoutError: some of what a thread holds, and not all, is stored by another; or who comes
+            first of several copies is not known.
 
     >>> from layoutalg import S, laneid
     >>> r = Buffer("r", (16, 2), "float32", layout=TileLayout(S[(16, 2) : (1 @ laneid, 1)]))
@@ -419,7 +422,8 @@ def firsts(
     """
     size = 1 + max(int(part.elements.max()) for part in parts)
     count = parts[0].threads
-    group = np.zeros(count, dtype=np.int64) if apart is None else apart
+    active = arriving.active
+    group = np.zeros(count, dtype=np.int64) if memory is None else arriving.apart(memory, count)
     first = np.full(size * (int(group.max()) + 1), count, dtype=np.int64)
     thread = np.arange(count)
     keys = []
@@ -438,6 +442,11 @@ def firsts(
             raise LayoutError(
                 f"registers: thread {at} holds some elements of {part.region} that another thread "
                 "stores, and some that none does"
+            )
+        if arriving.unknown and (taking & ~every).any():
+            raise LayoutError(
+                f"registers: {named(taking)} hold copies in {part.region}, of which the first "
+                f"stores; which comes first under {arriving.unknown} is not known"
             )
         if every.any():
             values = vars(part) | {"taking": every}

@@ -6,7 +6,7 @@ computed is decided here alone, so the two texts cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
@@ -23,8 +23,6 @@ from lowering.ops import (
     Arrive,
     Await,
     Blend,
-    BulkLoad,
-    BulkStore,
     Commit,
     Drain,
     Drained,
@@ -56,6 +54,7 @@ from lowering.ops import (
     WgmmaWait,
     When,
     Zero,
+    unknown,
     walk,
 )
 from lowering.ptx import Asm
@@ -153,6 +152,36 @@ class Writer:
         return self.dialect.address(
             space(self.body, name), f"{name}_base", offset.render(self.dialect.style)
         )
+
+    def calls(self) -> list[Asm]:
+        """Return the asm statements that the text calls, each once."""
+        products = (ptx.mma(*call) for call in self.instructions.values())
+        return [*self.functions.values(), *products]
+
+    def made(self, kernel: str) -> Iterator[tuple[str, str]]:
+        """Yield every name in the text with what it stands for."""
+        body = self.body
+        yield kernel, f"the kernel {kernel}"
+        for asm in self.calls():
+            yield asm.name, f"the instruction {asm.mnemonic}"
+        for each in body.params:
+            yield f"{each.name}_", f"the argument {each.name}"
+            yield f"{each.name}_base", f"the address of {each.name}"
+        for each in body.scalars:
+            yield each.name, f"the scalar {each.name}"
+            yield f"{each.name}_", f"the argument {each.name}"
+        for place in body.shared_places:
+            yield f"{place}_base", f"the address of {place}"
+        for barrier, variable in barriers_elsewhere(body).items():
+            yield variable, f"the address of {barrier} elsewhere"
+        for variable in shared_operands(body):
+            yield variable, f"the descriptor {variable}"
+        for buffer in body.registers:
+            yield from ((each, f"a register of {buffer.name}") for each in variables(buffer))
+        yield from ((f"t{number}", "a temporary") for number in range(self.temporaries))
+        for op in walk(body.ops):
+            if isinstance(op, (Let, Loop)):
+                yield op.var, f"the variable {op.var}"
 
     def temporary(self) -> str:
         """Return a new variable."""
@@ -293,10 +322,10 @@ class Writer:
             self.loop(op)
         elif isinstance(op, TensorOp):
             tensor_text.write(self, op)
-        else:
-            # Boxes are of a Fill or a Drain, products are written together.
-            assert not isinstance(op, (BulkLoad, BulkStore, Wgmma)), op
+        elif isinstance(op, (WgmmaFence, WgmmaCommit, WgmmaWait, ProxyFence)):
             self.warpgroup(op)
+        else:  # boxes are of a Fill or a Drain, products are written together
+            raise unknown(op, "text")
 
     def alone(self, number: str, write: Callable[[], None]) -> None:
         """Write what one thread does: where a number is zero."""

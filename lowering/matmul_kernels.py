@@ -279,7 +279,7 @@ class Config:
         >>> Config().target("sm_90"), Config(bulk=True, producer=True).target("sm_90")
         ('sm_90', 'sm_90a')
         """
-        return arch + "a" * self.producer
+        return arch if arch.endswith(("a", "f")) else arch + "a" * self.producer
 
     @property
     def shared(self) -> str:
@@ -474,7 +474,7 @@ def matmul_program(form: Form, config: Config, arch: str = "sm_90") -> KernelPro
     """
     if form.dtype.bits != 16:
         raise LayoutError(f"matmul: {form.dtype} goes by wgmma alone; got the config {config}")
-    kernel = Kernel(f"matmul_{form}_{config}", config.threads, arch)
+    kernel = Kernel(f"matmul_{form}_{config}", config.threads, config.target(arch))
     sizes = {name: kernel.scalar(name) for name in "MNK"}
     tile_m, tile_n, tile_k = config.tile
     a, b = (_operand(kernel, form, config, role) for role in "AB")

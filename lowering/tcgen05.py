@@ -509,7 +509,7 @@ def elected() -> Asm:
     'selp.b32'
     """
     text = "{ .reg .pred one; elect.sync _|one, 0xffffffff; selp.b32 $0, 1, 0, one; }"
-    return Asm("elected", text, "r", "", "sm_90")
+    return Asm("elected", text, "r", "")
 
 
 def _named(text: str) -> str:

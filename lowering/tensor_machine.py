@@ -16,7 +16,7 @@ from lowering import tcgen05
 from lowering.address import Index
 from lowering.arithmetic import as_accumulated, as_multiplied, scaled
 from lowering.body import Body
-from lowering.ops import Elements, Op, SharedMatrix, TensorOp, line
+from lowering.ops import Elements, Op, SharedMatrix, TensorOp, line, unknown
 from lowering.registers import WARPGROUP
 from lowering.tcgen05 import CELL, LANES, TensorInst
 from lowering.tensor_memory import TensorMemory, from_cells, matrix_of, to_cells
@@ -113,10 +113,11 @@ def step(machine: Warps, op: TensorOp) -> None:
     elif isinstance(op, TensorAllocate):
         tensor.allocate(op, op.columns)
         _meet(machine)
-    else:
-        assert isinstance(op, TensorFree), op
+    elif isinstance(op, TensorFree):
         _meet(machine)
         tensor.free(op)
+    else:
+        raise unknown(op, "simulate")
 
 
 def _meet(machine: Warps) -> None:

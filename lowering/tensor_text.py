@@ -10,7 +10,7 @@ from lowering import ptx, tcgen05
 from lowering.address import Index, Style
 from lowering.body import Body
 from lowering.emit import words
-from lowering.ops import Elements, SharedMatrix, TensorOp
+from lowering.ops import Elements, SharedMatrix, TensorOp, unknown
 from lowering.ptx import Asm
 from lowering.tcgen05 import COLUMNS
 from lowering.tensor_ops import (
@@ -150,11 +150,12 @@ def write(lines: Lines, op: TensorOp) -> None:
         lines.call(tcgen05.fence(op.side), (), ())
     elif isinstance(op, TensorAllocate):
         _allocate(lines, op)
-    else:
-        assert isinstance(op, TensorFree), op
+    elif isinstance(op, TensorFree):
         _meet(lines)
         asm = tcgen05.free(op.columns, op.cta_group)
         _in_first_warp(lines, lambda: lines.call(asm, (), (BASE,)))
+    else:
+        raise unknown(op, "text")
 
 
 def _letters(body: Body, held: Elements) -> str:

@@ -48,6 +48,7 @@ from lowering.ops import (
     Move,
     MoveMatrix,
     Op,
+    Peek,
     Phase,
     ProxyFence,
     Roles,
@@ -65,6 +66,7 @@ from lowering.ops import (
     When,
     Zero,
     line,
+    unknown,
 )
 from lowering.registers import WARPGROUP
 from lowering.tensor_memory import TensorMemory
@@ -635,6 +637,8 @@ class Machine:
             self.synced[self.fillers, : self.core] = self.clock
             state = self.barriers[op.phase.barrier, int(self.number(op.phase.slot))]
             self.tensor.await_commit(state.committed, slice(0, self.body.threads))
+        elif not isinstance(op, Peek):
+            raise unknown(op, "simulate")
 
     def reach(self, op: Op) -> None:
         """Note that an operation reaches other CTAs; refuse it before they are ready."""

@@ -154,7 +154,7 @@ def register_copy(
     parts = parts_of(registers, threads)
     check_reached(parts, arriving.active)
     if not load:
-        parts = firsts(parts, arriving.active, arriving.apart(memory, threads))
+        parts = firsts(parts, arriving, memory)
     found: list[Op] = []
     for part in parts:
         own = ownership(part, memory)

@@ -86,8 +86,8 @@ def check_apart(into: Elements, source: Elements) -> None:
     shared = set(into.numbers) & set(source.numbers)
     if into.buffer == source.buffer and shared and into != source:
         fail(
-            f"dst and src overlap in register {min(shared)} of {into.buffer}: src must be dst's own "
-            "region or apart from it"
+            f"dst and src overlap in register {min(shared)} of {into.buffer}: src must be dst's "
+            "own region or apart from it"
         )
 
 

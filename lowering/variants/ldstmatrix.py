@@ -270,7 +270,7 @@ def _storing(part: Part, arriving: Arriving, shared: BufferRegion) -> Part:
     Raises:
         LayoutError: copies lie in one warp.
     """
-    (stored,) = firsts([part], arriving.active, arriving.apart(shared, part.threads))
+    (stored,) = firsts([part], arriving, shared)
     copies = part.taking & ~stored.taking
     if arriving.active is not None:
         copies &= arriving.active

@@ -12,7 +12,7 @@ hold nothing of it and do nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -29,7 +29,6 @@ from lowering.registers import (
     axis_reach,
     element_map,
     register_count,
-    without_idle_replicas,
 )
 from lowering.tile import Buffer, BufferRegion
 
@@ -123,8 +122,7 @@ def _runs(noun: str, taking: Mask) -> str:
     places = np.flatnonzero(taking)
     breaks = np.flatnonzero(np.diff(places) != 1) + 1
     runs = [
-        f"{run[0]}" if len(run) == 1 else f"{run[0]}..{run[-1]}"
-        for run in np.split(places, breaks)
+        f"{run[0]}" if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in np.split(places, breaks)
     ]
     shown = runs if len(runs) <= 4 else [*runs[:3], "…"]
     return f"{noun}{'s' * (len(places) != 1)} {', '.join(shown)}"
@@ -213,7 +211,7 @@ def held(buffer: Buffer, threads: int) -> Held:
     [[0, 1], [10, 11], [10, 11]]
     """
     check_threads_exist(buffer, threads)
-    layout, shape = without_idle_replicas(buffer.layout), buffer.shape
+    layout, shape = buffer.layout, buffer.shape
     tile = register_tile(layout, shape, threads, copies=True)
     count = register_count(layout)
     found = np.full((threads, count), -1, dtype=np.int64)
@@ -309,9 +307,7 @@ class Part:
         """Return the coordinate in the region of each register: of a thread, or of the running."""
         tile = register_tile(self.layout, self.shape, self.threads, thread, copies=True)
         return {
-            register: tuple(
-                index - begin for index, begin in zip(place, self.begin, strict=True)
-            )
+            register: tuple(index - begin for index, begin in zip(place, self.begin, strict=True))
             for register, place in tile.places.items()
             if register in self.registers
         }
@@ -449,8 +445,7 @@ def firsts(
                 f"stores; which comes first under {arriving.unknown} is not known"
             )
         if every.any():
-            values = vars(part) | {"taking": every}
-            found.append(Part(**values))
+            found.append(replace(part, taking=np.asarray(every)))
     return tuple(found)
 
 
@@ -476,9 +471,7 @@ def check_reached(parts: Sequence[Part], active: Mask | None) -> None:
         )
 
 
-def one_part(
-    region: BufferRegion, threads: int, unit: str, active: Mask | None = None
-) -> Part:
+def one_part(region: BufferRegion, threads: int, unit: str, active: Mask | None = None) -> Part:
     """Return who holds a region, for an instruction of whole warps or warpgroups.
 
     Args:

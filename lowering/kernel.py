@@ -8,7 +8,8 @@ and addresses).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -149,7 +150,6 @@ class Kernel:
         self._unfenced = self._copied_apart = False
         self._accumulators: dict[Elements, None] = {}
         self._arriving = ALL  # who comes to the statements that are being lowered
-
 
     @property
     def scope(self) -> str:
@@ -365,6 +365,7 @@ class Kernel:
 
     def copy(self, dst: Any, src: Any, scope: str | None = None, **config: Any) -> None:
         """Add ``dst = src``: see :func:`lowering.copy`."""
+        _check_keywords(copy, config, ("dst", "src", "scope"))
         call = copy(dst, src, scope or self.scope, **config)
         if call.operands["dst"].buffer.scope == "tmem":
             self._read_apart.update(each.name for each in call.buffers if each.scope == "shared")
@@ -383,6 +384,7 @@ class Kernel:
         self, D: Any, A: Any, B: Any, C: Any = None, scope: str | None = None, **config: Any
     ) -> None:
         """Add ``D = alpha·A·B + beta·C``: see :func:`lowering.gemm`."""
+        _check_keywords(gemm, config, ("D", "A", "B", "C", "scope"))
         self._add_call(gemm(D, A, B, C, scope=scope or self.scope, **config))
 
     def gemm_async(
@@ -401,6 +403,7 @@ class Kernel:
         wrote to A and B before the next :meth:`sync`. ``commit("gemm")`` closes a group of
         products, ``wait(0, "gemm")`` completes them.
         """
+        _check_keywords(gemm_async, config, ("C", "A", "B", "SFA", "SFB", "scope"))
         call = gemm_async(C, A, B, SFA, SFB, scope=scope or self.scope, **config)
         buffers = [region.buffer for region in call.operands.values()]
         self._read_apart.update(each.name for each in buffers if each.scope == "shared")
@@ -813,6 +816,27 @@ class Kernel:
         taking = np.broadcast_to((guard.low <= value) & (value < below), (self.threads,))
         before = self._arriving.active
         return replace(self._arriving, active=taking if before is None else taking & before)
+
+
+def _check_keywords(
+    primitive: Callable[..., TilePrimitiveCall], given: Mapping[str, Any], taken: Sequence[str]
+) -> None:
+    """Refuse keywords that a primitive does not have.
+
+    Args:
+        primitive: what makes the call.
+        given: the keywords of the caller.
+        taken: those that have parameters of their own.
+
+    Raises:
+        LayoutError: the known ones are listed.
+    """
+    known = [name for name in inspect.signature(primitive).parameters if name not in taken]
+    wrong = [name for name in given if name not in known]
+    if wrong:
+        raise LayoutError(
+            f"{primitive.__name__}: the keywords are {', '.join(known)}; got {', '.join(wrong)}"
+        )
 
 
 def _check_producer(ops: tuple[Op, ...]) -> None:

@@ -70,10 +70,9 @@ def without_idle_replicas(layout: TileLayout) -> TileLayout:
     >>> print(without_idle_replicas(parse("S[8:1] + R[(4,1,2):(0,8,16)]")))
     S[8:1] + R[2:16]
     """
-    copies = tuple(it for it in layout.replica if it.extent != 1 and it.stride != 0)
-    if copies == layout.replica:
+    if layout.copies == layout.replica:
         return layout
-    return TileLayout.from_iters(layout.shard, copies, dict(layout.offset.items()))
+    return TileLayout.from_iters(layout.shard, layout.copies, dict(layout.offset.items()))
 
 
 def register_range(layout: TileLayout) -> tuple[int, int]:
@@ -118,7 +117,7 @@ def element_map(
     >>> element_map(D.layout, (16, 8), 32, 4)[5].tolist()
     [10, 11, 74, 75]
     """
-    table = layout.table(shape, replicas=True)
+    table = without_idle_replicas(layout).table(shape, replicas=True)
     memory = [name for name in table if Axis.get(name).memory]
     if set(memory) - {"m"}:
         raise LayoutError(f"registers: registers lie on axis m; {layout} has {', '.join(memory)}")

@@ -30,7 +30,7 @@ LAYOUTALG = (
 LOWERING = (
     "dtypes", "instructions", "limits", "linting", "address", "ptx", "descriptors", "wgmma",
     "tcgen05", "arithmetic", "ops", "tensor_ops", "convergence", "names", "registers", "tile",
-    "addressing", "holders", "dispatch",
+    "addressing", "holders", "destinations", "dispatch",
     "shared_operands", "tensor_tiles", "body", "flow", "emit", "variants", "warpgroup",
     "tensor_memory", "tensor_machine", "warp", "tensor_text", "tensor_order", "statements",
     "kernel_text", "cuda_text", "cuda", "assemble", "targets_table", "executable", "program",

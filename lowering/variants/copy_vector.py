@@ -195,8 +195,6 @@ def lower_copy(context: Context) -> Lowered:
     load = dst.buffer.scope == "local"
     registers, memory = (dst, src) if load else (src, dst)
     try:
-        return Lowered(
-            register_copy(registers, memory, context.threads, load, context.arriving)
-        )
+        return Lowered(register_copy(registers, memory, context.threads, load, context.arriving))
     except LayoutError as error:
         fail(str(error))

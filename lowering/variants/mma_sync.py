@@ -25,7 +25,14 @@ from layoutalg.fragments import WARP
 from layoutalg.iters import Iter, Iters
 from layoutalg.size import Size, is_int, product
 from layoutalg.targets import lacking
-from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch import (
+    Context,
+    Lowered,
+    check_operands_apart,
+    fail,
+    predicate,
+    register_dispatch,
+)
 from lowering.dtypes import DType
 from lowering.holders import check_threads_exist
 from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MmaInst
@@ -73,7 +80,7 @@ def no_replica(context: Context) -> bool | tuple[bool, str]:
         layout = region.buffer.layout
         if not isinstance(layout, TileLayout):
             return False, _swizzled(role, layout)
-        if layout.replica:
+        if layout.copies:
             return False, (
                 f"{role} is replicated: {layout}; drop R[...]: warps that a layout does not name "
                 "hold copies anyway"
@@ -608,6 +615,7 @@ def _emit(
             a = elements("A", tiles["A", "M"][m], tiles["A", "K"][k])
             b = elements("B", tiles["B", "K"][k], tiles["B", "N"][n])
             ops.append(Mma(instruction, d, a, b))
+    check_operands_apart(ops)
     return tuple(ops)
 
 

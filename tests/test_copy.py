@@ -137,6 +137,7 @@ def test_transposing_moves_16_bit_units_only(dtype: str) -> None:
     assert done.variant == "ldstmatrix"
 
 
+HALF = "S[(4,2,2,4,2):(4@laneid,2,4,1@laneid,1)]"
 REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "matrices from global memory": (
         registers(A.layout, (16, 16)),
@@ -182,11 +183,11 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         {"dispatch": "ldstmatrix"},
         "the registers of R[0:8,0:8] do not fill whole 32-bit words",
     ),
-    "replicas": (
-        memory((16, 16)),
-        registers(parse(f"{A.layout} + R[2:1@warpid]"), (16, 16)),
-        {"dispatch": "ldstmatrix", "threads": 64},
-        "R is replicated; stmatrix would write its copies in a race",
+    "copies in one warp": (
+        memory((8, 16)),
+        registers(parse(f"{HALF} + R[2:16@laneid]"), (8, 16)),
+        {"dispatch": "ldstmatrix"},
+        "lanes 16..31 of each warp hold copies in R[0:8,0:16]; stmatrix would write them in a race",
     ),
 }
 

@@ -368,13 +368,13 @@ def _chosen(fits: Bools, wanted: IntArray) -> PerThread | None:
     Returns:
         The registers; None where none fits a thread.
     """
-    asks: Bools = (wanted >= 0).any(axis=1)
-    if not fits[asks].any(axis=1).all():
+    asks: Bools = np.any(wanted >= 0, axis=1)
+    if not np.all(np.any(fits[asks], axis=1)):
         return None
     column = np.full(len(fits), -1, dtype=np.int64)
-    left: Bools = fits & asks[:, None]
+    left: Bools = np.logical_and(fits, asks[:, None])
     used: IntArray = np.flatnonzero(left.any(axis=0))
-    left = left[:, used]
+    left = np.take(left, used, axis=1)
     while left.any():
         most = int(left.sum(axis=0).argmax())
         served = left[:, most].copy()

@@ -329,11 +329,15 @@ def test_the_solved_address_is_checked() -> None:
         execute(bent, {"a": np.zeros((16, 16), dtype=np.float16)})
 
 
-@pytest.mark.parametrize("row", [0, 5, 31])
-def test_a_row_that_one_thread_holds_moves_in_one_vector(row: int) -> None:
-    """One thread's four addresses are neighbours: that no other thread takes part costs nothing."""
+@pytest.mark.parametrize(("row", "pitch"), [(0, 4), (5, 4), (31, 4), (4, 6), (30, 6)])
+def test_a_row_that_one_thread_holds_moves_in_one_vector(row: int, pitch: int) -> None:
+    """One thread's four addresses are neighbours: that no other thread takes part costs nothing.
+
+    At a pitch of 6 the row after it, which no thread stores, would not be aligned.
+    """
     kernel = Kernel("one_row")
-    a, o = kernel.param("a", (32, 4), "f32"), kernel.param("o", (32, 4), "f32")
+    a = kernel.param("a", (32, 4), "f32")
+    o = kernel.param("o", (32, 4), "f32", TileLayout(S[(32, 4) : (pitch, 1)]))
     r = kernel.alloc("r", (32, 4), "f32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
     kernel.copy(r, a)
     kernel.copy(o[row : row + 1], r[row : row + 1])

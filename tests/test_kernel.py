@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -572,3 +573,24 @@ def test_an_arrival_of_each_warp_is_of_its_first_lane() -> None:
     lines = program.cuda_source().splitlines()
     at = next(i for i, text in enumerate(lines) if text.strip() == "barrier_arrive(done_base + 8);")
     assert lines[at - 1].strip() == "if ((thread & 31) == 0) {"
+
+
+@pytest.mark.parametrize("held", [HALVES, BRAINS], ids=["f16", "bf16"])
+def test_moves_widen_by_pairs(held: lw.Buffer) -> None:
+    """16 bits to f32, exactly: the low half of a word is the first of its pair."""
+    source = lw.Buffer("g", (128,), held.dtype, "global")
+    target = lw.Buffer("o", (128,), "float32", "global")
+    ops = (
+        Load(Elements(held.name, FOUR), "g", LANE * 4),
+        Move(Elements("f", FOUR), Elements(held.name, FOUR)),
+        Store("o", LANE * 4, Elements("f", FOUR)),
+    )
+    values = np.random.default_rng(7).standard_normal(128).astype(held.dtype.numpy)
+    made = Body((source, target), (), (FLOATS, held), ops, 32)
+    machine = execute(made, {"g": values})
+    assert np.array_equal(machine.memory["o"].values, values.astype(np.float32))
+    name = {"h": "f16", "b": "bf16"}[held.name]
+    calls = re.findall(r"^ *(cvt_\w+\(.*\));$", cuda_text.cuda_source(made, "k", ""), re.M)
+    assert calls == [
+        f"cvt_f32x2_{name}(f_{2 * at}, f_{2 * at + 1}, {held.name}_{at})" for at in (0, 1)
+    ]

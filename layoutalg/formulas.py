@@ -283,6 +283,8 @@ def symbolic_index(size: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, _Condition):
+        _refuse_truth(f"a comparison of symbolic indices, {value.text},")
     return value.size if isinstance(value, _Index) else as_size(value, "prove: formula")
 
 

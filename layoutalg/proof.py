@@ -321,9 +321,7 @@ def _on_elements(
 ) -> Verdict:
     """Compare a concrete layout and a formula, element by element."""
     claim = _claim_text(layout, names, len(shape), inverse)
-    check_budget(
-        "prove", product(shape) * len(shape), ENTRIES, "coordinates", "Prove it of a slice"
-    )
+    check_budget("prove", product(shape) * len(shape), ENTRIES, "coordinates", "Prove a slice")
     index = indices(tuple(map(int, shape)))
     if inverse:
         places = _table_of(layout, shape, True)

@@ -51,9 +51,9 @@ def _check_inside(axis: str, values: IntArray, parts: HasParts, what: str, name:
         LayoutError: the axis and its reach are named.
     """
     known = Axis.get(axis)
-    whole = {"warp": WARP, "warpgroup": 4 * WARP}.get(str(known.scope), MAX_THREADS)
-    extent = whole // THREADS_OF.get(known, 1)
-    if values.min() >= 0 and values.max() >= extent:
+    whole = {"warp": WARP, "warpgroup": 4 * WARP}.get(str(known.scope))
+    extent = 0 if whole is None else whole // THREADS_OF[known]
+    if extent and values.min() >= 0 and values.max() >= extent:
         raise LayoutError(
             f"{what}: {name} must use {axis} 0..{extent - 1}; {parts} uses {axis} "
             f"{values.min()}..{values.max()}: tx counts all threads of a CTA"

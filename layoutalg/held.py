@@ -8,6 +8,7 @@ import numpy as np
 
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis, laneid, m, tid_in_wg, tx, warpid, wgid, wid_in_wg
+from layoutalg.budget import ENTRIES, check_budget
 from layoutalg.errors import LayoutError
 from layoutalg.fragment import WARP
 from layoutalg.parts import HasParts, copies, scope
@@ -44,6 +45,22 @@ def check_distributed(parts: HasParts, what: str, name: str) -> None:
     scope(parts)
 
 
+def _check_inside(axis: str, values: IntArray, parts: HasParts, what: str, name: str) -> None:
+    """Refuse coordinates that an axis inside a warp, or a warpgroup, does not have.
+
+    Raises:
+        LayoutError: the axis and its reach are named.
+    """
+    known = Axis.get(axis)
+    whole = {"warp": WARP, "warpgroup": 4 * WARP}.get(str(known.scope))
+    extent = 0 if whole is None else whole // THREADS_OF[known]
+    if extent and values.min() >= 0 and values.max() >= extent:
+        raise LayoutError(
+            f"{what}: {name} must use {axis} 0..{extent - 1}; {parts} uses {axis} "
+            f"{values.min()}..{values.max()}: tx counts all threads of a CTA"
+        )
+
+
 def elements_held(parts: HasParts, shape: Sequence[Size], what: str, name: str) -> IntArray:
     """Return the flat index of the element in each slot of each thread; -1 where there is none.
 
@@ -73,6 +90,7 @@ def elements_held(parts: HasParts, shape: Sequence[Size], what: str, name: str) 
         if axis == "m":
             slot = slot + values
         else:
+            _check_inside(axis, values, parts, what, name)
             thread = thread + values * THREADS_OF.get(Axis.get(axis), 0)  # others stay at 0
     low, high = min(thread.min(), slot.min()), int(thread.max())
     if low < 0 or high >= MAX_THREADS:
@@ -80,6 +98,10 @@ def elements_held(parts: HasParts, shape: Sequence[Size], what: str, name: str) 
             f"{what}: {name} must use threads 0..{MAX_THREADS - 1} and slots from 0; {parts} uses "
             f"threads {thread.min()}..{high}, slots {slot.min()}..{slot.max()}"
         )
+    check_budget(
+        what, (high + WARP) * (int(slot.max()) + 1), ENTRIES, "slots of threads",
+        "Renumber its registers",
+    )  # fmt: skip
     elements = np.arange(first.size // first.shape[-1], dtype=np.int64)
     element = np.repeat(elements, first.shape[-1])
     thread, slot = thread.reshape(-1), slot.reshape(-1)

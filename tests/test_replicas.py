@@ -28,9 +28,9 @@ def test_a_replica_that_repeats_nothing_is_none(replica: str) -> None:
 @pytest.mark.parametrize("replica", NOTHING)
 def test_registers_are_held_as_the_map_says(replica: str) -> None:
     plain, written = parse("S[(32,4):(1@laneid,1)]"), parse(f"S[(32,4):(1@laneid,1)] + {replica}")
-    assert (elements_held(written, (32, 4), "show", "L") == elements_held(
-        plain, (32, 4), "show", "L"
-    )).all()
+    assert (
+        elements_held(written, (32, 4), "show", "L") == elements_held(plain, (32, 4), "show", "L")
+    ).all()
     assert str(to_triton(written, (32, 4))) == str(to_triton(plain, (32, 4)))
 
 

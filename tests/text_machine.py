@@ -248,10 +248,12 @@ class Machine:
         elements 2*(l % 4) and the next; of the transposed matrix where ``.trans`` says so (PTX ISA,
         ldmatrix).
         """
-        base, _, where = self.cells(address, 1, 16)
+        base, threads, where = self.cells(address, 1, 16)
         assert base == 0
-        assert len(where) == self.threads, "a matrix instruction of some lanes only"
-        lane = np.arange(self.threads)
+        warps = threads.reshape(-1, 32)
+        assert (warps == warps[:, :1] + np.arange(32)).all(), "a matrix instruction of some lanes"
+        assert (warps[:, 0] % 32 == 0).all(), "a matrix instruction of some lanes"
+        lane = np.arange(len(threads))
         first = lane // 32 * 32 + 8 * j
         row, col = lane % 32 // 4, 2 * (lane % 4)
         elements = []
@@ -265,13 +267,17 @@ class Machine:
         words = []
         for j in range(count):
             data = np.ascontiguousarray(self.memory[0][self.rows(address, j, transposed)])
-            words.append(data.view(np.uint32)[:, 0])
+            word = np.zeros(self.threads, dtype=np.uint32)
+            word[np.broadcast_to(self.active, word.shape)] = data.view(np.uint32)[:, 0]
+            words.append(word)
         return words[0] if count == 1 else tuple(words)
 
     def store_matrices(self, transposed: bool, address: Any, *values: Any) -> None:
         """Do ``stmatrix``."""
         for j, value in enumerate(values):
-            data = np.ascontiguousarray(np.asarray(value, dtype=np.uint32)[:, None]).view(np.uint8)
+            word = np.asarray(value, dtype=np.uint32)
+            word = word[np.broadcast_to(self.active, word.shape)]
+            data = np.ascontiguousarray(word[:, None]).view(np.uint8)
             self.memory[0][self.rows(address, j, transposed)] = data
 
 

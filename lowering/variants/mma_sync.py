@@ -25,11 +25,19 @@ from layoutalg.fragments import WARP
 from layoutalg.iters import Iter, Iters
 from layoutalg.size import Size, is_int, product
 from layoutalg.targets import lacking
-from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch import (
+    Context,
+    Lowered,
+    check_operands_apart,
+    fail,
+    predicate,
+    register_dispatch,
+)
 from lowering.dtypes import DType
+from lowering.holders import check_threads_exist
 from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MmaInst
 from lowering.ops import Elements, Mma, Move, Op, Zero
-from lowering.registers import element_map, register_count, register_range
+from lowering.registers import element_map, register_count
 from lowering.tile import EXTRAS, BufferRegion, TilePrimitiveCall
 
 ROLES = ("A", "B", "C", "D")  # the order in which operands are looked at
@@ -72,7 +80,7 @@ def no_replica(context: Context) -> bool | tuple[bool, str]:
         layout = region.buffer.layout
         if not isinstance(layout, TileLayout):
             return False, _swizzled(role, layout)
-        if layout.replica:
+        if layout.copies:
             return False, (
                 f"{role} is replicated: {layout}; drop R[...]: warps that a layout does not name "
                 "hold copies anyway"
@@ -303,16 +311,11 @@ def sliced(context: Context, role: str) -> TileLayout:
     memory += [it.axis for it in piece.shard if it.axis.memory and it.axis.name != "m"]
     if memory:
         fail(f"{role}: registers lie on axis m; {piece} has {memory[0]}")
-    lowest, highest = register_range(buffer.layout)
-    size = (highest + 1) * buffer.dtype.bits // 8
+    size = register_count(buffer.layout) * buffer.dtype.bits // 8
     if size > LOCAL_BYTES:
         fail(
             f"{role}: a thread has at most {LOCAL_BYTES} bytes of registers and local memory; "
             f"{buffer.layout} needs {size}"
-        )
-    if lowest < 0:
-        fail(
-            f"{role}: registers count from 0; {buffer.layout} reaches {lowest}: add {-lowest} to it"
         )
     base = piece.offset.get(Axis.get("m"), 0)
     if not is_int(base):
@@ -607,6 +610,7 @@ def _emit(
             a = elements("A", tiles["A", "M"][m], tiles["A", "K"][k])
             b = elements("B", tiles["B", "K"][k], tiles["B", "N"][n])
             ops.append(Mma(instruction, d, a, b))
+    check_operands_apart(ops)
     return tuple(ops)
 
 
@@ -643,6 +647,8 @@ def _check_held(context: Context, lowered: Lowered, accumulate: bool) -> None:
             f"D: the region {d} lies in some of the threads that hold {d.buffer.name}; all threads "
             "would run and overwrite their own part of it"
         )
+    if context.arriving.active is not None:
+        inside = inside & context.arriving.active[:, None]
     found, wanted = np.unique(held[inside]).size, int(product(d.shape))
     if found != wanted:
         fail(
@@ -659,3 +665,8 @@ def _check_held(context: Context, lowered: Lowered, accumulate: bool) -> None:
                 f"{region}; {region.buffer.layout} must reach all threads that {d.buffer.layout} "
                 "reaches"
             )
+    for region in context.call.operands.values():
+        try:
+            check_threads_exist(region.buffer, context.threads)
+        except LayoutError as error:
+            fail(str(error))

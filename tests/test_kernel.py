@@ -295,12 +295,13 @@ THREAD = Index.of("thread", 64)
 GLOBAL = lw.Buffer("g", (64,), "float32", "global")
 OUT = lw.Buffer("o", (64,), "float32", "global")
 SHARED = lw.Buffer("s", (64,), "float32", "shared")
+ANOTHER = lw.Buffer("t", (64,), "float32", "shared")
 HELD = lw.Buffer("r", (64, 2), "float32", layout=parse("S[(64,2):(1@tx,1)]"))
 FIRST, SECOND = Elements("r", (0,)), Elements("r", (1,))
 
 
 def body(*ops: Op, threads: int = 64) -> Body:
-    return Body((GLOBAL, OUT), (SHARED,), (HELD,), ops, threads)
+    return Body((GLOBAL, OUT), (SHARED, ANOTHER), (HELD,), ops, threads)
 
 
 INPUT = {"g": np.arange(64, dtype=np.float32)}
@@ -390,11 +391,12 @@ SOUND: dict[str, tuple[Op, ...]] = {
     "the newest group left under way": (
         COPY,
         Commit(),
-        Transfer("s", THREAD, "g", THREAD, 1, (), True),
+        Transfer("t", THREAD, "g", THREAD, 1, (), True),
         Commit(),
-        Wait(0),
+        Wait(1),
         Sync("cta"),
         Load(SECOND, "s", TURN),
+        Wait(0),
     ),
 }
 

@@ -226,7 +226,7 @@ class Cells:
     def start(self, op: Op, cell: Ints, me: Ints, order: Order, aliases: bool = False) -> None:
         """Note that threads write cells from now on; see :meth:`write`."""
         self.check_bounds(op, cell)
-        if not self.tracked:
+        if not self.tracked or not cell.size:
             return
         self.aliasing = min(self.aliasing, order.clock) if aliases else FOREVER
         self._after_write(op, cell, me, order, "overwrites")
@@ -252,7 +252,7 @@ class Cells:
             SimulationError: what touched a cell is not known to the thread that starts it.
         """
         self.check_bounds(op, cell)
-        if not self.tracked:
+        if not self.tracked or not cell.size:
             return
         me = np.full((*cell.shape[:-1], 1), starter)
         self._after_write(op, cell, me, order, "overwrites")
@@ -339,7 +339,7 @@ class Cells:
         """Refuse what is not ordered after a write."""
         wrong = WRITERS.get(order.kind(writer), f"wrote {UNORDERED}")
         if self.pending[at]:
-            wrong = "still copies to it: wait for it"
+            wrong = "still copies to: wait for it"
         raise SimulationError(
             f"simulate: {line(op)} races: {order.name(me)} {verb} {self.name} at {at}, which "
             f"{order.name(writer)} {wrong}"

@@ -295,13 +295,12 @@ THREAD = Index.of("thread", 64)
 GLOBAL = lw.Buffer("g", (64,), "float32", "global")
 OUT = lw.Buffer("o", (64,), "float32", "global")
 SHARED = lw.Buffer("s", (64,), "float32", "shared")
-ANOTHER = lw.Buffer("t", (64,), "float32", "shared")
 HELD = lw.Buffer("r", (64, 2), "float32", layout=parse("S[(64,2):(1@tx,1)]"))
 FIRST, SECOND = Elements("r", (0,)), Elements("r", (1,))
 
 
 def body(*ops: Op, threads: int = 64) -> Body:
-    return Body((GLOBAL, OUT), (SHARED, ANOTHER), (HELD,), ops, threads)
+    return Body((GLOBAL, OUT), (SHARED,), (HELD,), ops, threads)
 
 
 INPUT = {"g": np.arange(64, dtype=np.float32)}
@@ -351,6 +350,10 @@ RACES: dict[str, tuple[tuple[Op, ...], str]] = {
         (COPY, Commit(), Wait(1), Load(FIRST, "s", THREAD)),
         "reads s at 0, still being copied: wait for it",
     ),
+    "two copies under way to the same cells": (
+        (COPY, Commit(), COPY, Commit(), Wait(0)),
+        "races: thread 0 overwrites s at 0, which thread 0 still copies to: wait for it",
+    ),
     "an asynchronous copy at the end": (
         (COPY, Commit()),
         "simulate: asynchronous copies are under way at the end: wait for them",
@@ -387,16 +390,6 @@ SOUND: dict[str, tuple[Op, ...]] = {
     "a group that is waited for": (COPY, Commit(), Wait(0), Sync("cta"), Load(SECOND, "s", TURN)),
     "a loop with both barriers": (
         Loop("i", 3, (*FILL, Sync("cta"), Load(SECOND, "s", TURN), Sync("cta"))),
-    ),
-    "the newest group left under way": (
-        COPY,
-        Commit(),
-        Transfer("t", THREAD, "g", THREAD, 1, (), True),
-        Commit(),
-        Wait(1),
-        Sync("cta"),
-        Load(SECOND, "s", TURN),
-        Wait(0),
     ),
 }
 

@@ -175,7 +175,7 @@ def drain(machine: Holder, op: Drain) -> None:
 
 
 def drained(machine: Holder, op: Drained) -> None:
-    """Complete the reads of all but the newest groups of bulk stores, for those that ordered them."""
+    """Let those that started bulk stores know that all but the newest groups have read."""
     order = machine.order
     for group in np.flatnonzero(machine.mask[::WARPGROUP]).tolist():
         closed = machine.drains.closed.get(group, [])

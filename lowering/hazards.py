@@ -107,10 +107,13 @@ class Cells:
     """The cells of one buffer in shared or global memory, and the accesses that count.
 
     ``tracked``: whether the program both may write it and must order that; else only bounds and
-    what is written are checked. ``writer`` and ``wrote``: the last write. ``apart``: whether that was one
-    of the async proxy. ``pending``: whether it goes on. ``copying``: how many copies read now. ``latest``: the last read by a thread.
-    ``room``: how many reads may be kept before some are dropped. ``readers``: that of agents which are none. ``aliasing``: since when the buffer was touched by
-    stores that alias alone. ``elsewhere``: what CTAs that ran before wrote, and read.
+    what is written are checked. ``shared``: whether one CTA alone has it. ``writer`` and ``wrote``:
+    the last write. ``apart``: whether that was one of the async proxy. ``pending``: whether it goes
+    on. ``copying``: how many copies read now. ``latest``: the last read by a thread since the last
+    write; ``reads``: all of them; ``room``: how many may be kept before those that everybody knows
+    of are dropped. ``readers``: the last read of agents that are no threads. ``aliasing``: since
+    when stores that alias alone touched the buffer. ``elsewhere``: what CTAs that ran before wrote,
+    and read.
     """
 
     name: str
@@ -415,14 +418,15 @@ class Cells:
                 places = np.full(len(self.values), NEVER, dtype=np.int64)
                 places[cell] = np.searchsorted(writers, who)
             here = places[each.cell]
-            reader = np.broadcast_to(np.arange(len(each.who))[:, None], here.shape)
-            late = (here >= 0) & ~knows[here, reader] & (each.stamp > self.wrote[each.cell])
+            row = np.broadcast_to(np.arange(len(each.who))[:, None], here.shape)
+            late = (here >= 0) & ~knows[here, row] & (each.stamp > self.wrote[each.cell])
             if late.any():
-                at = min(map(tuple, np.argwhere(late)), key=lambda at: int(here[at]))
+                first = np.argmin(here[late])
+                who_read, at = each.who[row[late][first]], each.cell[late][first]
                 raise SimulationError(
-                    f"simulate: {line(op)} races: {order.name(int(writers[here[at]]))} overwrites "
-                    f"{self.name} at {int(each.cell[at])}, which "
-                    f"{order.name(int(each.who[at[0]]))} read {UNORDERED}"
+                    f"simulate: {line(op)} races: {order.name(int(writers[here[late].min()]))} "
+                    f"overwrites {self.name} at {int(at)}, which {order.name(int(who_read))} read "
+                    f"{UNORDERED}"
                 )
 
     # -- the whole ----------------------------------------------------------------------------

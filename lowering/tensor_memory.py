@@ -128,7 +128,7 @@ class TensorMemory:
             access.stamp[(access.who == self.core) & (access.stamp == UNDER_WAY)] = clock
         self.open.clear()
         self.last_commit = clock
-        released = self.order.known[:, self.starter].copy()
+        released: Ints = self.order.known[:, self.starter].copy()
         released[:, self.core] = self.order.complete[self.core] = clock + 1
         return released
 
@@ -259,8 +259,8 @@ class TensorMemory:
     def wait(self, verb: str, clock: int, mask: npt.NDArray[np.bool_]) -> None:
         """Complete what threads loaded or stored."""
         for access in self.reads if verb == "ld" else (self.writes,):
-            own = access.who - self.base
-            own = (access.who >= 0) & (own < self.threads) & mask[own % self.threads]
+            thread = access.who - self.base
+            own = (access.who >= 0) & (thread < self.threads) & mask[thread % self.threads]
             access.stamp[own & (access.stamp == UNDER_WAY)] = clock
         if verb == "ld":
             self.loading = {key: op for key, op in self.loading.items() if not mask[key[1] * WARP]}

@@ -167,6 +167,11 @@ class Copies:
     cell: Ints
     reads: Bools
 
+    def of(self, some: Bools) -> Copies:
+        """Return what some of the threads copy."""
+        parts = (self.into, self.who, self.values, self.group, self.cell, self.reads)
+        return Copies(self.op, *(np.asarray(part)[some] for part in parts))
+
 
 @dataclass(frozen=True)
 class BankCount:
@@ -209,9 +214,9 @@ class Machine:
     cluster: list[Machine] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Allocate registers and shared memory, poisoned; in the order of the first of a cluster."""
+        """Allocate registers and shared memory, poisoned; all of a cluster have one order."""
         self.cluster.append(self)
-        self.order = self.cluster[0].order if self.rank else Order(self.body)
+        self.order: Order = self.cluster[0].order if self.rank else Order(self.body)
         threads = self.body.threads
         self.mask = np.ones(threads, dtype=bool)
         self.closed = np.zeros(threads, dtype=np.int64)
@@ -267,7 +272,7 @@ class Machine:
         numbers = list(into.numbers)
         here: Any = slice(None), numbers
         if not self.mask.all():
-            here = np.ix_(self.mask, numbers)
+            here = np.flatnonzero(self.mask)[:, None], numbers
             values = np.broadcast_to(values, (len(self.mask), len(numbers)))[self.mask]
         self.registers[into.buffer][here] = values
         self.known[into.buffer][here] = True
@@ -276,7 +281,7 @@ class Machine:
 
     def active(self, guards: Sequence[Guard]) -> Bools:
         """Return which of the active threads take part."""
-        taking = self.mask.copy()
+        taking: Bools = self.mask.copy()
         for guard in guards:
             value = np.broadcast_to(guard.index.value(self.env), taking.shape)
             taking &= (value >= guard.low) & (value < self.number(guard.high))
@@ -373,10 +378,10 @@ class Machine:
                     self.strands.extend(strand.split())
             self.strands = [each for each in self.strands if each.frames]
             if before == self.order.clock and self.strands == alive:
-                waiting = [each for each in alive if each.waiting is not None]
-                self.mask, self.env = waiting[-1].mask, waiting[-1].env
-                self.check_whole(waiting[-1].waiting)
-                yield waiting[-1].waiting
+                last, op = [(each, each.waiting) for each in alive if each.waiting is not None][-1]
+                self.mask, self.env = last.mask, last.env
+                self.check_whole(op)
+                yield op
 
     def advance(self, strand: Strand) -> None:
         """Run threads until they end or wait."""
@@ -486,15 +491,14 @@ class Machine:
     def step(self, op: Op) -> None:
         """Run one operation in the active threads."""
         self.order.clock += 1
-        known = RUN.get(type(op))
-        if known is None and not isinstance(op, TensorOp):
-            raise SimulationError(f"simulate: {line(op)} is no operation that the machine knows")
-        if known not in ASYNCHRONOUS:
+        if not isinstance(op, ASYNCHRONOUS):
             self.touch(op)
-        if known is None:
+        if isinstance(op, TensorOp):
             tensor_machine.step(self, op)
+        elif type(op) in RUN:
+            RUN[type(op)](self, op)
         else:
-            known(self, op)
+            raise SimulationError(f"simulate: {line(op)} is no operation that the machine knows")
 
     def touch(self, op: Op) -> None:
         """Refuse to touch registers that something under way uses."""
@@ -715,13 +719,13 @@ class Machine:
         for each in self.copies:
             thread = each.who[:, 0] - self.base
             done = self.mask[thread] & (each.group < self.closed[thread] - op.pending)
-            parts = each.into, each.who, each.values, each.group, each.cell, each.reads
             if done.any():
-                into, who, values, _, cell, reads = (part[done] for part in parts)
-                self.memory[each.op.into].finish(into, values, self.order.clock)
-                self.memory[each.op.memory].copied(cell[reads], who[reads], self.order)
+                ours, reads = each.of(done), each.reads[done]
+                self.memory[each.op.into].finish(ours.into, ours.values, self.order.clock)
+                read = self.memory[each.op.memory]
+                read.copied(ours.cell[reads], ours.who[reads], self.order)
             if not done.all():
-                left.append(Copies(each.op, *(part[~done] for part in parts)))
+                left.append(each.of(~done))
         self.copies = left
 
     # -- the asynchronous tensor core -----------------------------------------------------------
@@ -784,7 +788,7 @@ RUN: dict[type, Callable[..., None]] = {
     ProxyFence: Machine.fence_proxy,
 }
 # What uses registers while it is under way, and says itself which.
-ASYNCHRONOUS = {RUN[each] for each in (Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, ProxyFence)}
+ASYNCHRONOUS = (Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, ProxyFence)
 
 # What whole warps, warpgroups or CTAs do together; the rest each thread does by itself.
 SIZES = {"thread": 1, "warp": WARP, "warpgroup": WARPGROUP}

@@ -232,7 +232,7 @@ class Cells:
         if not self.tracked or not cell.size:
             return
         self.aliasing = min(self.aliasing, order.clock) if aliases else FOREVER
-        self._after_write(op, cell, me, order, "overwrites")
+        self._after_write(op, cell, me, order, "overwrites", self.aliasing)
         self._after_reads(op, cell, me, order)
         self.latest[cell] = NEVER
         self.writer[cell] = me
@@ -257,6 +257,7 @@ class Cells:
         self.check_bounds(op, cell)
         if not self.tracked or not cell.size:
             return
+        self.aliasing = FOREVER
         me = np.full((*cell.shape[:-1], 1), starter)
         self._after_write(op, cell, me, order, "overwrites")
         self.check_fenced(op, cell, (starter,), order, "overwrites")
@@ -326,12 +327,17 @@ class Cells:
                 f"{order.name(int(writer[at]))} wrote with no fence.proxy.async in between"
             )
 
-    def _after_write(self, op: Op, cell: Ints, me: Ints, order: Order, verb: str) -> None:
-        """Refuse what is not ordered after the last write of its cells."""
+    def _after_write(
+        self, op: Op, cell: Ints, me: Ints, order: Order, verb: str, aliasing: int = FOREVER
+    ) -> None:
+        """Refuse what is not ordered after the last write of its cells.
+
+        ``aliasing``: since when writes of others are as those of this very instruction.
+        """
         writer, wrote = self.writer[cell], self.wrote[cell]
         who = np.broadcast_to(me, cell.shape)
         pending = self.pending[cell]
-        late = (writer >= 0) & (wrote >= order.until(who, writer)) & (wrote < self.aliasing)
+        late = (writer >= 0) & (wrote >= order.until(who, writer)) & (wrote < aliasing)
         if (late | pending).any():
             at = tuple(np.argwhere(late | pending)[0])
             self._refuse(op, int(cell[at]), int(who[at]), int(writer[at]), order, verb)

@@ -88,7 +88,8 @@ class Strand:
     def split(self) -> list[Strand]:
         """Let those that stand behind branches and loops go on; return them.
 
-        >>> strand = Strand([Frame((), np.array([True] * 2)), Frame((), np.array([True, False]))], {})
+        >>> masks = np.array([True, True]), np.array([True, False])
+        >>> strand = Strand([Frame((), mask) for mask in masks], {})
         >>> [other.mask.tolist() for other in strand.split()], strand.mask.tolist()
         ([[False, True]], [True, False])
         """

@@ -271,7 +271,7 @@ class TensorMemory:
             self.loading |= {(register, warp): op for register in registers(op.into)}
 
     def touch(self, op: Op, each: frozenset[Register], mask: npt.NDArray[np.bool_]) -> None:
-        """Refuse to touch registers that a load still fills, in warps of which a thread is active."""
+        """Refuse to touch registers that a load still fills, in warps with an active thread."""
         if not self.loading:
             return
         warps = {warp for warp in range(len(mask) // WARP) if mask[warp * WARP :][:WARP].any()}

@@ -189,7 +189,8 @@ class Machine:
     ``order``: what each thread knows of the others, of all CTAs of the cluster. ``mask``: the
     threads that run now; ``env``: what they know of variables. ``meetings``: barriers of the
     cluster that it has come to; ``passed``: and gone on from. ``reaching``: what reached another
-    CTA since. ``apart``: whether one thread produces now. ``committed``: arrivals of the tensor core to come, with what they release.
+    CTA since. ``apart``: whether one thread produces now. ``committed``: arrivals of the tensor
+    core to come, with what they release.
     """
 
     body: Body
@@ -392,7 +393,7 @@ class Machine:
             if isinstance(op, Loop):
                 frame.at += 1
                 extent = self.number(op.extent)
-                strand.enter(Frame(op.body, mask & (0 < extent), var=op.var, extent=extent))
+                strand.enter(Frame(op.body, mask & (extent > 0), var=op.var, extent=extent))
             elif isinstance(op, When):
                 frame.at += 1
                 strand.enter(Frame(op.body, self.active(op.guards)))

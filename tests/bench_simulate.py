@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROUNDS = 5
+ROUNDS = 3
 KERNELS = {
     "mma.sync": ("matmul_kernels", "Config((64, 64, 32), (2, 2), 3, 1)"),
     "mma.sync, bulk": (
@@ -61,7 +61,7 @@ def main() -> None:
                 times.append(seconds(tree, kernel))
         medians = [statistics.median(times) for times in taken]
         row = "  ".join(f"{each:6.2f} ({each / medians[0]:4.2f})" for each in medians)
-        print(f"{kernel:16s} {row}")
+        print(f"{kernel:16s} {row}", flush=True)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
             get(BACK // 2),
         ),
         (
-            (without(3), f"which thread 63 wrote {NO_BARRIER}"),
+            (without(3), f"which thread 61 wrote {NO_BARRIER}"),
             (instead(2, put(THREAD // 2 + 1)), "overwrites s at 1, which thread 3 wrote"),
             (instead(1, put(THREAD // 2)), "in one instruction"),
         ),

@@ -43,7 +43,6 @@ from lowering.ops import (
     Roles,
     Sync,
     Wait,
-    Wgmma,
     WgmmaCommit,
     WgmmaWait,
     When,
@@ -75,6 +74,7 @@ from lowering.tile import (
     gemm_async,
 )
 from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts, execute, logical
+from lowering.wgmma_order import with_completed
 
 SHARED_LIMIT = 227 * 1024  # bytes that one CTA of sm_90 can have
 CLUSTERS = (1, 2)  # CTAs that may run together
@@ -154,7 +154,6 @@ class Kernel:
         self._blocks: list[list[Statement]] = [[]]
         self._read_apart: set[str] = set()  # shared buffers that are read asynchronously
         self._unfenced = self._copied_apart = False
-        self._accumulators: dict[Elements, None] = {}
 
     @property
     def scope(self) -> str:
@@ -557,8 +556,7 @@ class Kernel:
             self._writes_apart(call) and call.config.get("asynchronous", False)
             for call in calls(unrolled)
         )
-        self._accumulators.clear()
-        ops = self._lower(unrolled, taken, "")
+        ops = with_completed(self._lower(unrolled, taken, ""))
         by_scope = {
             scope: tuple(b for b in self.buffers.values() if b.scope == scope)
             for scope in ("global", "shared", "local", "tmem")
@@ -632,15 +630,9 @@ class Kernel:
                     self._unfenced = False
                 taken.append(f"{indent}{line(each)}")
                 ops.append(each)
-            elif isinstance(each, WgmmaWait) and not each.pending:
-                wait = WgmmaWait(0, tuple(self._accumulators))
-                taken.append(f"{indent}{line(wait)}")
-                ops.append(wait)
             elif isinstance(each, TilePrimitiveCall):
                 lowered = self._dispatch(each)
                 self._unfenced |= self._writes_apart(each)
-                products = (op.d for op in lowered.ops if isinstance(op, Wgmma))
-                self._accumulators.update(dict.fromkeys(products))
                 taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
                 ops.extend(lowered.ops)
             else:

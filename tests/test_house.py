@@ -31,11 +31,12 @@ LOWERING = (
     "dtypes", "instructions", "linting", "address", "ptx", "descriptors", "wgmma", "tcgen05",
     "arithmetic", "ops", "tensor_ops", "tile", "registers", "dispatch", "addressing",
     "shared_operands", "tensor_tiles", "body", "flow", "emit", "variants", "order", "hazards",
-    "mbarriers", "warpgroup", "strands", "tensor_memory", "tensor_machine", "boxes", "warp", "tensor_text", "tensor_order", "statements",
-    "kernel_text", "cuda_text", "cuda", "assemble", "targets_table", "executable", "program",
-    "kernel", "verification_cases", "verification", "measurement", "claims", "certificates",
-    "probing", "wgmma_measurement", "wgmma_probing", "matmul_kernels", "wgmma_kernels", "launching",
-    "operands", "tuning", "product", "benching", "__init__", "commands", "cli",
+    "mbarriers", "warpgroup", "products", "strands", "tensor_memory", "tensor_machine", "boxes",
+    "warp", "tensor_text", "tensor_order", "wgmma_order", "statements", "kernel_text", "cuda_text",
+    "cuda", "assemble", "targets_table", "executable", "program", "kernel", "verification_cases",
+    "verification", "measurement", "claims", "certificates", "probing", "wgmma_measurement",
+    "wgmma_probing", "matmul_kernels", "wgmma_kernels", "launching", "operands", "tuning",
+    "product", "benching", "__init__", "commands", "cli",
 )  # fmt: skip
 ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
 # A layout shows itself in a notebook, and drawing comes after layouts: the one edge that runs back.

@@ -166,7 +166,7 @@ class Cells:
 
     def note(self, cell: Ints, me: Ints, order: Order) -> None:
         """Note that threads have read cells."""
-        if self.tracked:
+        if self.tracked and cell.size:
             self.aliasing = FOREVER
             self.latest[cell] = order.clock
             self.reads.append(Read(cell, me[:, 0], order.clock))

@@ -478,3 +478,53 @@ def test_a_parameter_that_nothing_writes_keeps_no_accesses() -> None:
     machine = execute(body(GET, put(memory="o")), INPUT)
     assert not machine.memory["g"].reads
     assert machine.memory["g"].writer.size == 0
+
+
+# -- kernels --------------------------------------------------------------------------------
+
+
+def between_warps(*, arrive: str, barrier: bool) -> lw.Kernel:
+    """Warp 0 stores, or reads, and arrives; warp 1 waits, and does the other."""
+    kernel = lw.Kernel("k", threads=64)
+    given = kernel.param("a", (64, 4), "float32")
+    tile = kernel.alloc("s", (64, 4), "float32", "shared")
+    own = kernel.alloc("r", (64, 4), "float32", layout=parse("S[(64,4):(1@tx,1)]"))
+    mixed = kernel.alloc("q", (64, 4), "float32", layout=parse("S[(2,32,4):(1@tx,2@tx,1)]"))
+    full = kernel.barrier("full", 1, 1)
+    kernel.copy(own, given)
+    kernel.copy(mixed, given)
+    kernel.copy(tile, own)
+    kernel.sync()
+    with kernel.when(THREAD // 32, 1):
+        if arrive == "after a read":
+            kernel.copy(mixed, tile)
+        else:
+            kernel.copy(tile, own)
+        if barrier:
+            kernel.sync("warp")
+        kernel.arrive(full, 0)
+    with kernel.when(BACK, 32):
+        kernel.wait_for(full, 0, 0)
+        if arrive == "after a read":
+            kernel.copy(tile, own)
+        else:
+            kernel.copy(mixed, tile)
+    return kernel
+
+
+@pytest.mark.parametrize("arrive", ["after a read", "after a store"])
+def test_a_warp_releases_to_another(arrive: str) -> None:
+    matrix = np.arange(256).reshape(64, 4)
+    machine = between_warps(arrive=arrive, barrier=True).lower().trace(a=matrix)
+    assert machine.memory["s"].values.tolist() == list(range(256))
+    with pytest.raises(SimulationError, match="with no barrier in between: sync first"):
+        between_warps(arrive=arrive, barrier=False).lower().trace(a=matrix)
+
+
+def test_reads_are_dropped_once_everybody_knows_of_them() -> None:
+    """Long programs keep no more than the reads since the last barrier, and still see races."""
+    step = Loop("i", 400, (put(), CTA, get(BACK), CTA))
+    machine = run(GET, step)
+    assert len(machine.memory["s"].reads) < 300
+    with pytest.raises(SimulationError, match=NO_BARRIER):
+        run(GET, step, get(BACK), put())

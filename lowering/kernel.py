@@ -152,7 +152,7 @@ class Kernel:
         self.scalars: dict[str, Scalar] = {}
         self.barriers: dict[str, Barrier] = {}
         self._blocks: list[list[Statement]] = [[]]
-        self._read_apart: set[str] = set()  # shared buffers that are read asynchronously
+        self._read_apart: set[str] = set()  # shared buffers that are touched asynchronously
         self._unfenced = self._copied_apart = False
 
     @property
@@ -402,6 +402,7 @@ class Kernel:
             raise LayoutError(f"fill: {self.name} has no cluster to which a multicast could go")
         calls = []
         for place, (dst, src) in enumerate((*copies, *multicast)):
+            self._read_apart.add(dst.buffer.name)
             operands = {"dst": dst, "src": src}
             config = {"multicast": True} if place >= len(copies) else {}
             calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, config=config))
@@ -623,7 +624,7 @@ class Kernel:
                 drain = self._emptying(each)
                 taken.append(f"{indent}{line(drain)}")
                 ops.append(drain)
-            elif isinstance(each, Sync):
+            elif isinstance(each, (Sync, Arrive)):
                 if self._unfenced and _orders(each):
                     taken.append(f"{indent}{line(ProxyFence())}")
                     ops.append(ProxyFence())
@@ -658,7 +659,7 @@ class Kernel:
                 after |= self._writes_apart(each)
             elif isinstance(each, (Repeat, Branch)):
                 after |= self._leaves_unfenced(each.body, after)
-            elif isinstance(each, Sync) and _orders(each):
+            elif isinstance(each, (Sync, Arrive)) and _orders(each):
                 after = False
             else:
                 after |= self._completes_copies(each)
@@ -703,9 +704,9 @@ def _check_producer(ops: tuple[Op, ...]) -> None:
             )
 
 
-def _orders(op: Sync) -> bool:
-    """Say whether a barrier orders the memory of more than a warp."""
-    return op.memory or op.scope in ("cta", "warpgroup")
+def _orders(op: Sync | Arrive) -> bool:
+    """Say whether a barrier, or an arrival at one, orders the memory of more than a warp."""
+    return isinstance(op, Arrive) or op.memory or op.scope in ("cta", "warpgroup")
 
 
 def _asynchronous(kind: str) -> str:

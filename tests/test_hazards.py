@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from lowering.ops import (
     Zero,
 )
 from lowering.warp import Grid, Machine, SimulationError, execute
+from tests.test_gemm_async import product
 
 G = lw.Buffer("g", (128,), "float32", "global")
 OUT = lw.Buffer("o", (128,), "float32", "global")
@@ -528,3 +530,55 @@ def test_reads_are_dropped_once_everybody_knows_of_them() -> None:
     assert len(machine.memory["s"].reads) < 300
     with pytest.raises(SimulationError, match=NO_BARRIER):
         run(GET, step, get(BACK), put())
+
+
+def test_a_kernel_fences_what_threads_wrote_before_boxes_overwrite_it() -> None:
+    kernel = product()
+    statements = kernel._blocks[0]
+    del statements[statements.index(CTA) :]
+    held, full = kernel.buffers, kernel.barrier("full", 1, 1)
+    kernel._read_apart.clear()
+    kernel.sync()
+    kernel.fill(full, 0, [(held["A_tile"][0], held["A"][0:64, 0:64])])
+    kernel.wait_for(full, 0, 0)
+    body = kernel.lower().body
+    matrix = np.arange(4096).astype(np.float16)
+    for ops, message in ((body.ops, ""), (without_fences(body.ops), "no fence.proxy.async")):
+        machine = Machine(replace(body, ops=ops))
+        for name in "AB":
+            machine.allocate(body.buffer(name), matrix.copy(), True)
+        machine.extents["A"], machine.pitches["A"] = (64, 64), 64
+        if message:
+            with pytest.raises(SimulationError, match=message):
+                machine.run_to_end()
+        else:
+            machine.run_to_end()
+            assert machine.memory["A_tile"].written.all()
+
+
+def without_fences(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    return tuple(op for op in ops if not isinstance(op, ProxyFence))
+
+
+def test_a_kernel_fences_what_threads_wrote_before_an_arrival() -> None:
+    """Every warp arrives once its lanes have written A and B; all wait, and the product reads."""
+    kernel = product()
+    barrier = kernel.barrier("ready", 1, 4)
+    statements = kernel._blocks[0]
+    at = statements.index(CTA)
+    after = statements[at + 1 :]
+    del statements[at:]
+    kernel.sync("warp")
+    kernel.arrive(barrier, 0)
+    kernel.wait_for(barrier, 0, 0)
+    statements.extend(after)
+    body = kernel.lower().body
+    given = {role: np.ones((64, 64), np.float16) for role in "AB"}
+    out = execute(body, given).memory["D"].values
+    assert out.tolist() == [64.0] * 4096
+    for change, message in (
+        (without_fences(body.ops), "with no fence.proxy.async in between"),
+        (tuple(op for op in body.ops if op != WARP), NO_BARRIER),
+    ):
+        with pytest.raises(SimulationError, match=message):
+            execute(replace(body, ops=change), given)

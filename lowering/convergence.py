@@ -60,24 +60,35 @@ UNITS = ("thread", "warp", "warpgroup", "cta", "cluster")  # from the smallest o
 _THREADS = {"warp": WARP, "warpgroup": 4 * WARP}
 MOST = 1 << 22  # conditions that are evaluated one by one: threads times values of variables
 
-# Of each operation, who must come to it together. A transfer is one thread's part of a copy that
-# all threads of the CTA share out; boxes go by their Fill or Drain; a barrier has its scope.
+# Of each operation, who must come to its instruction together. A barrier has its scope, what the
+# tensor core of tensor memory is told may be issued by a whole warp.
 OPERATIONS: Mapping[type, str] = {
     Zero: "thread", Move: "thread", Blend: "thread", Load: "thread", Store: "thread",
     Let: "thread", Loop: "thread", When: "thread", Commit: "thread", Wait: "thread",
     ProxyFence: "thread", Peek: "thread", Await: "thread", BulkLoad: "thread", BulkStore: "thread",
+    Transfer: "thread", Fill: "thread", Drain: "thread", Drained: "thread",
     Mma: "warp", LoadMatrix: "warp", StoreMatrix: "warp", MoveMatrix: "warp", Arrive: "warp",
     Wgmma: "warpgroup", WgmmaFence: "warpgroup", WgmmaCommit: "warpgroup", WgmmaWait: "warpgroup",
-    Drained: "warpgroup",
-    Transfer: "cta", Fill: "cta", Drain: "cta", Roles: "cta", Sync: "cta",
+    Roles: "cta", Sync: "cta",
     tensor_ops.TensorLoad: "warp", tensor_ops.TensorStore: "warp", tensor_ops.TensorWait: "warp",
-    tensor_ops.TensorFence: "thread", tensor_ops.TensorMma: "cta", tensor_ops.TensorCopy: "cta",
-    tensor_ops.TensorCommit: "cta", tensor_ops.TensorAllocate: "cta", tensor_ops.TensorFree: "cta",
+    tensor_ops.TensorFence: "thread", tensor_ops.TensorMma: "thread",
+    tensor_ops.TensorCopy: "thread", tensor_ops.TensorCommit: "thread",
+    tensor_ops.TensorAllocate: "cta", tensor_ops.TensorFree: "cta",
+}  # fmt: skip
+# What lowering shares out over more threads than the instruction takes, or gives to one of them:
+# all of these must come, or a part would be left undone.
+SHARED_OUT: Mapping[type, str] = {
+    Transfer: "cta", Fill: "cta", Drain: "cta", Drained: "warpgroup",
+    tensor_ops.TensorMma: "cta", tensor_ops.TensorCopy: "cta", tensor_ops.TensorCommit: "cta",
 }  # fmt: skip
 
 
-def unit_of(op: Op) -> str:
-    """Return which threads take an operation together.
+def unit_of(op: Op, reader: str = "lower") -> str:
+    """Return which threads come to the instruction of an operation together.
+
+    Args:
+        op: which.
+        reader: who asks, for the message.
 
     Raises:
         LayoutError: an operation that is not in the table.
@@ -86,7 +97,9 @@ def unit_of(op: Op) -> str:
     ('warp', 'thread')
     """
     if type(op) not in OPERATIONS:
-        raise unknown(op, "lower")
+        raise unknown(op, reader)
+    if getattr(op, "issuer", "") == "warp":
+        return "warp"
     return op.scope if isinstance(op, Sync) else OPERATIONS[type(op)]
 
 
@@ -205,7 +218,7 @@ def _check(
     ops: Iterable[Op], threads: int, path: tuple[Condition, ...], values: dict[str, Index]
 ) -> None:
     for op in ops:
-        unit = unit_of(op)
+        unit = SHARED_OUT.get(type(op)) or unit_of(op)
         asked = path
         if isinstance(op, Arrive) and op.guards:
             asked = (*path, Condition(line(op), op.guards))

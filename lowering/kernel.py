@@ -37,7 +37,6 @@ from lowering.ops import (
     Commit,
     Drain,
     Drained,
-    Elements,
     Fill,
     Guard,
     Let,
@@ -49,7 +48,6 @@ from lowering.ops import (
     Roles,
     Sync,
     Wait,
-    Wgmma,
     WgmmaCommit,
     WgmmaWait,
     When,
@@ -80,6 +78,7 @@ from lowering.tile import (
     gemm_async,
 )
 from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts
+from lowering.wgmma_order import with_completed
 
 CLUSTERS = (1, 2)  # CTAs that may run together
 
@@ -146,9 +145,8 @@ class Kernel:
         self._visible: list[str] = []  # variables that have a value here
         self._unrolled: list[str] = []  # those of unrolled loops
         self._named: dict[str, Index] = {}  # what let() named
-        self._read_apart: set[str] = set()  # shared buffers that are read asynchronously
+        self._read_apart: set[str] = set()  # shared buffers that are touched asynchronously
         self._unfenced = self._copied_apart = False
-        self._accumulators: dict[Elements, None] = {}
         self._arriving = ALL  # who comes to the statements that are being lowered
 
     @property
@@ -481,6 +479,7 @@ class Kernel:
             raise LayoutError(f"fill: {self.name} has no cluster to which a multicast could go")
         calls = []
         for place, (dst, src) in enumerate((*copies, *multicast)):
+            self._read_apart.add(dst.buffer.name)
             operands = {"dst": dst, "src": src}
             config = {"multicast": True} if place >= len(copies) else {}
             calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, config=config))
@@ -634,8 +633,7 @@ class Kernel:
             self._writes_apart(call) and call.config.get("asynchronous", False)
             for call in calls(unrolled)
         )
-        self._accumulators.clear()
-        ops = self._lower(unrolled, taken, "")
+        ops = with_completed(self._lower(unrolled, taken, ""))
         by_scope = {
             scope: tuple(b for b in self.buffers.values() if b.scope == scope)
             for scope in ("global", "shared", "local", "tmem")
@@ -735,22 +733,16 @@ class Kernel:
                 drain = self._emptying(each)
                 taken.append(f"{indent}{line(drain)}")
                 ops.append(drain)
-            elif isinstance(each, Sync):
+            elif isinstance(each, (Sync, Arrive)):
                 if self._unfenced and _orders(each):
                     taken.append(f"{indent}{line(ProxyFence())}")
                     ops.append(ProxyFence())
                     self._unfenced = False
                 taken.append(f"{indent}{line(each)}")
                 ops.append(each)
-            elif isinstance(each, WgmmaWait) and not each.pending:
-                wait = WgmmaWait(0, tuple(self._accumulators))
-                taken.append(f"{indent}{line(wait)}")
-                ops.append(wait)
             elif isinstance(each, TilePrimitiveCall):
                 lowered = self._dispatch(each)
                 self._unfenced |= self._writes_apart(each)
-                products = (op.d for op in walk(lowered.ops) if isinstance(op, Wgmma))
-                self._accumulators.update(dict.fromkeys(products))
                 taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
                 ops.extend(lowered.ops)
             else:
@@ -776,7 +768,7 @@ class Kernel:
                 after |= self._writes_apart(each)
             elif isinstance(each, (Repeat, Branch)):
                 after |= self._leaves_unfenced(each.body, after)
-            elif isinstance(each, Sync) and _orders(each):
+            elif isinstance(each, (Sync, Arrive)) and _orders(each):
                 after = False
             else:
                 after |= self._completes_copies(each)
@@ -858,9 +850,9 @@ def _check_producer(ops: tuple[Op, ...]) -> None:
             )
 
 
-def _orders(op: Sync) -> bool:
-    """Say whether a barrier orders the memory of more than a warp."""
-    return op.memory or op.scope in ("cta", "warpgroup")
+def _orders(op: Sync | Arrive) -> bool:
+    """Say whether a barrier, or an arrival at one, orders the memory of more than a warp."""
+    return isinstance(op, Arrive) or op.memory or op.scope in ("cta", "warpgroup")
 
 
 def _asynchronous(kind: str) -> str:

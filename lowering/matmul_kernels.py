@@ -581,8 +581,9 @@ def _bulk_loop(
     """Add the K loop with tiles that one thread orders from the copy engine.
 
     A stage is ``full`` once its bytes have come. It is ``free`` once every warp has begun the tile
-    after it. The arrival releases what ``ldmatrix`` read before; it stands a K step later than the
-    last of them, since one right behind it was seen to race on an H200. Tile 0 so arrives once for
+    after it. The arrival, by one lane, releases what ``ldmatrix`` read before in all lanes that a
+    barrier of the warp has put before it; it stands a K step later than the last of them, since one
+    right behind it, without that barrier, was seen to race on an H200. Tile 0 so arrives once for
     a stage that was never filled, and each stage is free for its n-th turn with phase n. One tile
     beyond the last is ordered too, zeros: the last tile waits for it as every other does.
     """
@@ -626,6 +627,7 @@ def _bulk_loop(
         for stage in range(stages):
             tile, before, after = turn * stages + stage, (stage - 1) % stages, (stage + 1) % stages
             with nullcontext() if form.whole else kernel.when(tile, tiles):
+                kernel.sync("warp")
                 kernel.arrive(free, before)
                 for step in range(config.steps):
                     slot = (stage * config.steps + step) % 2

@@ -112,12 +112,16 @@ class Load:
 
 @dataclass(frozen=True)
 class Store:
-    """One vector store: registers to consecutive addresses."""
+    """One vector store: registers to consecutive addresses.
+
+    ``aliases``: two threads may write one cell, and either may win.
+    """
 
     memory: str
     address: Index
     source: Elements
     guards: tuple[Guard, ...] = ()
+    aliases: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,13 +137,14 @@ class LoadMatrix:
 
 @dataclass(frozen=True)
 class StoreMatrix:
-    """``stmatrix``: the inverse of :class:`LoadMatrix`."""
+    """``stmatrix``: the inverse of :class:`LoadMatrix`; ``aliases`` as of :class:`Store`."""
 
     memory: str
     address: Index
     source: Elements
     count: int
     trans: bool
+    aliases: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,8 @@ class Transfer:
     """Memory to memory, ``count`` consecutive elements per thread.
 
     ``asynchronous``: by ``cp.async``, complete after :class:`Wait`; else through registers.
-    ``fill``: where the guards do not hold, zeros are written and nothing is read.
+    ``fill``: where the guards do not hold, zeros are written and nothing is read. ``aliases`` as of
+    :class:`Store`.
     """
 
     into: str
@@ -166,6 +172,7 @@ class Transfer:
     guards: tuple[Guard, ...] = ()
     asynchronous: bool = False
     fill: bool = False
+    aliases: bool = False
 
 
 @dataclass(frozen=True)

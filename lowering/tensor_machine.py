@@ -16,10 +16,13 @@ from lowering import tcgen05
 from lowering.address import Index
 from lowering.arithmetic import as_accumulated, as_multiplied, scaled
 from lowering.body import Body
+from lowering.hazards import SimulationError
 from lowering.ops import Elements, Op, SharedMatrix, TensorOp, line, unknown
+from lowering.order import Order
+from lowering.products import visited
 from lowering.registers import WARPGROUP
 from lowering.tcgen05 import CELL, LANES, TensorInst
-from lowering.tensor_memory import TensorMemory, from_cells, matrix_of, to_cells
+from lowering.tensor_memory import UNDER_WAY, TensorMemory, from_cells, matrix_of, to_cells
 from lowering.tensor_ops import (
     COPIES,
     ISSUED,
@@ -35,7 +38,6 @@ from lowering.tensor_ops import (
     TensorStore,
     TensorWait,
 )
-from lowering.warpgroup import UNDER_WAY, SimulationError, registers
 
 ISSUER = 0  # the thread that starts what is asynchronous
 
@@ -51,8 +53,7 @@ class Warps(Protocol):
     env: dict[str, Any]
     mask: npt.NDArray[np.bool_]
     registers: dict[str, Matrix]
-    synced: Ints
-    clock: int
+    order: Order
     rank: int
     tensor: TensorMemory
 
@@ -78,13 +79,10 @@ class Warps(Protocol):
     def fetch_apart(self, operand: SharedMatrix, cell: Ints, op: Op) -> Matrix:
         """Read cells of shared memory asynchronously, for the thread that starts it."""
 
-    def visited(self, operand: SharedMatrix, start: int, shape: tuple[int, int]) -> Ints:
-        """Return the cells that the bits of a descriptor lead to."""
-
     def sync_all(self) -> None:
         """Let all threads of the CTA meet."""
 
-    def arrive_later(self, barrier: str, slot: int) -> None:
+    def arrive_later(self, barrier: str, slot: int, released: Ints) -> None:
         """Let an mbarrier have an arrival, once what was started before is complete."""
 
 
@@ -104,12 +102,9 @@ def step(machine: Warps, op: TensorOp) -> None:
     elif isinstance(op, TensorStore):
         _store(machine, op)
     elif isinstance(op, TensorWait):
-        tensor.wait(op.verb, machine.clock, machine.mask)
+        tensor.wait(op.verb, machine.order.clock, machine.mask)
     elif isinstance(op, TensorFence):
-        tensor.fence(op.side, machine.clock, machine.mask)
-        if op.side == "after" and machine.rank == 0:
-            for other in machine.cluster:
-                other.tensor.acquire_elsewhere()
+        _fence(machine, op.side)
     elif isinstance(op, TensorAllocate):
         tensor.allocate(op, op.columns)
         _meet(machine)
@@ -122,9 +117,15 @@ def step(machine: Warps, op: TensorOp) -> None:
 
 def _meet(machine: Warps) -> None:
     """Let all threads fence and meet, as they do where tensor memory is allocated and freed."""
-    machine.tensor.fence("before", machine.clock, machine.mask)
+    _fence(machine, "before")
     machine.sync_all()
-    machine.tensor.fence("after", machine.clock, machine.mask)
+    _fence(machine, "after")
+
+
+def _fence(machine: Warps, side: str) -> None:
+    """Let the active threads fence what they did so far, or what they do from now on."""
+    who = machine.order.base(machine.rank) + np.flatnonzero(machine.mask)
+    machine.order.fence_tensor(side, who)
 
 
 def _start(machine: Warps, place: TensorMatrix, env: Env) -> tuple[int, int]:
@@ -137,16 +138,14 @@ def _issue(machine: Warps, op: Issued, group: Sequence[Warps]) -> None:
     """Start something in every CTA of a group, with the addresses of the one that starts it."""
     env = {**machine.env, "thread": ISSUER}
     for each in group:
-        each.tensor.starter = ISSUER if each is machine else each.tensor.core
+        each.tensor.starter = machine.order.base(machine.rank) + ISSUER
         each.tensor.history.append(op)
         if each is not machine:
-            each.clock += 1
             machine.reach(op)
     if isinstance(op, TensorCommit):
         slot = int(machine.number(op.slot))
         for each in group:
-            each.tensor.commit(each.clock)
-            each.arrive_later(op.barrier, slot)
+            each.arrive_later(op.barrier, slot, each.tensor.commit(each.order.clock))
         return
     if isinstance(op, TensorCopy):
         for each in group:
@@ -230,7 +229,7 @@ def _shared(
     machine: Warps, operand: SharedMatrix, shape: tuple[int, int], op: Op, env: Env
 ) -> Matrix:
     """Return an operand in shared memory, where its descriptor's bits say."""
-    cell = machine.visited(operand, int(operand.address.value(env)), shape)
+    cell = visited(machine.body, operand, int(operand.address.value(env)), shape)
     return machine.fetch_apart(operand, cell, op).astype(np.float64).reshape(shape)
 
 
@@ -265,7 +264,7 @@ def _copy(machine: Warps, op: TensorCopy, env: Env) -> None:
     rows, width = COPIES[op.shape]
     dtype = machine.body.buffer(op.source.memory).dtype
     start = int(op.source.address.value(env))
-    cell = machine.visited(op.source, start, (rows, width // dtype.bits))
+    cell = visited(machine.body, op.source, start, (rows, width // dtype.bits))
     values = machine.fetch_apart(op.source, cell, op)
     words = to_cells(values.reshape(rows, width // CELL, CELL // dtype.bits), dtype)
     lane, column = _start(machine, op.into, env)
@@ -308,19 +307,19 @@ def _load(machine: Warps, op: TensorLoad) -> None:
     """Load words of every warp; they may be touched after a wait."""
     tensor = machine.tensor
     dtype = machine.body.buffer(op.into.buffer).dtype
-    threads = np.flatnonzero(machine.mask)[:, None]
+    threads = machine.order.base(machine.rank) + np.flatnonzero(machine.mask)[:, None]
     cell = _moved(machine, op, op.source)
     values = from_cells(tensor.read(op, cell, threads, UNDER_WAY), dtype)
     found = machine.registers[op.into.buffer][:, list(op.into.numbers)]
     found[machine.mask] = values.reshape(len(threads), -1)
     machine.write(op.into, found)
-    tensor.loading.update(dict.fromkeys(registers(op.into), op))
+    tensor.load(op, machine.mask)
 
 
 def _store(machine: Warps, op: TensorStore) -> None:
     """Store words of every warp; they are there after a wait."""
     dtype = machine.body.buffer(op.source.buffer).dtype
-    threads = np.flatnonzero(machine.mask)[:, None]
+    threads = machine.order.base(machine.rank) + np.flatnonzero(machine.mask)[:, None]
     cell = _moved(machine, op, op.into)
     values = machine.read(op.source, op)[machine.mask].reshape(*cell.shape, CELL // dtype.bits)
     machine.tensor.write(op, cell, threads, to_cells(values, dtype))

@@ -24,11 +24,15 @@ import numpy.typing as npt
 
 from layoutalg.fragments import WARP
 from lowering.dtypes import DType
-from lowering.ops import Elements, Op, TensorOp, line
+from lowering.hazards import SimulationError
+from lowering.ops import Op, TensorOp, line
+from lowering.order import MEMORY, TENSOR, Order
 from lowering.registers import WARPGROUP
 from lowering.tcgen05 import CELL, COLUMNS, LANES
-from lowering.tensor_ops import TensorCopy, TensorMma
-from lowering.warpgroup import UNDER_WAY, Register, SimulationError, registers
+from lowering.tensor_ops import TensorCopy, TensorLoad, TensorMma
+from lowering.warpgroup import Register, registers
+
+UNDER_WAY = np.iinfo(np.int64).max  # the clock of an access that no wait has completed
 
 Ints = npt.NDArray[np.int64]
 Matrix = npt.NDArray[Any]
@@ -81,86 +85,52 @@ class Access:
 
 @dataclass
 class TensorMemory:
-    """The tensor memory of a CTA of so many threads.
+    """The tensor memory of one CTA of a cluster.
 
-    Whoever acts has a number: threads, those that fill shared memory, and the tensor core last.
-    ``synced``, ``released``, ``acquired``: when what each, by row, did was last ordered before each
-    other, by column: by a barrier; with the fence before it; and with the one after it too.
-    ``used``: whether the program has any; else it takes no room. ``starter``: whose order the
-    tensor core has: that of the thread that starts it; where a thread of another CTA does, its own.
-    ``reads``: the last of each warpgroup, of which one warp reaches a lane, and of the tensor core.
-    ``accumulators``: where products that were started leave D.
+    ``used``: whether the program has any; else it takes no room. ``starter``: the thread whose
+    order the tensor core has: the one that starts it. ``reads``: the last of each warpgroup, of
+    which one warp reaches a lane, and of the tensor core. ``accumulators``: where products that
+    were started leave D.
     """
 
-    threads: int
-    synced: Ints
+    order: Order
+    rank: int
     used: bool
     allocated: int = 0
     history: list[Op] = field(default_factory=list)
     accumulators: dict[int, tuple[int, int]] = field(default_factory=dict)
-    loading: dict[Register, Op] = field(default_factory=dict)
+    loading: dict[tuple[Register, int], Op] = field(default_factory=dict)
     open: list[TensorOp] = field(default_factory=list)
     last_commit: int = -1
-    starter: int = 0
 
     def __post_init__(self) -> None:
         """Begin with nobody ordered before anybody."""
-        self.core = len(self.synced) - 1
+        self.base, self.threads = self.order.base(self.rank), self.order.threads
+        self.core = self.order.agent(self.rank, "core")
+        self.starter = self.base
         groups = -(-self.threads // WARPGROUP)
         size = LANES * COLUMNS if self.used else 0
         self.values = np.zeros(size, dtype=np.uint32)
         self.written = np.zeros(size, dtype=bool)
         self.writes = Access.none(size)
         self.reads = tuple(Access.none(size) for _ in range(groups + 1))
-        self.released = np.zeros_like(self.synced)
-        self.acquired = np.zeros_like(self.synced)
-        self.fenced = np.zeros(len(self.synced), dtype=np.int64)  # the clock of a fence before
 
     # -- order --------------------------------------------------------------------------------
 
-    def fence(self, side: str, clock: int, mask: npt.NDArray[np.bool_]) -> None:
-        """Let threads fence: what they did so far, or what they do from now on."""
-        who = np.flatnonzero(mask)
-        if side == "before":
-            self.fenced[who] = clock
-        else:
-            self.acquired[:, who] = self.released[:, who]
-            fillers = slice(self.threads, self.core)
-            self.acquired[:, fillers] = self.released[:, fillers]
+    def commit(self, clock: int) -> Ints:
+        """Let all that was started count as done once the commit is awaited.
 
-    def meet_elsewhere(self, clock: int) -> None:
-        """Order what all threads did so far before what a thread of another CTA starts."""
-        threads = slice(0, self.threads)
-        self.synced[threads, self.core] = clock
-        self.released[threads, self.core] = self.fenced[threads]
-
-    def acquire_elsewhere(self) -> None:
-        """Let the thread of another CTA fence what it starts from now on."""
-        self.acquired[:, self.core] = self.released[:, self.core]
-
-    def meet(self, groups: Ints) -> None:
-        """Order what was fenced before a barrier; threads of one group number met at it."""
-        threads = slice(0, self.threads)
-        together = groups[:, None] == groups[None, :]
-        before = np.maximum(self.released[threads, threads], self.fenced[threads, None])
-        self.released[threads, threads] = np.where(
-            together, before, self.released[threads, threads]
-        )
-        for known in (self.synced, self.released):
-            of_core = np.where(together, known[self.core, threads], 0).max(axis=1)
-            known[self.core, threads] = of_core
-
-    def await_commit(self, clock: int, waiting: slice) -> None:
-        """Order what a commit covered before those who waited for it."""
-        for known in (self.synced, self.released):
-            known[self.core, waiting] = np.maximum(known[self.core, waiting], clock + 1)
-
-    def commit(self, clock: int) -> None:
-        """Let all that was started count as done once the commit is awaited."""
+        Returns:
+            What the commit releases, by kind and agent: that, and what the thread that started it
+            had been told, since products come after it.
+        """
         for access in (self.writes, self.reads[-1]):
             access.stamp[(access.who == self.core) & (access.stamp == UNDER_WAY)] = clock
         self.open.clear()
         self.last_commit = clock
+        released: Ints = self.order.known[:, self.starter].copy()
+        released[:, self.core] = self.order.complete[self.core] = clock + 1
+        return released
 
     def check(self, op: Op, cell: Ints, me: Ints, access: Access, verbs: tuple[str, str]) -> None:
         """Refuse what is not ordered after an earlier access of the same cells.
@@ -168,16 +138,17 @@ class TensorMemory:
         Args:
             op: for the message.
             cell: what is accessed.
-            me: by whom; the tensor core acts for the one that starts it.
+            me: by whom, an agent; the tensor core acts for the one that starts it.
             access: the earlier accesses.
             verbs: what ``op`` and what came before does, for the message.
         """
         who, stamp = access.who[cell], access.stamp[cell]
         me = np.broadcast_to(me, cell.shape)
         seen_by = np.where(me == self.core, self.starter, me)
-        known = self.acquired[np.maximum(who, 0), seen_by]
-        own = (who == seen_by) | ((who // WARP == me // WARP) & (me < self.threads))
-        own &= (who < self.threads) & (stamp != UNDER_WAY)  # a warp loads and stores as one
+        known = self.order.acquired[seen_by, np.maximum(who, 0)]
+        one, other = who - self.base, me - self.base
+        own = (who == seen_by) | ((one // WARP == other // WARP) & (other < self.threads))
+        own &= (one < self.threads) & (stamp != UNDER_WAY)  # a warp loads and stores as one
         late = (who >= 0) & ~own & (stamp >= known)
         if isinstance(op, (TensorMma, TensorCopy)):
             late &= ~((who == self.core) & self.follows(op, access.op[cell]))
@@ -216,19 +187,21 @@ class TensorMemory:
 
     def reason(self, who: int, me: int, stamp: int, before: Op, verb: str) -> str:
         """Say what is missing between an earlier access and one that is to follow it."""
+        synced, released = (self.order.known[kind, me, who] for kind in (MEMORY, TENSOR))
         if who == self.core:
             if stamp == UNDER_WAY:
                 return f"{line(before)} still {verb}: commit it to an mbarrier, and await that"
-            if stamp >= self.synced[who, me]:
+            if stamp >= synced:
                 return f"{line(before)} {verb}, and nobody awaited its commit before"
             return f"{line(before)} {verb}: after the await a tcgen05.fence.after is missing"
+        thread = self.order.name(who)
         if stamp == UNDER_WAY:
-            return f"{line(before)} of thread {who} still {verb}: wait for it"
-        if stamp >= self.synced[who, me]:
-            return f"{line(before)} of thread {who} {verb} with no barrier in between: sync first"
-        side = "before it" if stamp >= self.released[who, me] else "after it"
+            return f"{line(before)} of {thread} still {verb}: wait for it"
+        if stamp >= synced:
+            return f"{line(before)} of {thread} {verb} with no barrier in between: sync first"
+        side = "before it" if stamp >= released else "after it"
         which = side.split()[0]
-        return f"{line(before)} of thread {who} {verb}: a tcgen05.fence.{which} is missing {side}"
+        return f"{line(before)} of {thread} {verb}: a tcgen05.fence.{which} is missing {side}"
 
     # -- cells --------------------------------------------------------------------------------
 
@@ -268,7 +241,7 @@ class TensorMemory:
             )
         self.check(op, cell, me, self.writes, ("reads", "writes"))
         who = np.broadcast_to(me, cell.shape)
-        group = np.where(who == self.core, len(self.reads) - 1, who // WARPGROUP)
+        group = np.where(who == self.core, len(self.reads) - 1, (who - self.base) // WARPGROUP)
         for number in np.unique(group):
             own = group == number
             self.reads[number].note(cell[own], who[own], under_way, len(self.history) - 1)
@@ -285,24 +258,30 @@ class TensorMemory:
 
     def wait(self, verb: str, clock: int, mask: npt.NDArray[np.bool_]) -> None:
         """Complete what threads loaded or stored."""
-        own = np.zeros(len(self.synced), dtype=bool)
-        own[: self.threads] = mask
         for access in self.reads if verb == "ld" else (self.writes,):
-            access.stamp[own[access.who] & (access.stamp == UNDER_WAY)] = clock
+            thread = access.who - self.base
+            own = (access.who >= 0) & (thread < self.threads) & mask[thread % self.threads]
+            access.stamp[own & (access.stamp == UNDER_WAY)] = clock
         if verb == "ld":
-            self.loading.clear()
+            self.loading = {key: op for key, op in self.loading.items() if not mask[key[1] * WARP]}
 
-    def touch(self, op: Op) -> None:
-        """Refuse to touch registers that a load still fills."""
-        for elements in vars(op).values():
-            if isinstance(elements, Elements):
-                early = registers(elements) & self.loading.keys()
-                if early:
-                    name, number = min(early)
-                    raise SimulationError(
-                        f"simulate: {line(op)} touches {name}[{number}], which "
-                        f"{line(self.loading[name, number])} still fills: wait for it"
-                    )
+    def load(self, op: TensorLoad, mask: npt.NDArray[np.bool_]) -> None:
+        """Note that the registers of active warps are being filled."""
+        for warp in np.flatnonzero(mask[::WARP]).tolist():
+            self.loading |= {(register, warp): op for register in registers(op.into)}
+
+    def touch(self, op: Op, each: frozenset[Register], mask: npt.NDArray[np.bool_]) -> None:
+        """Refuse to touch registers that a load still fills, in warps with an active thread."""
+        if not self.loading:
+            return
+        warps = {warp for warp in range(len(mask) // WARP) if mask[warp * WARP :][:WARP].any()}
+        early = sorted(key for key in self.loading if key[0] in each and key[1] in warps)
+        if early:
+            (name, number), _ = early[0]
+            raise SimulationError(
+                f"simulate: {line(op)} touches {name}[{number}], which "
+                f"{line(self.loading[early[0]])} still fills: wait for it"
+            )
 
     # -- the whole ----------------------------------------------------------------------------
 
@@ -320,9 +299,10 @@ class TensorMemory:
         """
         used = np.arange(LANES * COLUMNS)
         self.cells(op, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
-        self.check(op, used, np.zeros_like(used), self.writes, ("frees", "writes"))
+        me = np.full_like(used, self.base)
+        self.check(op, used, me, self.writes, ("frees", "writes"))
         for access in self.reads:
-            self.check(op, used, np.zeros_like(used), access, ("frees", "reads"))
+            self.check(op, used, me, access, ("frees", "reads"))
         self.allocated = 0
 
     def finish(self) -> None:
@@ -332,7 +312,7 @@ class TensorMemory:
                 f"simulate: {line(self.open[0])} is under way at the end: commit it to an "
                 "mbarrier, and await that"
             )
-        if self.last_commit >= self.synced[self.core].max():
+        if self.last_commit >= self.order.known[MEMORY, :, self.core].max():
             raise SimulationError(
                 "simulate: the last tcgen05.commit is awaited by nobody: what it covers is under "
                 "way at the end"

@@ -10,7 +10,7 @@ import pytest
 
 import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, parse
-from lowering import cuda, dtypes, verification, warp
+from lowering import cuda, dtypes, products, verification, warp
 from lowering.assemble import assemble
 from lowering.instructions import MmaInst
 from lowering.verification import Case, random_inputs
@@ -324,7 +324,8 @@ def test_of_copies_the_first_lanes_are_read() -> None:
     machine.registers["E"][:] = slots
     machine.known["E"][:] = True
     row = lowered.instruction
-    gathered = machine.gather(lowered.body.mma[0].extra[0], row.fragment("E"), lowered.body.mma[0])
+    op = lowered.body.mma[0]
+    gathered = products.gather(machine, op.extra[0], row.fragment("E"), op)
     assert (gathered == 1).all()
 
 

@@ -31,11 +31,12 @@ LOWERING = (
     "dtypes", "instructions", "limits", "linting", "address", "ptx", "descriptors", "wgmma",
     "tcgen05", "arithmetic", "ops", "tensor_ops", "convergence", "names", "registers", "tile",
     "addressing", "holders", "destinations", "dispatch", "shared_operands", "tensor_tiles", "body",
-    "flow", "emit", "variants", "warpgroup", "tensor_memory", "tensor_machine", "warp",
-    "tensor_text", "tensor_order", "statements", "kernel_text", "cuda_text", "cuda", "assemble",
-    "targets_table", "executable", "arguments", "launching", "program", "kernel",
-    "verification_cases", "verification", "measurement", "claims", "certificates", "probing",
-    "wgmma_measurement", "wgmma_probing", "matmul_kernels", "wgmma_kernels", "operands", "tuning",
+    "flow", "emit", "variants", "order", "hazards", "mbarriers", "warpgroup", "products", "strands",
+    "tensor_memory", "tensor_machine", "boxes", "warp", "tensor_text", "tensor_order",
+    "wgmma_order", "statements", "kernel_text", "cuda_text", "cuda", "assemble", "targets_table",
+    "executable", "arguments", "launching", "program", "kernel", "verification_cases",
+    "verification", "measurement", "claims", "certificates", "probing", "wgmma_measurement",
+    "wgmma_probing", "matmul_kernels", "wgmma_kernels", "operands", "tuning",
     "product", "benching", "__init__", "commands", "cli",
 )  # fmt: skip
 ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}

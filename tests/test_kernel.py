@@ -356,6 +356,10 @@ RACES: dict[str, tuple[tuple[Op, ...], str]] = {
         (COPY, Commit(), Wait(1), Load(FIRST, "s", THREAD)),
         "reads s at 0, still being copied: wait for it",
     ),
+    "two copies under way to the same cells": (
+        (COPY, Commit(), COPY, Commit(), Wait(0)),
+        "races: thread 0 overwrites s at 0, which thread 0 still copies to: wait for it",
+    ),
     "an asynchronous copy at the end": (
         (COPY, Commit()),
         "simulate: asynchronous copies are under way at the end: wait for them",
@@ -392,15 +396,6 @@ SOUND: dict[str, tuple[Op, ...]] = {
     "a group that is waited for": (COPY, Commit(), Wait(0), Sync("cta"), Load(SECOND, "s", TURN)),
     "a loop with both barriers": (
         Loop("i", 3, (*FILL, Sync("cta"), Load(SECOND, "s", TURN), Sync("cta"))),
-    ),
-    "the newest group left under way": (
-        COPY,
-        Commit(),
-        Transfer("s", THREAD, "g", THREAD, 1, (), True),
-        Commit(),
-        Wait(0),
-        Sync("cta"),
-        Load(SECOND, "s", TURN),
     ),
 }
 

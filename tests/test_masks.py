@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,7 +31,9 @@ from lowering.ops import (
     When,
     Zero,
 )
+from lowering.tensor_ops import TensorLoad
 from lowering.warp import Machine, SimulationError, execute
+from tests.test_tensor_memory import parts
 
 G = lw.Buffer("g", (128,), "float32", "global")
 O = lw.Buffer("o", (128,), "float32", "global")  # noqa: E741 - the output of all programs here
@@ -141,3 +145,31 @@ def test_inactive_lanes_ask_for_no_bank() -> None:
     stride = Store("s", THREAD % 4 * 32, FIRST)
     machine = run(Zero(FIRST), When((Guard(THREAD, 0, 2),), (stride,)))
     assert list(machine.banks.values()) == [[2, 1]]
+
+
+def test_tensor_memory_leaves_warp_by_warp() -> None:
+    """Each warp loads its lanes, waits and stores in a branch of its own; half a warp cannot."""
+    made = parts()
+    made.multiply()
+    made.kernel.wait_for(made.done, 0, 0)
+    made.kernel.copy(made.own, made.c)
+    made.kernel.copy(made.result, made.own)
+    body = made.kernel.lower().body
+    at = next(number for number, op in enumerate(body.ops) if isinstance(op, TensorLoad))
+    end = max(number for number, op in enumerate(body.ops) if isinstance(op, Store)) + 1
+    thread = Index.of("thread", 128)
+
+    def branches(size: int) -> Body:
+        parted = tuple(
+            When((Guard(thread // size, part, part + 1),), body.ops[at:end])
+            for part in reversed(range(128 // size))
+        )
+        return replace(body, ops=(*body.ops[:at], *parted, *body.ops[end:]))
+
+    rng = np.random.default_rng(0)
+    given = {b.name: rng.integers(0, 3, b.shape).astype(np.float16) for b in body.params[:2]}
+    found = [execute(each, given).memory["D"].values for each in (body, branches(32), branches(64))]
+    assert (found[0] == found[1]).all()
+    assert (found[0] == found[2]).all()
+    with pytest.raises(SimulationError, match="is done by whole warps: thread 112 comes to it"):
+        execute(branches(16), given)

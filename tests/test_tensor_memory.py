@@ -487,28 +487,29 @@ ORDERING = (
 MISSING_OF_PAIRS: dict[str, tuple[Change, str]] = {
     "the fence before the barrier": (
         without(TensorFence, 1, side="before"),
-        "A_own[0..63]) of thread 1 writes: a tcgen05.fence.before is missing before it",
+        "A_own[0..63]) of thread 1 of CTA 0 writes: a tcgen05.fence.before is missing before it",
     ),
     "the fence after the barrier": (
         without(TensorFence, 1, side="after"),
-        "A_own[0..63]) of thread 1 writes: a tcgen05.fence.after is missing after it",
+        "A_own[0..63]) of thread 1 of CTA 0 writes: a tcgen05.fence.after is missing after it",
     ),
     "the barrier of the pair": (
-        without(Sync, 1), "reads B_tile at 8, which thread 1 wrote with no barrier in between"
+        without(Sync, 1),
+        "reads B_tile at 8, which thread 1 of CTA 0 wrote with no barrier in between",
     ),
     "the pair in that barrier": (
         lambda ops: tuple(
             Sync("cta") if isinstance(op, Sync) and 3 < at < 30 else op
             for at, op in enumerate(ops)
         ),
-        "reads B_tile at 0, which thread 0 wrote with no barrier in between",
+        "reads B_tile at 0, which thread 0 of CTA 1 wrote with no barrier in between",
     ),
     "the memory in that barrier": (
         lambda ops: tuple(
             Sync("cluster") if isinstance(op, Sync) and 3 < at < 30 else op
             for at, op in enumerate(ops)
         ),
-        "which thread 1 wrote with no barrier in between",
+        "which thread 1 of CTA 0 wrote with no barrier in between",
     ),
     "the await": (without(Await), "add) writes, and nobody awaited its commit before"),
     "the fence after the await": (
@@ -615,7 +616,7 @@ def test_the_next_turn_of_a_pair_waits_for_both() -> None:
     case = Case(sizes=(256, 32, 64))
     for scope, memory, message in (
         ("cluster", True, ""),
-        ("cluster", False, "column 0]) of thread 1 reads with no barrier in between: sync first"),
+        ("cluster", False, "0]) of thread 1 of CTA 0 reads with no barrier in between: sync first"),
         ("cta", False, "nobody awaited its commit before"),  # the other CTA is a phase ahead
     ):
         kernel = pair(case)
@@ -634,7 +635,7 @@ def test_the_next_turn_of_a_pair_waits_for_both() -> None:
     ("free", "sync", "message"),
     [(True, True, ""),
      (True, False, "add) writes: after the await a tcgen05.fence.after is missing"),
-     (False, True, "overwrites A_tile at 0, which tcgen05 read, and nobody awaited its commit")],
+     (False, True, "A_tile at 0 in thread 0, which tcgen05 read, and nobody awaited its commit")],
 )  # fmt: skip
 def test_boxes_follow_products(free: bool, sync: bool, message: str) -> None:
     """One thread waits for products before it refills; a barrier tells the others of it."""
@@ -678,7 +679,7 @@ def test_operands_stay_until_the_products_are_done(late: bool) -> None:
     if late:
         p.kernel.wait_for(p.done, 0, 0)
     said = run(p.kernel)
-    assert ("overwrites A_tile at 0, which tcgen05 read, and nobody awaited its" in said) == late
+    assert ("at 0 in thread 0, which tcgen05 read, and nobody awaited its" in said) == late
     p = parts()
     p.multiply(commit=False)
     p.kernel.copy(p.a[0], p.given)

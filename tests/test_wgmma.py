@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, targets, tx
-from lowering import assemble, cuda, warp, wgmma, wgmma_probing
+from lowering import assemble, cuda, products, wgmma, wgmma_probing
 from lowering.address import Index
 from lowering.addressing import linear_address
 from lowering.body import Body
@@ -855,7 +855,7 @@ def test_a_machine_that_exchanges_the_offsets_is_seen(
             )
             return plain.places(shape, start)
 
-    monkeypatch.setattr(warp, "Descriptor", Exchanged)
+    monkeypatch.setattr(products, "Descriptor", Exchanged)
     placed = wgmma_probing._placed()[name]
     seen = measure_reading(placed, simulator).table
     assert (seen != placed.claim).any()

@@ -1,0 +1,454 @@
+"""The race detector of the NumPy warp: which accesses of one cell are ordered, and which race.
+
+Two accesses of one cell of which one writes, by different agents, race unless one happens before
+the other. These are the rules; :class:`~lowering.order.Order` holds what they make known.
+
+Agents. Every thread of every CTA, and the thread that produces; beside them what runs by itself:
+the products (``wgmma``) of each warp, the bulk stores of each warpgroup's first thread, the boxes
+that complete one mbarrier, and ``tcgen05``. A warp's threads are no unit: they are not in lockstep,
+and neither ``mma`` nor ``ldmatrix`` nor ``stmatrix`` orders memory.
+
+Order, always transitive (who knows, passes on what others have told it):
+
+- A thread's own operations, as it runs them.
+- ``sync`` of a warp, a warpgroup, a CTA: among its threads, both ways; of a cluster, among all
+  threads of its CTAs, where it is said to order memory.
+- An mbarrier: what a thread did or knew before it arrives (release) comes before what a thread does
+  after it has waited for the phase (acquire). One lane per warp arrives, its first: what the other
+  lanes did it must have been told, by a ``sync``.
+- Boxes (TMA loads) are written between their ``fill`` and the completion of its mbarrier's phase,
+  and read global memory then; whoever waits for that phase knows. ``fill`` is itself an arrival.
+- ``cp.async`` reads and writes between its start and the ``wait`` of the thread that started it; it
+  is as if this thread did both at that ``wait``. Groups complete in order.
+- ``wgmma`` reads shared memory between its start and the wait of its group, which tells each thread
+  that waits about its own warp; who knows of all four warps knows that it has read.
+- A bulk store (TMA store) reads shared memory between its start and ``drained``, which tells the
+  thread that started it. Nothing in a kernel waits for what it writes to global memory.
+- ``tcgen05`` reads and writes between its start and the phase that its commit completes, which
+  tells who waits for it also what the thread that started it had been told. The rules of tensor
+  memory stand in :mod:`lowering.tensor_memory`.
+- CTAs of a grid are never ordered, unless they are of one cluster.
+
+Proxies. What a thread wrote is read, or overwritten, by ``wgmma``, TMA and ``tcgen05`` only if a
+``fence.proxy.async`` lies on the path from one to the other: of the thread that wrote, or of one
+that knew of it. What was read needs no fence before TMA overwrites it.
+
+One instruction. Two threads that store to one cell race, whatever they store, unless the store says
+``aliases``; stores that say so and follow one another count as one instruction.
+
+How it is found. Each cell keeps its last write, and when it was last read; reads stand in a list,
+exactly, by thread, which is asked only for cells whose last read not everybody knows of: since the
+last barrier of the CTA. An access that was found ordered after a write is ordered after all that
+this write was ordered after, so that one write, and the reads since, are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import LayoutError
+from lowering.ops import Op, line
+from lowering.order import FOREVER, MEMORY, PROXY, Order
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Matrix = npt.NDArray[Any]
+NEVER = -1  # the clock of what did not happen
+ROOM = 256  # how many reads are kept before those that everybody knows of are dropped
+
+
+class SimulationError(LayoutError):
+    """A program reads what nothing wrote, or races: the text names the operation and the place."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """Cells that threads read by one operation: (threads, cells), by whom, and when."""
+
+    cell: Ints
+    who: Ints
+    stamp: int
+
+
+# What is wrong with overwriting what these read: while they do, and once they have.
+READERS = {
+    "products": (
+        "a wgmma of {} still reads: commit, and wait for it",
+        "a wgmma of {} read with no barrier in between: sync first",
+    ),
+    "drains": (
+        "{} still reads: wait until it is drained",
+        "{} read with no barrier in between: sync first",
+    ),
+    "core": (
+        "{} still reads: commit it to an mbarrier, and await that",
+        "{} read, and nobody awaited its commit before",
+    ),
+    "boxes": (
+        "{} still reads: wait for its mbarrier",
+        "{} read, and that thread has not waited for its mbarrier",
+    ),
+}
+# What is wrong with touching what these wrote; where nothing is said, a barrier is missing.
+WRITERS = {
+    "boxes": "wrote, and that thread has not waited for its mbarrier",
+    "outside": "writes: nothing in a kernel waits for that",
+}
+UNORDERED = "with no barrier in between: sync first"
+
+
+@dataclass
+class Cells:
+    """The cells of one buffer in shared or global memory, and the accesses that count.
+
+    ``tracked``: whether the program both may write it and must order that; else only bounds and
+    what is written are checked. ``shared``: whether one CTA alone has it. ``writer`` and ``wrote``:
+    the last write. ``apart``: whether that was one of the async proxy. ``pending``: whether it goes
+    on. ``copying``: how many copies read now. ``latest``: the last read by a thread since the last
+    write; ``reads``: all of them; ``room``: how many may be kept before those that everybody knows
+    of are dropped. ``readers``: the last read of agents that are no threads. ``aliasing``: since
+    when stores that alias alone touched the buffer. ``elsewhere``: what CTAs that ran before wrote,
+    and read.
+    """
+
+    name: str
+    values: Matrix
+    written: Bools
+    tracked: bool
+    shared: bool
+    reads: list[Read] = field(default_factory=list)
+    readers: dict[tuple[int, ...], Ints] = field(default_factory=dict)
+    elsewhere: tuple[Bools, Bools] | None = None
+
+    @classmethod
+    def of(cls, name: str, values: Matrix, written: bool, tracked: bool, shared: bool) -> Cells:
+        """Return cells that nothing has touched; ``written``: but that have their values."""
+        return cls(name, values, np.full(values.shape, written), tracked, shared)
+
+    def __post_init__(self) -> None:
+        """Begin with no access."""
+        size = len(self.values) if self.tracked else 0
+        self.writer, self.wrote, self.latest = (
+            np.full(size, NEVER, dtype=np.int64) for _ in range(3)
+        )
+        self.apart = np.zeros(size, dtype=bool)
+        self.pending = np.zeros(size, dtype=bool)
+        self.copying = np.zeros(size, dtype=np.int64)
+        self.aliasing = FOREVER
+        self.room = ROOM
+
+    # -- reads --------------------------------------------------------------------------------
+
+    def read(self, op: Op, cell: Ints, me: Ints, order: Order) -> Matrix:
+        """Return the values of cells that threads read.
+
+        Args:
+            op: for messages.
+            cell: (threads, cells).
+            me: (threads, 1), agents.
+            order: of the cluster.
+
+        Raises:
+            SimulationError: a cell is outside or unwritten, or what wrote it is not known to its
+                reader.
+        """
+        self.check_bounds(op, cell)
+        self.check_written(op, cell)
+        if self.tracked:
+            self._after_write(op, cell, me, order, "reads")
+            self.note(cell, me, order)
+        return self.values[cell]
+
+    def note(self, cell: Ints, me: Ints, order: Order) -> None:
+        """Note that threads have read cells."""
+        if self.tracked and cell.size:
+            self.aliasing = FOREVER
+            self.latest[cell] = order.clock
+            self.reads.append(Read(cell, me[:, 0], order.clock))
+            if len(self.reads) > self.room:
+                oldest = order.oldest(order.actors)
+                self.reads = [each for each in self.reads if each.stamp >= oldest]
+                self.room = ROOM + 2 * len(self.reads)
+
+    def read_apart(
+        self, op: Op, cell: Ints, starters: Sequence[int], agents: tuple[int, ...], order: Order
+    ) -> Matrix:
+        """Return the values of cells that something reads beside the threads, until it is complete.
+
+        Args:
+            op: for messages.
+            cell: which.
+            starters: the threads that start it: all of them know what was written.
+            agents: those that read, each a part: who knows of all knows that it is complete.
+            order: of the cluster.
+
+        Raises:
+            SimulationError: as of :meth:`read`, or a proxy fence is missing.
+        """
+        self.check_bounds(op, cell)
+        self.check_written(op, cell)
+        if self.tracked:
+            self._after_write_apart(op, cell, starters, agents[0], order)
+            self.check_fenced(op, cell, starters, order, "reads")
+        self.note_apart(cell, agents, order)
+        return self.values[cell]
+
+    def note_apart(self, cell: Ints, agents: tuple[int, ...], order: Order) -> None:
+        """Note that something beside the threads reads cells from now on."""
+        if self.tracked:
+            self.aliasing = FOREVER
+            never = np.full(len(self.values), NEVER, dtype=np.int64)
+            self.readers.setdefault(agents, never)[cell] = order.clock
+
+    # -- writes -------------------------------------------------------------------------------
+
+    def write(
+        self, op: Op, cell: Ints, me: Ints, values: Matrix, order: Order, aliases: bool = False
+    ) -> None:
+        """Let threads write cells, at once.
+
+        Args:
+            op: for messages.
+            cell: (threads, cells).
+            me: (threads, 1), agents.
+            values: what to write.
+            order: of the cluster.
+            aliases: two threads may write one cell.
+
+        Raises:
+            SimulationError: a cell is outside, or what touched it is not known to its writer.
+        """
+        self.start(op, cell, me, order, aliases)
+        self.finish(cell, values)
+
+    def start(self, op: Op, cell: Ints, me: Ints, order: Order, aliases: bool = False) -> None:
+        """Note that threads write cells from now on; see :meth:`write`."""
+        self.check_bounds(op, cell)
+        if not self.tracked or not cell.size:
+            return
+        self.aliasing = min(self.aliasing, order.clock) if aliases else FOREVER
+        self._after_write(op, cell, me, order, "overwrites", self.aliasing)
+        self._after_reads(op, cell, me, order)
+        self.latest[cell] = NEVER
+        self.writer[cell] = me
+        twice = self.writer[cell] != me
+        if twice.any() and not aliases:
+            at = tuple(np.argwhere(twice)[0])
+            one = int(np.broadcast_to(me, cell.shape)[at])
+            one, other = sorted((one, int(self.writer[cell[at]])))
+            raise SimulationError(
+                f"simulate: {line(op)} races: {order.name(one)} and {order.name(other)} write "
+                f"{self.name} at {int(cell[at])} in one instruction: let one of them write it"
+            )
+        self.wrote[cell] = order.clock
+        self.apart[cell] = False
+
+    def start_apart(self, op: Op, cell: Ints, starter: int, agent: int, order: Order) -> None:
+        """Note that something beside the threads writes cells from now on, until it is complete.
+
+        Raises:
+            SimulationError: what touched a cell is not known to the thread that starts it.
+        """
+        self.check_bounds(op, cell)
+        if not self.tracked or not cell.size:
+            return
+        self.aliasing = FOREVER
+        me = np.full((*cell.shape[:-1], 1), starter)
+        self._after_write(op, cell, me, order, "overwrites")
+        self.check_fenced(op, cell, (starter,), order, "overwrites")
+        self._after_reads(op, cell, me, order)
+        self.latest[cell] = NEVER
+        self.writer[cell] = agent
+        self.wrote[cell] = order.clock
+        self.apart[cell] = True
+
+    def finish(self, cell: Ints, values: Matrix, clock: int | None = None) -> None:
+        """Give cells the values that were written; ``clock``: as if that were done then."""
+        self.values[cell] = values
+        self.written[cell] = True
+        if self.tracked:
+            self.pending[cell] = False
+            if clock is not None:
+                self.wrote[cell] = clock
+
+    def copy_later(self, cell: Ints) -> None:
+        """Note that writes that were started are complete only after a wait."""
+        self.written[cell] = False
+        if self.tracked:
+            self.pending[cell] = True
+
+    def copy_from(self, cell: Ints) -> None:
+        """Note that a copy which somebody waits for later reads cells until then."""
+        if self.tracked:
+            np.add.at(self.copying, cell, 1)
+
+    def copied(self, cell: Ints, me: Ints, order: Order) -> None:
+        """Note that those who waited for copies have read their cells."""
+        if self.tracked:
+            np.add.at(self.copying, cell, -1)
+            self.note(cell, me, order)
+
+    # -- checks -------------------------------------------------------------------------------
+
+    def check_bounds(self, op: Op, cell: Ints) -> None:
+        """Refuse an address outside the buffer."""
+        size = len(self.values)
+        if cell.size and (cell.min() < 0 or cell.max() >= size):
+            at = int(cell.max() if cell.max() >= size else cell.min())
+            raise SimulationError(
+                f"simulate: {line(op)} reaches {self.name} at {at}; it has {size} cells"
+            )
+
+    def check_written(self, op: Op, cell: Ints) -> None:
+        """Refuse to read cells that nothing wrote."""
+        written = self.written[cell]
+        if not written.all():
+            at = int(cell[~written].flat[0])
+            copied = self.tracked and self.pending[at]
+            state = "still being copied: wait for it" if copied else "which nothing wrote"
+            raise SimulationError(f"simulate: {line(op)} reads {self.name} at {at}, {state}")
+
+    def check_fenced(
+        self, op: Op, cell: Ints, starters: Sequence[int], order: Order, verb: str
+    ) -> None:
+        """Refuse what the async proxy does to cells that threads wrote since the last fence."""
+        writer = self.writer[cell]
+        fenced = order.row(PROXY, starters)[np.maximum(writer, 0)]
+        hidden = (writer >= 0) & ~self.apart[cell] & (self.wrote[cell] >= fenced)
+        if hidden.any():
+            at = tuple(np.argwhere(hidden)[0])
+            raise SimulationError(
+                f"simulate: {line(op)} {verb} {self.name} at {int(cell[at])}, which "
+                f"{order.name(int(writer[at]))} wrote with no fence.proxy.async in between"
+            )
+
+    def _after_write(
+        self, op: Op, cell: Ints, me: Ints, order: Order, verb: str, aliasing: int = FOREVER
+    ) -> None:
+        """Refuse what is not ordered after the last write of its cells.
+
+        ``aliasing``: since when writes of others are as those of this very instruction.
+        """
+        writer, wrote = self.writer[cell], self.wrote[cell]
+        who = np.broadcast_to(me, cell.shape)
+        pending = self.pending[cell]
+        late = (writer >= 0) & (wrote >= order.until(who, writer)) & (wrote < aliasing)
+        if (late | pending).any():
+            at = tuple(np.argwhere(late | pending)[0])
+            self._refuse(op, int(cell[at]), int(who[at]), int(writer[at]), order, verb)
+        if self.elsewhere is not None:
+            self._check_elsewhere(op, cell, who, order, verb, self.elsewhere[0], "wrote")
+
+    def _refuse(self, op: Op, at: int, me: int, writer: int, order: Order, verb: str) -> None:
+        """Refuse what is not ordered after a write."""
+        wrong = WRITERS.get(order.kind(writer), f"wrote {UNORDERED}")
+        if self.pending[at]:
+            wrong = "still copies to: wait for it"
+        raise SimulationError(
+            f"simulate: {line(op)} races: {order.name(me)} {verb} {self.name} at {at}, which "
+            f"{order.name(writer)} {wrong}"
+        )
+
+    def _after_write_apart(
+        self, op: Op, cell: Ints, starters: Sequence[int], agent: int, order: Order
+    ) -> None:
+        """Refuse what threads start together that is not ordered after the writes of its cells."""
+        writer = self.writer[cell]
+        late = (writer >= 0) & (self.wrote[cell] >= order.row(MEMORY, starters)[writer])
+        by = starters[0] if len(starters) == 1 else agent
+        if late.any():
+            at = tuple(np.argwhere(late)[0])
+            self._refuse(op, int(cell[at]), by, int(writer[at]), order, "reads")
+        if self.elsewhere is not None:
+            who = np.full(cell.shape, by)
+            self._check_elsewhere(op, cell, who, order, "reads", self.elsewhere[0], "wrote")
+
+    def _check_elsewhere(
+        self, op: Op, cell: Ints, who: Ints, order: Order, verb: str, touched: Bools, did: str
+    ) -> None:
+        """Refuse what a CTA that ran before, and might run after, touched."""
+        if touched[cell].any():
+            at = tuple(np.argwhere(touched[cell])[0])
+            raise SimulationError(
+                f"simulate: {line(op)} races: {order.name(int(who[at]))} {verb} {self.name} at "
+                f"{int(cell[at])}, which another CTA of the grid {did}: nothing orders the two"
+            )
+
+    def _after_reads(self, op: Op, cell: Ints, me: Ints, order: Order) -> None:
+        """Refuse to overwrite what was read since the last write, and that is not known."""
+        who = np.broadcast_to(me, cell.shape)
+        wrote = self.wrote[cell]
+        copied = self.copying[cell] > 0
+        if copied.any():
+            at = tuple(np.argwhere(copied)[0])
+            raise SimulationError(
+                f"simulate: {line(op)} races: {order.name(int(who[at]))} overwrites {self.name} at "
+                f"{int(cell[at])}, which a copy still reads: wait for it"
+            )
+        for agents, latest in self.readers.items():
+            stamp = latest[cell]
+            if stamp.max(initial=NEVER) < 0:
+                continue
+            known = order.known[MEMORY, who[..., None], agents].min(axis=-1)
+            late = (stamp >= known) & (stamp > wrote)
+            if late.any():
+                at = tuple(np.argwhere(late)[0])
+                done = order.complete[list(agents)].min() > stamp[at]
+                reader = READERS[order.kind(agents[0])][int(done)].format(order.name(agents[0]))
+                raise SimulationError(
+                    f"simulate: {line(op)} overwrites {self.name} at {int(cell[at])} in "
+                    f"{order.name(int(who[at]))}, which {reader}"
+                )
+        if self.elsewhere is not None:
+            self._check_elsewhere(op, cell, who, order, "overwrites", self.elsewhere[1], "read")
+        writers = np.unique(me)
+        if (
+            self.latest[cell].max(initial=NEVER) < order.floor(writers, self.shared)
+            or not self.reads
+        ):
+            return
+        lowest = order.oldest(writers)
+        places = None
+        for each in reversed(self.reads):
+            if each.stamp < lowest:
+                break
+            knows = each.stamp < order.until(writers[:, None], each.who[None, :])
+            if knows.all():
+                continue
+            if places is None:  # who of the writers writes a cell now
+                places = np.full(len(self.values), NEVER, dtype=np.int64)
+                places[cell] = np.searchsorted(writers, who)
+            here = places[each.cell]
+            row = np.broadcast_to(np.arange(len(each.who))[:, None], here.shape)
+            late = (here >= 0) & ~knows[here, row] & (each.stamp > self.wrote[each.cell])
+            if late.any():
+                first = np.argmin(here[late])
+                who_read, at = each.who[row[late][first]], each.cell[late][first]
+                raise SimulationError(
+                    f"simulate: {line(op)} races: {order.name(int(writers[here[late].min()]))} "
+                    f"overwrites {self.name} at {int(at)}, which {order.name(int(who_read))} read "
+                    f"{UNORDERED}"
+                )
+
+    # -- the whole ----------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Note what the CTAs that ran did: those to come are not ordered after them."""
+        if not self.tracked:
+            return
+        if self.elsewhere is None:
+            size = len(self.values)
+            self.elsewhere = np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
+        wrote, read = self.elsewhere
+        wrote |= self.writer >= 0
+        read |= self.latest >= 0
+        for latest in self.readers.values():
+            read |= latest >= 0
+        self.reads.clear()
+        self.readers.clear()
+        self.__post_init__()

@@ -69,7 +69,7 @@ class Placer:
             if any(each.pending == kind for each in state.accesses) or (
                 kind == "gemm" and state.registers
             ):
-                tail.append(St("wait", args={"pending": 0, "of": kind}))
+                self.wait_all(kind, state, tail)
         if state.committed["drain"]:
             tail.append(St("drained", args={"pending": 0}))
         self.program.body += tail
@@ -232,6 +232,7 @@ class Placer:
         """Wait for what is asynchronous."""
         kind = other.pending
         if kind in ("copy", "gemm", "drain"):
+            self.close(kind, other.group, state, out)
             newer = state.committed[kind] - 1 - other.group
             if kind == "gemm" or self.nest:
                 newer = 0
@@ -241,7 +242,16 @@ class Placer:
             out.append(St("wait_for", args=where))
             state.accesses = [each for each in state.accesses if each.pending != kind]
 
+    def close(self, kind: str, group: int, state: State, out: list[St]) -> None:
+        """Commit a group that is still open."""
+        if kind == "copy" and group >= state.committed[kind]:
+            out.append(St("commit", args={"of": "copy"}))
+            state.committed[kind] += 1
+
     def wait_all(self, kind: str, state: State, out: list[St]) -> None:
+        """Wait for all groups of a kind."""
+        last = max((e.group for e in state.accesses if e.pending == kind), default=-1)
+        self.close(kind, last, state, out)
         self.wait_groups(kind, 0, state, out)
 
     def wait_groups(self, kind: str, newer: int, state: State, out: list[St]) -> None:

@@ -290,6 +290,7 @@ def _lines(body: list[St], program: Program, depth: int) -> list[str]:
         elif st.op == "gemm":
             more = "".join(f", {n}=True" for n in ("transpose_A", "transpose_B") if a.get(n))
             more += ", beta=1" if a.get("beta") else ""
+            more += f', dispatch="{a["dispatch"]}"' if a.get("dispatch") else ""
             out.append(f"{pad}k.gemm({region(st.dst)}, {region(a['A'])}, {region(a['B'])}{more})")
         elif st.op == "gemm_async":
             more = "".join(f", {n}=True" for n in ("transA", "transB") if a.get(n))

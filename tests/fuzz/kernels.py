@@ -281,7 +281,7 @@ class Maker:
             if style < 0.4 or extent == 1:
                 begin.append(0)
                 size.append(extent)
-            elif style < 0.9:
+            elif style < 0.96:
                 n = 1 << rng.randrange(_log(extent) + 1)
                 begin.append(n * rng.randrange(extent // n))
                 size.append(n)
@@ -627,7 +627,8 @@ class Maker:
                 if not flip:
                     self.emit("copy", self.whole(name), self.whole(tile), dispatch=self.dispatch())
             operands.append(self.whole(name))
-        self.emit("gemm", self.whole(d), A=operands[0], B=operands[1], beta=beta)
+        named = "mma.sync*" if out == "float16" else None
+        self.emit("gemm", self.whole(d), A=operands[0], B=operands[1], beta=beta, dispatch=named)
         if loop is not None:
             self.close_loop()
         self.tiles.append(d)

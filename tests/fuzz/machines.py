@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from layoutalg import ComposeLayout, parse
 from lowering.address import Index
 from lowering.kernel import Kernel, KernelProgram
 from lowering.warp import Grid, logical, physical
-from tests.fuzz.ir import Array, Program, source
+from tests.fuzz import texts
+from tests.fuzz.ir import NUMPY, Array, Program, source
 
 PRELUDE = """\
 from layoutalg import ComposeLayout, parse
@@ -68,3 +72,44 @@ def simulate(program: Program, made: KernelProgram) -> dict[str, Array]:
     pitches = {b.name: b.shape[1] for b in body.params}
     found = Grid(body, scalars, extents, pitches).run((program.grid, 1), cells)
     return {b.name: logical(b, found[b.name]) for b in body.written}
+
+
+def memory_of(program: Program, made: KernelProgram) -> tuple[list[Array], dict[str, Array]]:
+    """Return the parameters' bytes as a launch has them, and where each element is."""
+    where, cells = {}, []
+    for buffer in made.body.params:
+        buf = program.bufs[buffer.name]
+        strides = buf.strides or (buf.shape[1], 1)
+        at = np.add.outer(np.arange(buf.shape[0]) * strides[0], np.arange(buf.shape[1]) * strides[1])
+        where[buffer.name] = at
+        flat = np.zeros(int(at.max()) + 1, dtype=NUMPY[buf.dtype])
+        flat[at] = program.given[buffer.name]
+        cells.append(flat.view(np.uint8))
+    return cells, where
+
+
+def run_text(program: Program, made: KernelProgram, text: str) -> dict[str, Array]:
+    """Run a kernel's text, as Python; return all parameters."""
+    cells, where = memory_of(program, made)
+    body = made.body
+    maps = {}
+    names = [buffer.name for buffer in body.params]
+    for name, box in body.boxes.items():
+        buf = program.bufs[name]
+        size = np.dtype(NUMPY[buf.dtype]).itemsize
+        maps[names.index(name)] = (*box.box, box.swizzle, size, *buf.shape)
+    scalars = [program.scalars[each.name][1] for each in body.scalars]
+    scalars = [np.float32(v) if isinstance(v, float) else v for v in scalars]
+    compiled = texts.compile_text(text)
+    texts.run(compiled, body.threads, body.launched, program.grid, cells, scalars, maps)  # type: ignore[arg-type]
+    return {
+        name: flat.view(NUMPY[program.bufs[name].dtype])[where[name]]
+        for name, flat in zip(names, cells, strict=True)
+    }
+
+
+def readings(program: Program, made: KernelProgram) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Yield (machine, parameters that it writes) for all that run without a GPU."""
+    yield "simulate", simulate(program, made)
+    yield "python", run_text(program, made, made.kernel_source())
+    yield "c++", run_text(program, made, texts.python_of(made.cuda_source()))

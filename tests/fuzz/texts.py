@@ -799,6 +799,7 @@ def _expression(text: str) -> str:
     """Turn a C++ expression into a Python one."""
     text = re.sub(r"static_cast<(\w+?)(?:_t)?>", lambda f: {"int": "int64"}.get(f[1], f[1]), text)
     text = re.sub(r"\((u?int\d+)_t\)", r"\1", text)
+    text = re.sub(r"\bint\(", "int32(", text)
     text = re.sub(r"\b(\d+)(?:u|U)\b", r"uint32(\1)", text)
     text = re.sub(r"\b(\d+)(?:ll|LL|ull|ULL)\b", r"\1", text)
     text = re.sub(r"\b(\d+\.\d+)f\b", r"float32(\1)", text)

@@ -70,6 +70,9 @@ class Placer:
                 kind == "gemm" and state.registers
             ):
                 self.wait_all(kind, state, tail)
+        for each in list(state.accesses):
+            if each.pending not in ("", "copy", "gemm", "drain") and each in state.accesses:
+                self.complete(each, state, tail)
         if state.committed["drain"]:
             tail.append(St("drained", args={"pending": 0}))
         self.program.body += tail

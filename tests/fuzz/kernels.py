@@ -1051,7 +1051,7 @@ class Maker:
             program.scalars["unused"] = ("f32", 1.0)
         if self.chance(0.7):
             self.load()
-        segments = rng.choice((1, 1, 2, 2, 3, 4, 5))
+        segments = rng.choice((0, 1, 1, 1, 2, 2, 3, 4))
         at = rng.randrange(segments + 1)
         for number in range(segments):
             if number == at and feature:
@@ -1063,8 +1063,16 @@ class Maker:
             st.dst is not None and st.dst.buf.startswith("o")
             for _, _, st in statements(program.body)
         )
-        if feature != "producer" and (not stored or self.chance(0.3)):
-            self.store(self.tiles[-1] if self.tiles else None)
+        read = {
+            region.buf
+            for _, _, st in statements(program.body)
+            for region in (st.src, st.args.get("A"), st.args.get("B"))
+            if region is not None
+        }
+        for name in [name for name in self.tiles if name not in read]:
+            if not stored or self.chance(0.7):
+                self.store(name)
+                stored = True
         self.commit()
         if len(program.bufs) < 2 or not program.body:
             raise Reject("nothing")

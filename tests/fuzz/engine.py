@@ -63,9 +63,8 @@ class Written:
 
 def size_of(buffer: Any) -> int:
     """Return the cells of a buffer, from its layout's own table."""
-    layout = buffer.layout
-    table = layout.table(buffer.shape)["m"]
-    return int(table.max()) + 1
+    table = buffer.layout.table(buffer.shape).get("m", np.zeros(1))
+    return int(np.max(table)) + 1
 
 
 class Writer:
@@ -353,7 +352,7 @@ def write_out(body: Any, env: dict[str, Any], matrices: Mapping[str, tuple[int, 
         kinds[buffer.name] = KINDS[buffer.dtype.token]
     registers = {}
     for buffer in body.registers:
-        registers[buffer.name] = int(buffer.layout.table(buffer.shape)["m"].max()) + 1
+        registers[buffer.name] = size_of(buffer)
         kinds[buffer.name] = KINDS[buffer.dtype.token]
     return Written(
         body, steps, sizes, kinds, registers, {b.name for b in body.shared}, body.threads, producer,

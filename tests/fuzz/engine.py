@@ -772,8 +772,6 @@ class Run:
         if self.observer:
             self.observer.product(step, group, threads, [each for each in (left, right) if each])
         held = None if left is not None else self.read(op.a, threads)
-        before = self.read(op.d, threads)
-        late = self.rng is None or self.rng.random() < 0.7
 
         def do() -> None:
             b = self.memory[right[0]][right[1]]
@@ -787,13 +785,17 @@ class Run:
                     a[16 * warp + rows, cols] = part
             total = a @ b.T
             rows, cols = Machine.wide_places(inst.n)
-            start = self.read(op.d, threads) if late else before
             got = total[rows, cols]
             if adds:
-                got = got + start
+                got = got + self.read(op.d, threads)
             self.write(op.d, threads, got)
 
         groups[-1].append(do)
+        if self.rng is not None and self.rng.random() < 0.3:  # in order, all so far
+            for each in groups:
+                for now in each:
+                    now()
+                each.clear()
 
 
 def memory_of(program: Any, body: Any) -> dict[str, Array]:

@@ -191,6 +191,7 @@ class Program:
     body: list[St] = field(default_factory=list)
     grid: int = 1
     given: dict[str, Array] = field(default_factory=dict)
+    features: set[str] = field(default_factory=set)
 
     @property
     def threads(self) -> int:
@@ -558,3 +559,51 @@ def meaning(program: Program, strict: bool = True) -> dict[str, Array]:
         Reject: the program reads what nothing wrote, or its numbers are not exact.
     """
     return Meaning(program, strict).run()
+
+
+# -- what a program has ----------------------------------------------------------------------------
+
+
+def kinds(program: Program) -> set[str]:
+    """Return the kinds of primitive: copies by where they go, and the others by name."""
+    found = set()
+    for _, _, st in statements(program.body):
+        if st.op == "copy":
+            assert st.dst is not None and st.src is not None
+            ends = [program.bufs[each.buf].scope for each in (st.src, st.dst)]
+            found.add("cp.async" if st.args.get("asynchronous") else " to ".join(ends))
+        elif st.op in ("zero", "cast", "blend", "gemm", "gemm_async", "fill", "drain"):
+            found.add(st.op)
+    return found
+
+
+def features(program: Program) -> dict[str, bool]:
+    """Return what a program has of what the mix of kernels must have."""
+    ops = {st.op for _, _, st in statements(program.body)}
+    found = kinds(program)
+    stays = any(
+        st.op == "loop" and not st.args["unroll"] and st.args["extent"] > 1
+        for _, _, st in statements(program.body)
+    )
+    return {
+        "two or more warps": program.warps > 1,
+        "a loop that stays": stays,
+        "four kinds of primitive": len(found) >= 4,
+        "cp.async": "cp.async" in found,
+        "mbarriers": "arrive" in ops,
+        "TMA": bool({"fill", "drain"} & ops),
+        "wgmma": "gemm_async" in ops,
+        "a producer warpgroup": "producing" in ops,
+        "casts": "cast" in ops,
+        "an epilogue by warps": "epilogue" in program.features,
+        "mma": "gemm" in ops,
+        "a branch": "when" in ops,
+        "a grid": program.grid > 1,
+        "blend": "blend" in ops,
+        "drain": "drain" in ops,
+    }
+
+
+def count_statements(program: Program) -> int:
+    """Return how many statements a program has; containers do not count."""
+    return sum(st.op not in ("block", "loop", "when", "producing") for _, _, st in statements(program.body))

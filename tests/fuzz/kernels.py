@@ -716,6 +716,7 @@ class Maker:
     def epilogue(self) -> None:
         """Stage the rows of one warp, or of a half, after the other through one shared tile."""
         warps = self.program.warps
+        self.program.features.add("epilogue")
         shape = (16 * max(warps, 2), self.rng.choice((8, 16)))
         parts = max(warps, 2) if self.chance(0.7) else 2
         dtype = self.rng.choice(("float32", "float16", "bfloat16"))

@@ -113,3 +113,8 @@ def readings(program: Program, made: KernelProgram) -> Iterator[tuple[str, dict[
     yield "simulate", simulate(program, made)
     yield "python", run_text(program, made, made.kernel_source())
     yield "c++", run_text(program, made, texts.python_of(made.cuda_source()))
+
+
+def python_of(made: KernelProgram) -> str:
+    """Return a kernel's C++ text as Python."""
+    return texts.python_of(made.cuda_source())

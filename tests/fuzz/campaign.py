@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from layoutalg import LayoutError
 from tests.fuzz import faults, machines
+from tests.fuzz.faults import REFUSALS
 from tests.fuzz.ir import Array, Program, count_statements, features, source
 from tests.fuzz.kernels import generate
 
@@ -83,7 +83,7 @@ def check(seed: int, found: Found) -> tuple[Program, Any, dict[str, Array]] | No
     start = clock()
     try:
         made = machines.lower(program)
-    except LayoutError as error:
+    except REFUSALS as error:
         name = plain(str(error))
         found.refused[name] += 1
         found.refused_at.setdefault(name, seed)
@@ -105,7 +105,7 @@ def check(seed: int, found: Found) -> tuple[Program, Any, dict[str, Array]] | No
             what = wrong(run(), want)
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            if not isinstance(error, (LayoutError, AssertionError)):
+            if not isinstance(error, (*REFUSALS, AssertionError)):
                 what += "\n" + traceback.format_exc(limit=-4)
         found.seconds[name] += clock() - start
         if what:
@@ -140,7 +140,7 @@ def plant_in(seed: int, found: Found, room: int) -> None:
         return
     try:
         made = machines.lower(program)
-    except LayoutError:
+    except REFUSALS:
         return
     if faults.refused(program, made, want):
         return  # a fault of the package, which the kernels show

@@ -14,12 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from layoutalg import LayoutError
+from lowering.dispatch import DispatchError
 from lowering.kernel import KernelProgram
 from tests.fuzz import engine, machines
 from tests.fuzz.ir import Array, Ex, Program, Reg, St, statements
 from tests.fuzz.order import Order
 
 RUNS = 64
+REFUSALS = (LayoutError, DispatchError)
 
 
 # -- judging ----------------------------------------------------------------------------------------
@@ -69,11 +72,9 @@ def judge(program: Program, made: KernelProgram, want: dict[str, Array], runs: i
 
 def refused(program: Program, made: KernelProgram, want: dict[str, Array]) -> str:
     """Return how the package shows that a program is wrong; "" where it does not."""
-    from layoutalg import LayoutError
-
     try:
         found = machines.simulate(program, made)
-    except LayoutError as error:
+    except REFUSALS as error:
         return f"refused: {error}"
     for name, value in found.items():
         if not np.array_equal(np.asarray(value), want[name]):
@@ -451,8 +452,6 @@ def plant(
         The program and its lowering; a text where lowering refuses; None where the kind does not
         apply, or changes nothing.
     """
-    from layoutalg import LayoutError
-
     rng = random.Random(f"{kind} {seed}")
     if kind in OPERATIONS:
         body = OPERATIONS[kind](made.body, rng)
@@ -464,7 +463,7 @@ def plant(
         return None
     try:
         other = machines.lower(wrong)
-    except LayoutError as error:
+    except REFUSALS as error:
         return str(error)
     if other.body == made.body:
         return None

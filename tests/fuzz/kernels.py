@@ -24,6 +24,7 @@ from tests.fuzz.ir import (
     Reg,
     Reject,
     St,
+    holders,
     meaning,
     statements,
 )
@@ -519,28 +520,34 @@ class Maker:
         st = self.emit("when", number=number, low=low, high=None if high == extent else high)
         if not low and high == extent:
             st.args["high"] = extent
+        thread = np.arange(self.program.threads)
+        value = thread // 32 if number == "warp" else thread % 32
+        active = (value >= low) & (value < high)
+        held = holders(bits, buf.shape, self.program.threads)[active].any(axis=0)
         self.bodies.append(st.body)
-        self.rng.choice((self.reload, self.reload_of(name), self.store_of(name)))()
-        if self.chance(0.3):
-            self.store_of(name)()
+        for _ in range(self.rng.choice((1, 1, 2))):
+            part = self.held_part(name, held)
+            if part is None:
+                break
+            here = self.param((buf.shape[0], buf.shape[1]), buf.dtype, True)
+            if self.chance(0.5):
+                given = self.param((buf.shape[0], buf.shape[1]), buf.dtype, False)
+                self.emit("copy", part, self.of_part(part, given))
+            self.emit("copy", self.of_part(part, here), part)
         self.bodies.pop()
         if not st.body:
             self.bodies[-1].pop()
 
-    def reload_of(self, name: str) -> Callable[[], None]:
-        """Return what loads a part of a tile anew."""
-
-        def do() -> None:
-            buf = self.program.bufs[name]
+    def held_part(self, name: str, held: Any) -> Reg | None:
+        """Return a box of a tile all of which some threads hold; the largest of some tries."""
+        best = None
+        for _ in range(25):
             part = self.part(name)
-            given = self.param((buf.shape[0], buf.shape[1]), buf.dtype, False)
-            self.emit("copy", part, self.of_part(part, given))
-
-        return do
-
-    def store_of(self, name: str) -> Callable[[], None]:
-        """Return what stores a tile."""
-        return lambda: self.store(name)
+            if held[part.slices({})].all() and (
+                best is None or np.prod(part.size) > np.prod(best.size)
+            ):
+                best = part
+        return best
 
     # -- products ----------------------------------------------------------------------------------
 

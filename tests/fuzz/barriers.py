@@ -96,12 +96,27 @@ class Placer:
                     if each.op in ("drain",):
                         state.committed["drain"] += 1
                 self.after_block(st, state)
+            elif st.op in ("sync", "wait", "drained", "wait_for"):
+                self.already(st, state)
+                out.append(st)
             else:
                 for access in self.accesses(st, state):
                     self.need(access, st, state, out, branch)
                 self.own_effects(st, state, out)
                 out.append(st)
         return out
+
+    def already(self, st: St, state: State) -> None:
+        """Note what a statement orders that was put in before."""
+        name = st.args.get("barrier", "")
+        if st.op == "sync":
+            self.raise_to(LEVELS.index(st.args["scope"]), state)
+        elif st.op == "wait_for" and name.startswith("met"):
+            self.raise_to(3, state)
+        elif st.op == "wait_for":
+            state.accesses = [each for each in state.accesses if each.pending != name]
+        else:
+            self.wait_groups(st.args.get("of", "drain"), st.args["pending"], state, [])
 
     def loop(self, st: St, state: State, out: list[St], branch: bool) -> None:
         self.nest.append((st.args["var"], st.args["extent"]))

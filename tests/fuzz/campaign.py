@@ -8,7 +8,7 @@ import time
 import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -228,7 +228,7 @@ def run(kernel_count: int, fault_count: int, seed: int, jobs: int, say: Any = pr
 
 def summary(found: Found) -> dict[str, Any]:
     """Return the counts as data."""
-    data = asdict(found)
+    data = {each.name: getattr(found, each.name) for each in fields(found)}
     numbers = sorted(data.pop("statements"))
     data["median statements"] = numbers[len(numbers) // 2] if numbers else 0
     data["refused"] = dict(found.refused.most_common())

@@ -416,8 +416,9 @@ class Meaning:
                 self.put(st.dst, np.zeros(st.dst.size))
             elif st.op == "cast":
                 dtype = NUMPY[self.program.bufs[st.dst.buf].dtype]
-                value = self.own(st.src)
-                self.put(st.dst, value.astype(dtype).astype(np.float64))
+                with np.errstate(invalid="ignore"):
+                    value = self.own(st.src).astype(dtype).astype(np.float64)
+                self.put(st.dst, value)
             elif st.op == "blend":
                 scalars = self.program.scalars
                 value = self.own(st.dst) * scalars[a["alpha"]][1]
@@ -549,7 +550,9 @@ class Meaning:
         if adds:
             value = value + self.own(st.dst)
         dtype = NUMPY[self.program.bufs[st.dst.buf].dtype]
-        self.put(st.dst, value.astype(dtype).astype(np.float64))
+        with np.errstate(invalid="ignore"):
+            value = value.astype(dtype).astype(np.float64)
+        self.put(st.dst, value)
 
 
 def meaning(program: Program, strict: bool = True) -> dict[str, Array]:

@@ -778,7 +778,7 @@ class Maker:
             return
         self.commit()
         stages = rng.choice((2, 2, 3))
-        steps = stages * rng.choice((1, 2)) + rng.choice((0, 1))
+        steps = stages * rng.choice((1, 3)) + rng.choice((0, 0, 1))
         dtype = rng.choice(("float16", "float32"))
         shape = rng.choice([s for s in SHAPES if s[0] * s[1] >= 32 * self.program.warps])
         if shape[1] * BITS[dtype] < 128:
@@ -847,7 +847,7 @@ class Maker:
             return
         self.commit()
         stages = rng.choice((2, 2, 3))
-        rounds = rng.choice((1, 2, 2))
+        rounds = rng.choice((1, 2, 2, 2))
         wgmma = self.program.warps % 4 == 0 and self.chance(0.4)
         if wgmma:
             dtype, out = rng.choice((("float16", "float32"), ("bfloat16", "float32")))
@@ -1046,7 +1046,7 @@ class Maker:
         rng, program = self.rng, self.program
         feature = rng.choices(
             ("", "producer", "wgmma", "bulk", "ring", "handover", "epilogue", "drain", "gemm", "loop"),
-            (3, 1.0, 1.2, 0.8, 0.8, 1.0, 1.0, 0.5, 1.0, 2.2),
+            (2, 1.0, 1.2, 0.8, 0.8, 1.0, 1.0, 0.6, 1.0, 3.4),
         )[0]
         if feature in ("wgmma", "drain") and program.warps % 4:
             program.warps = 4

@@ -192,6 +192,7 @@ class Program:
     grid: int = 1
     given: dict[str, Array] = field(default_factory=dict)
     features: set[str] = field(default_factory=set)
+    seeds: dict[str, tuple[int, int]] = field(default_factory=dict)  # of what is given: seed, least
 
     @property
     def threads(self) -> int:

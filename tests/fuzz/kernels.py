@@ -118,11 +118,12 @@ class Maker:
         shape = self.program.bufs[name].shape
         return Reg(name, tuple(Ex() for _ in shape), shape)
 
-    def values(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return small integers."""
-        low = 0 if dtype == "uint8" else -3
-        numbers = np.random.default_rng(self.rng.getrandbits(32)).integers(low, 4, shape)
-        return numbers.astype(NUMPY[dtype])
+    def give(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
+        """Give a parameter small integers."""
+        low, seed = 0 if dtype == "uint8" else -3, self.rng.getrandbits(24)
+        numbers = np.random.default_rng(seed).integers(low, 4, shape)
+        self.program.seeds[name] = (seed, low)
+        self.program.given[name] = numbers.astype(NUMPY[dtype])
 
     def param(self, shape: tuple[int, int], dtype: str, out: bool, loops: bool = True) -> Reg:
         """Declare a parameter that has a tile for each step of the loops; return this step's tile.
@@ -157,7 +158,7 @@ class Maker:
         name = self.name("o" if out else "a")
         full = (size[0], size[1])
         self.add(Buf(name, "global", full, dtype, None, layout, None, strides))
-        self.program.given[name] = self.values(full, dtype)
+        self.give(name, full, dtype)
         return Reg(name, tuple(begin), shape)
 
     def layout(self, shape: tuple[int, int], dtype: str) -> Bits:
@@ -789,10 +790,10 @@ class Maker:
         self.aliased[name] = "ring"
         source = self.name("a")
         given = self.add(Buf(source, "global", (rows * steps, cols), dtype))
-        self.program.given[source] = self.values(given.shape, dtype)
+        self.give(source, given.shape, dtype)
         sink = self.name("o")
         self.add(Buf(sink, "global", (rows * steps, cols), dtype))
-        self.program.given[sink] = self.values(given.shape, dtype)
+        self.give(sink, given.shape, dtype)
         tile = self.tile(shape, dtype)
         block = St("block")
         self.bodies[-1].append(block)
@@ -873,7 +874,7 @@ class Maker:
             self.aliased[name] = "ring"
             source = self.name("a")
             self.add(Buf(source, "global", (rows * steps, cols), dtype))
-            self.program.given[source] = self.values((rows * steps, cols), dtype)
+            self.give(source, (rows * steps, cols), dtype)
             rings.append((name, source))
         full, free = self.name("full"), self.name("free")
         self.program.barriers[full] = (stages, 1)
@@ -913,7 +914,7 @@ class Maker:
             sink = self.name("o")
             shape = (rows * steps, cols) if not wgmma else (rows, 8)
             self.add(Buf(sink, "global", shape, dtype if not wgmma else out))
-            self.program.given[sink] = self.values(shape, dtype if not wgmma else out)
+            self.give(sink, shape, dtype if not wgmma else out)
             sinks.append(sink)
         for stage in range(stages):
             parity = Ex(0, ((other, 1),))

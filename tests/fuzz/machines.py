@@ -49,9 +49,9 @@ def reproducer(program: Program) -> str:
     lines = [PRELUDE + prelude(program.threads) + source(program)]
     lines.append("import numpy as np")
     given = []
-    for name, value in program.given.items():
-        token = program.bufs[name].dtype
-        lines.append(f"{name}_ = np.array({value.astype(float).astype(int).tolist()})  # {token}")
+    for name, (seed, least) in program.seeds.items():
+        shape = program.bufs[name].shape
+        lines.append(f"{name}_ = np.random.default_rng({seed}).integers({least}, 4, {shape})")
         given.append(f"{name}={name}_")
     given += [f"{name}={value}" for name, (_, value) in program.scalars.items()]
     lines.append(f"print(k.lower().simulate(grid=({program.grid}, 1), {', '.join(given)}))")

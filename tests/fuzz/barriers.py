@@ -166,28 +166,37 @@ class Placer:
 
     def need(self, access: Access, st: St, state: State, out: list[St], branch: bool) -> None:
         """Put in what an access needs, and note it."""
-        for other in list(state.accesses):
+        for _ in range(40):
+            found = self.conflict(access, state)
+            if found is None:
+                state.accesses.append(access)
+                return
+            other, level = found
+            if other.pending:
+                if branch:
+                    raise Reject("a wait inside a branch")
+                self.complete(other, state, out)
+            else:
+                if branch and level > 1:
+                    raise _TooWide(level, True)
+                self.sync(level, state, out, access.pending in ("gemm", "drain"))
+        raise Reject("barriers without an end")
+
+    def conflict(self, access: Access, state: State) -> tuple[Access, int] | None:
+        """Return an access that one must be ordered after, and the least scope that does."""
+        found = None
+        for other in state.accesses:
             if other.buf != access.buf or not (other.write or access.write):
                 continue
             overlap = other.mask & access.mask
             if not overlap.any():
                 continue
             if other.pending:
-                if branch:
-                    raise Reject("a wait inside a branch")
-                self.complete(other, state, out)
-                other = next(
-                    (e for e in state.accesses if e.mask is other.mask and e.buf == other.buf), None
-                )
-                if other is None:
-                    continue
+                return other, 0
             level = self.level(other, access, overlap)
-            if other.level < level:
-                if branch and level > 1:
-                    raise _TooWide(level, True)
-                apart = access.pending in ("gemm", "drain")
-                self.sync(level, state, out, apart)
-        state.accesses.append(access)
+            if other.level < level and (found is None or level > found[1]):
+                found = (other, level)
+        return found
 
     def level(self, one: Access, other: Access, overlap: Array) -> int:
         """Return the least scope whose barrier orders two accesses."""

@@ -218,9 +218,9 @@ def statements(body: list[St]) -> Iterator[tuple[list[St], int, St]]:
 # -- the kernel as Python text -------------------------------------------------------------------
 
 
-def source(program: Program) -> str:
-    """Return the kernel as a Python text that builds it; it is what :func:`build` runs."""
-    lines = [f'k = Kernel("fuzz", {program.threads}, "{program.arch}")']
+def source(program: Program, name: str = "fuzz") -> str:
+    """Return the kernel as a Python text that builds it: what ``machines.kernel`` runs."""
+    lines = [f'k = Kernel("{name}", {program.threads}, "{program.arch}")']
     for name, (token, _) in program.scalars.items():
         lines.append(f'{name} = k.scalar("{name}", "{token}")')
     for b in program.bufs.values():

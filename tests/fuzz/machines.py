@@ -30,18 +30,18 @@ def prelude(threads: int) -> str:
     )
 
 
-def kernel(program: Program) -> Kernel:
+def kernel(program: Program, name: str = "fuzz") -> Kernel:
     """Run a program's text; return its kernel, not lowered."""
     names: dict[str, Any] = {"ComposeLayout": ComposeLayout, "parse": parse}
     names |= {"Index": Index, "Kernel": Kernel}
-    exec(compile(prelude(program.threads) + source(program), "<fuzz>", "exec"), names)
+    exec(compile(prelude(program.threads) + source(program, name), "<fuzz>", "exec"), names)
     made: Kernel = names["k"]
     return made
 
 
-def lower(program: Program) -> KernelProgram:
+def lower(program: Program, name: str = "fuzz") -> KernelProgram:
     """Return the lowered program."""
-    return kernel(program).lower()
+    return kernel(program, name).lower()
 
 
 def reproducer(program: Program) -> str:

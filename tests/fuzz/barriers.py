@@ -218,9 +218,7 @@ class Placer:
             level = max(level, 2)
         if program.warps == 1:
             level = 1 if rng.random() < 0.7 and not apart else 3
-        elif level == 1 and rng.random() < 0.1:
-            level = 3
-        elif level == 2 and (rng.random() < 0.3 or program.warps % 4):
+        elif (level == 1 and rng.random() < 0.1) or (level == 2 and (rng.random() < 0.3 or program.warps % 4)):
             level = 3
         if apart:
             level = max(level, 3)
@@ -289,7 +287,9 @@ class Placer:
             out.append(St("wait", args={"pending": newer, "of": kind}))
         last = state.committed[kind] - newer
         state.accesses = [
-            replace(each, pending="", level=0) if each.pending == kind and each.group < last else each
+            replace(each, pending="", level=0)
+            if each.pending == kind and each.group < last
+            else each
             for each in state.accesses
         ]
         if kind == "gemm":

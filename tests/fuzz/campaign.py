@@ -241,7 +241,9 @@ def table(found: Found) -> str:
     data = summary(found)
     n = max(1, found.kernels)
     refused = sum(found.refused.values())
-    lines = [f"right kernels             {found.kernels:6d}, median {data['median statements']} statements"]
+    lines = [
+        f"right kernels             {found.kernels:6d}, median {data['median statements']} statements"
+    ]
     lines.append(f"  refused when lowered    {refused:6d}")
     for name in features(Program(0, 1)):
         count = found.features[name]
@@ -254,7 +256,9 @@ def table(found: Found) -> str:
         counts = (found.judged[kind], missed[kind], found.unseen[kind], found.at_lowering[kind])
         lines.append(f"  {kind:28s}" + "".join(f"{count:6d}  " for count in counts))
     sums = (found.judged, missed, found.unseen, found.at_lowering)
-    lines.append("  all                         " + "".join(f"{sum(c.values()):6d}  " for c in sums))
+    lines.append(
+        "  all                         " + "".join(f"{sum(c.values()):6d}  " for c in sums)
+    )
     lines.append(f"  seen by {dict(found.seen_by)}; shown as {dict(found.shown)}")
     seconds = {name: round(value, 1) for name, value in found.seconds.items()}
     lines.append(f"CPU seconds: {seconds}")

@@ -177,9 +177,6 @@ def launch_all(folder: Path, first: int, last: int, patience: int) -> int:
     return int(equal < len(results))
 
 
-HAZARD = re.compile(r"(?:Error|Warning): (?:Race|Potential \w+ hazard).*?\n(?:=+.*\n)*", re.I)
-
-
 def racecheck(folder: Path, tool: str) -> int:
     """Launch all under the sanitizer; print a table and write ``racecheck.json``."""
     rows = json.loads((folder / "kernels.json").read_text())
@@ -193,8 +190,8 @@ def racecheck(folder: Path, tool: str) -> int:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         text = done.stdout + done.stderr
         (folder / f"racecheck_{first:04d}.txt").write_text(text[-2_000_000:])
-        for name in re.findall(r"\bk\d{4}\b", text):
-            found.add(name)
+        lines = [line for line in text.splitlines() if line.startswith("=========")]
+        found |= {name for line in lines for name in re.findall(r"k\d{4}(?!\d)", line)}
         launched = json.loads((folder / "device.json").read_text())
         ran |= set(launched)
     table: dict[str, int] = {}
@@ -210,7 +207,9 @@ def racecheck(folder: Path, tool: str) -> int:
         results[-1]["racecheck"] = hazard
         if hazard and not refused:
             print(f"DISAGREE {row['name']} seed {row['seed']}, {row['kind']}: {row['race']}")
-    (folder / "racecheck.json").write_text(json.dumps({"table": table, "kernels": results}, indent=1))
+    (folder / "racecheck.json").write_text(
+        json.dumps({"table": table, "kernels": results}, indent=1)
+    )
     for key, count in sorted(table.items()):
         print(f"{count:5d}  {key}")
     return int(any(key.startswith("racecheck finds,") and key.endswith("accepts") for key in table))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -83,9 +83,7 @@ class Writer:
             self.mask = np.arange(WARP) == 0
         self.steps: list[Step] = []
         self.role = "all"
-        self.buffers = {
-            b.name: b for b in (*body.params, *body.shared, *body.registers)
-        }
+        self.buffers = {b.name: b for b in (*body.params, *body.shared, *body.registers)}
 
     def bits(self, name: str) -> int:
         return int(self.buffers[name].dtype.bits)
@@ -592,7 +590,11 @@ class Run:
             count = len(op.source.numbers) // 2
             rows = self.read(op.source, threads).reshape(8, 4, count, 2)
             flipped = rows.transpose(2, 0, 1, 3).reshape(count, 8, 8).swapaxes(1, 2)
-            self.write(op.into, threads, flipped.reshape(count, 8, 4, 2).transpose(1, 2, 0, 3).reshape(32, -1))
+            self.write(
+                op.into,
+                threads,
+                flipped.reshape(count, 8, 4, 2).transpose(1, 2, 0, 3).reshape(32, -1),
+            )
         elif kind in ("transfer", "async"):
             self.transfer(unit, step, threads, lanes)
         elif kind == "commit":

@@ -45,7 +45,9 @@ def differs(found: dict[str, Array], want: dict[str, Array]) -> str:
     return ""
 
 
-def judge(program: Program, made: KernelProgram, want: dict[str, Array], runs: int = RUNS) -> Verdict:
+def judge(
+    program: Program, made: KernelProgram, want: dict[str, Array], runs: int = RUNS
+) -> Verdict:
     """Say whether a lowered program is seen to be wrong."""
     body = made.body
     shapes = {b.name: (b.shape[0], b.shape[1]) for b in body.params}

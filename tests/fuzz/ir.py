@@ -249,7 +249,11 @@ def source(program: Program, name: str = "fuzz") -> str:
 
 def _region(region: Reg, program: Program, box: bool = False) -> str:
     buf = program.bufs[region.buf]
-    whole = not box and all(not b.terms and not b.const for b in region.begin) and region.size == buf.shape
+    whole = (
+        not box
+        and all(not b.terms and not b.const for b in region.begin)
+        and region.size == buf.shape
+    )
     if whole:
         return region.buf
     parts = []
@@ -610,4 +614,6 @@ def features(program: Program) -> dict[str, bool]:
 
 def count_statements(program: Program) -> int:
     """Return how many statements a program has; containers do not count."""
-    return sum(st.op not in ("block", "loop", "when", "producing") for _, _, st in statements(program.body))
+    return sum(
+        st.op not in ("block", "loop", "when", "producing") for _, _, st in statements(program.body)
+    )

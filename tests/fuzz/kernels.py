@@ -366,7 +366,11 @@ class Maker:
             if self.program.bufs[r.buf].shape == shape and self.program.bufs[r.buf].dtype == buf.dtype
             and self.program.bufs[r.buf].name not in self.aliased
         ]  # fmt: skip
-        tile = self.rng.choice(room) if room and self.chance(0.4) else self.shared_tile(shape, buf.dtype)
+        tile = (
+            self.rng.choice(room)
+            if room and self.chance(0.4)
+            else self.shared_tile(shape, buf.dtype)
+        )
         self.emit("copy", self.whole(tile), self.whole(name), dispatch=self.dispatch())
         if all(r.buf != tile for r in self.shared):
             self.shared.append(self.whole(tile))
@@ -755,9 +759,7 @@ class Maker:
         st = self.emit("loop", var=var, extent=parts, unroll=True)
         begin = (Ex(0, ((var, rows),)), Ex())
         mine = Reg(name, begin, (rows, cols))
-        there = Reg(
-            out.buf, (out.begin[0] + Ex(0, ((var, rows),)), out.begin[1]), (rows, cols)
-        )
+        there = Reg(out.buf, (out.begin[0] + Ex(0, ((var, rows),)), out.begin[1]), (rows, cols))
         to_tile = St("copy", self.whole(tile), mine, {"dispatch": self.dispatch()})
         if by_branch:
             self.bodies[-1].pop()
@@ -1046,7 +1048,18 @@ class Maker:
         """
         rng, program = self.rng, self.program
         feature = rng.choices(
-            ("", "producer", "wgmma", "bulk", "ring", "handover", "epilogue", "drain", "gemm", "loop"),
+            (
+                "",
+                "producer",
+                "wgmma",
+                "bulk",
+                "ring",
+                "handover",
+                "epilogue",
+                "drain",
+                "gemm",
+                "loop",
+            ),
             (2, 1.0, 1.2, 0.8, 0.8, 1.0, 1.0, 0.6, 1.0, 3.4),
         )[0]
         if feature in ("wgmma", "drain") and program.warps % 4:
@@ -1111,7 +1124,9 @@ class Maker:
             at for at in range(len(body) + 1)
             if not any(st.op == "block" and _has(st, "producing") for st in body[:at])
         ]  # fmt: skip
-        body.insert(self.rng.choice(places), St("sync", args={"scope": self.rng.choice(("warp", "cta"))}))
+        body.insert(
+            self.rng.choice(places), St("sync", args={"scope": self.rng.choice(("warp", "cta"))})
+        )
 
 
 # What the product refuses today, and the generator therefore leaves out: empty at the end.

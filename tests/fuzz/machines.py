@@ -80,7 +80,9 @@ def memory_of(program: Program, made: KernelProgram) -> tuple[list[Array], dict[
     for buffer in made.body.params:
         buf = program.bufs[buffer.name]
         strides = buf.strides or (buf.shape[1], 1)
-        at = np.add.outer(np.arange(buf.shape[0]) * strides[0], np.arange(buf.shape[1]) * strides[1])
+        at = np.add.outer(
+            np.arange(buf.shape[0]) * strides[0], np.arange(buf.shape[1]) * strides[1]
+        )
         where[buffer.name] = at
         flat = np.zeros(int(at.max()) + 1, dtype=NUMPY[buf.dtype])
         flat[at] = program.given[buffer.name]

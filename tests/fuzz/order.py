@@ -269,7 +269,9 @@ class Order:
         view = view.copy()
         view[0, agent] = self.clock[agent]
         for name, cells in operands:
-            self.touch(step, view, shown, np.array([agent]), name, cells.reshape(1, -1), False, True)
+            self.touch(
+                step, view, shown, np.array([agent]), name, cells.reshape(1, -1), False, True
+            )
 
     def commit_products(self, group: int) -> None:
         """Close a group of products."""

@@ -12,7 +12,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +39,7 @@ class TextError(AssertionError):
 # -- fragments ----------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=None)
+@cache
 def places(bits: int, role: str) -> tuple[Array, Array]:
     """Return row and column of each element of a lane: (32, elements), from the ISA's bits."""
     rows, cols = (text.split() for text in MMA[str(bits)][role])
@@ -227,7 +227,10 @@ class Machine:
         words = [np.asarray(wide(each, (self.threads,))) for each in ins]
         left = matrix(words[:na], a, "A", (16, k))
         right = matrix(words[na : na + nb], b, "B", (k, 8))
-        own = [w.view(np.float32) if d == "f32" and w.dtype.kind != "f" else w for w in words[na + nb :]]
+        own = [
+            w.view(np.float32) if d == "f32" and w.dtype.kind != "f" else w
+            for w in words[na + nb :]
+        ]
         total = matrix(own, d, "D", (16, 8)) if d != "f16" else self.halves(own)
         total = total + left @ right
         rows, cols = places(32, "D")
@@ -858,9 +861,7 @@ def python_of(source: str) -> str:
         ):
             put(f"for {found[1]} in range({_expression(found[2])}):")
             depth += 1
-        elif re.fullmatch(rf"{_TYPE} \w+(?:, \w+)*;", line):
-            continue
-        elif re.fullmatch(r"__sync(?:threads|warp)\(\);", line):
+        elif re.fullmatch(rf"{_TYPE} \w+(?:, \w+)*;", line) or re.fullmatch(r"__sync(?:threads|warp)\(\);", line):
             continue
         elif "__shared__" in line:
             put("shared = 0")

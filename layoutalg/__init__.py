@@ -28,6 +28,7 @@ from layoutalg.axis import (
 )
 from layoutalg.conversion import convert
 from layoutalg.errors import LayoutError, Undecided
+from layoutalg.formulas import where
 from layoutalg.inverse import Inverse
 from layoutalg.iters import Iter
 from layoutalg.layout import TileLayout, align
@@ -54,5 +55,6 @@ __all__ = [
     "Undecided", "Verdict", "align", "bx", "by", "bz", "cbx", "cby", "cbz", "choose_swizzle",
     "convert", "evaluate_swizzle", "fragments", "laneid", "m", "mma_shared_layout", "parse",
     "prove", "tcgen05_atom_layout", "tid_in_wg", "tmem_datapath_layout", "tmem_mma_operand_layout",
-    "tmem_scale_layout", "trainium_layout", "tx", "warpid", "wg_local_layout", "wgid", "wid_in_wg",
+    "tmem_scale_layout", "trainium_layout", "tx", "warpid", "wg_local_layout", "wgid", "where",
+    "wid_in_wg",
 ]  # fmt: skip

@@ -119,7 +119,12 @@ def as_region(
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise LayoutError(f"slice: dimension {dim} needs (begin, end); got {pair!r}")
         begin, end = pair
-        if type(begin) is not int or type(end) is not int:
+        if type(begin) is int and type(end) is int:
+            extent = shape[dim]
+            if type(extent) is int and 0 <= begin < end <= extent:
+                result.append((begin, end))
+                continue
+        else:
             begin = as_size(begin, f"slice: begin of dimension {dim}")
             end = as_size(end, f"slice: end of dimension {dim}")
         if less(begin, 0) or less(shape[dim], end):

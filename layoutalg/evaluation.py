@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from layoutalg import iters as algebra
+from layoutalg.budget import OWNERS, check_budget
 from layoutalg.coordinates import as_coordinate, check_arrays, check_range
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.iters import Iters
 from layoutalg.parts import HasParts, check_sizes, total_size
 from layoutalg.refine import try_group
-from layoutalg.size import Size, as_shape, is_int, tidy
+from layoutalg.size import Size, as_shape, product, tidy
 from layoutalg.table import check_concrete
 
 
@@ -32,7 +33,6 @@ class Reader(NamedTuple):
     limits: tuple[Size, ...]
     groups: tuple[Iters, ...]
     flat_shape: tuple[Size, ...] | None
-    rows: tuple[tuple[tuple[int, int, str], ...], ...] | None  # (extent, stride, axis), fast first
     start: dict[str, Any]  # the offset, 0 on the other axes, in the order of the answer
 
     @property
@@ -80,16 +80,6 @@ class Reader(NamedTuple):
         >>> reader(parse("S[(8,4):(4@laneid,1)] + 7"), (0,), None, "apply").apply((13,))
         {'laneid': 12, 'm': 8}
         """
-        if self.rows is not None:
-            values = self.start.copy()
-            for value, limit, row in zip(coord, self.limits, self.rows, strict=True):
-                if type(value) is not int or not 0 <= value < limit:
-                    break
-                for extent, stride, name in row:
-                    values[name] += value % extent * stride
-                    value //= extent
-            else:
-                return values
         values = self.start.copy()
         for it, digit in zip(self.iters, self.digits(coord), strict=True):
             values[it.axis.name] = values[it.axis.name] + digit * it.stride
@@ -149,14 +139,55 @@ def _reader(
     start: dict[str, Any] = dict.fromkeys((it.axis.name for g in groups for it in g), 0)
     for axis, value in parts.offset.items():
         start[axis.name] = value
-    rows: Any = None
-    if flat_shape is None and is_int(*limits, *start.values()):
-        iters = [it for group in groups for it in group]
-        if is_int(*[it.extent for it in iters], *[it.stride for it in iters]):
-            rows = tuple(
-                [tuple([(it.extent, it.stride, it.axis.name) for it in g[::-1]]) for g in groups]
-            )
-    return Reader(parts, what, entry, limits, groups, flat_shape, rows, start)
+    return Reader(parts, what, entry, limits, groups, flat_shape, start)
+
+
+def at_ints(
+    parts: HasParts, coord: Sequence[Any], shape: Sequence[Any] | None
+) -> dict[str, Any] | None:
+    """Return what :class:`Reader` says of ints in range, at once; None: ask the reader.
+
+    A shape only names the flat index, whether it cuts the iters or not.
+
+    >>> from layoutalg import parse
+    >>> layout = parse("S[(8,4):(4@laneid,1)] + 7")
+    >>> at_ints(layout, (13,), None), at_ints(layout, (3, 1), (8, 4)), at_ints(layout, (32,), None)
+    ({'laneid': 12, 'm': 8}, {'laneid': 12, 'm': 8}, None)
+    """
+    shard = parts.shard
+    index, size = 0, None
+    if shape is None and len(coord) == 1:
+        index = coord[0]
+        if type(index) is not int:
+            return None
+    else:
+        over = [it.extent for it in shard] if shape is None else shape
+        if not isinstance(over, tuple | list) or len(over) != len(coord):
+            return None
+        size = 1
+        for value, extent in zip(coord, over, strict=True):
+            if type(value) is not int or type(extent) is not int or not 0 <= value < extent:
+                return None
+            index = index * extent + value
+            size *= extent
+    values: dict[str, Any] = {it.axis.name: 0 for it in shard}
+    held = 1
+    for it in reversed(shard):
+        extent, stride = it.extent, it.stride
+        if type(extent) is not int or type(stride) is not int:
+            return None
+        if extent == 1 and shape is not None:
+            return None  # the shape may pass a unit iter over, and its axis with it
+        values[it.axis.name] += index % extent * stride
+        index //= extent
+        held *= extent
+    if index != 0 or size not in (None, held):
+        return None
+    for axis, value in parts.offset.items():
+        if type(value) is not int:
+            return None
+        values[axis.name] = values.get(axis.name, 0) + value
+    return values
 
 
 def owners(replica: Iters, base: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -164,7 +195,7 @@ def owners(replica: Iters, base: Mapping[str, Any]) -> tuple[dict[str, Any], ...
 
     Raises:
         Undecided: the number of replicas is symbolic.
-        LayoutError: the base holds arrays.
+        LayoutError: the base holds arrays, or the places are too many.
 
     >>> from layoutalg.iters import Iter
     >>> owners((Iter(2, 4, "warpid"),), {"m": 3})
@@ -183,6 +214,10 @@ def owners(replica: Iters, base: Mapping[str, Any]) -> tuple[dict[str, Any], ...
                 f"owners: how many replicas has {it}? The symbols leave it open; substitute "
                 f"{it.extent}."
             )
+    check_budget(
+        "owners", product(it.extent for it in replica), OWNERS, "places of an element",
+        "inverse(shape).at says which element is at a place",
+    )  # fmt: skip
     found = {tuple(first.values()): first}
     for it in replica:
         name = it.axis.name

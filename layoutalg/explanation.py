@@ -254,7 +254,7 @@ def explain_place(
     if element is None:
         return None
     names = coordinate_names(len(extents))
-    axes = {axis.name: axis for axis in (*inverse.axes, *inverse.offset)}
+    axes = {axis.name: axis for axis in (*inverse.axes, *inverse.offset, *inverse.still)}
     digits: list[Digit] = []
     for name, value in given.items():
         axis, above = axes[name], None

@@ -8,9 +8,10 @@ import numpy as np
 
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis, laneid, m, tid_in_wg, tx, warpid, wgid, wid_in_wg
+from layoutalg.budget import ENTRIES, check_budget
 from layoutalg.errors import LayoutError
 from layoutalg.fragment import WARP
-from layoutalg.parts import HasParts, scope
+from layoutalg.parts import HasParts, copies, scope
 from layoutalg.size import Size
 from layoutalg.table import IntArray, table
 
@@ -34,7 +35,7 @@ def check_distributed(parts: HasParts, what: str, name: str) -> None:
     """
     if not hasattr(parts, "shard"):
         raise LayoutError(f"{what}: {name} must be a layout of registers; got {parts!r}")
-    axes = {it.axis for it in parts.shard + parts.replica if it.extent != 1} | set(parts.offset)
+    axes = {it.axis for it in parts.shard + copies(parts) if it.extent != 1} | set(parts.offset)
     for axis in sorted(axes, key=str):
         if axis is not m and axis not in THREADS_OF:
             raise LayoutError(
@@ -73,13 +74,17 @@ def elements_held(parts: HasParts, shape: Sequence[Size], what: str, name: str) 
         if axis == "m":
             slot = slot + values
         else:
-            thread = thread + values * THREADS_OF[Axis.get(axis)]
+            thread = thread + values * THREADS_OF.get(Axis.get(axis), 0)  # others stay at 0
     low, high = min(thread.min(), slot.min()), int(thread.max())
     if low < 0 or high >= MAX_THREADS:
         raise LayoutError(
             f"{what}: {name} must use threads 0..{MAX_THREADS - 1} and slots from 0; {parts} uses "
             f"threads {thread.min()}..{high}, slots {slot.min()}..{slot.max()}"
         )
+    check_budget(
+        what, (high + WARP) * (int(slot.max()) + 1), ENTRIES, "slots of threads",
+        "Renumber its registers",
+    )  # fmt: skip
     elements = np.arange(first.size // first.shape[-1], dtype=np.int64)
     element = np.repeat(elements, first.shape[-1])
     thread, slot = thread.reshape(-1), slot.reshape(-1)

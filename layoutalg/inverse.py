@@ -14,11 +14,11 @@ from typing import Any
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis
 from layoutalg.coordinates import as_coordinate, check_arrays
-from layoutalg.errors import LayoutError
+from layoutalg.errors import LayoutError, Undecided
 from layoutalg.iters import Iter
 from layoutalg.notation import latex_axis, latex_map
 from layoutalg.parts import HasParts
-from layoutalg.size import Size, decide, floordiv, is_int, less, mod, tidy
+from layoutalg.size import Size, ascending, decide, floordiv, is_int, less, mod, tidy
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class Inverse:
     """The map from machine coordinates to the logical element that sits there.
 
     ``coordinate[d] = base[d] + sum of weight * digit`` over the places of dimension d; the digits
-    of an axis come from its coordinate less ``offset``, largest stride first.
+    of an axis come from its coordinate less ``offset``, largest stride first. On the axes ``still``
+    the layout moves nothing, and their coordinate is the offset's.
 
     >>> from layoutalg import TileLayout, S, laneid
     >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])
@@ -58,6 +59,7 @@ class Inverse:
     places: tuple[Place, ...]
     offset: Mapping[Axis, Size]
     base: tuple[Size, ...]
+    still: tuple[Axis, ...] = ()
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -93,8 +95,9 @@ class Inverse:
         """Return the logical coordinate that sits at a machine coordinate; None: nothing does.
 
         Args:
-            coordinate: a value for every axis of the layout: an int, an integer array or an
-                expression. Only ints are checked against the layout's range.
+            coordinate: a value for every axis on which the layout moves, and for others of the
+                layout if you like: an int, an integer array or an expression. Only ints are checked
+                against the layout's range.
 
         Raises:
             LayoutError: an axis is missing, is not one of the layout's, or a value is no integer.
@@ -104,7 +107,7 @@ class Inverse:
         >>> inverse.at(laneid=13), inverse.at(laneid=32)
         ((3, 1), None)
         """
-        known = {axis.name: axis for axis in (*self.axes, *self.offset)}
+        known = {axis.name: axis for axis in (*self.axes, *self.offset, *self.still)}
         if not {axis.name for axis in self.axes} <= set(coordinate) <= set(known):
             raise LayoutError(
                 f"inverse: a value for each of the axes {', '.join(known)} is needed; "
@@ -245,28 +248,34 @@ def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
     for axis in dict.fromkeys(place.axis for place in places):
         ordered.extend(_super_increasing([p for p in places if p.axis is axis], parts))
     lane_first = sorted(ordered, key=lambda place: place.axis.memory)
-    return Inverse(tuple(shape), tuple(lane_first), offset, tuple(base))
+    moved = {place.axis for place in places}
+    still = dict.fromkeys(it.axis for it in parts.shard + parts.replica if it.axis not in moved)
+    return Inverse(tuple(shape), tuple(lane_first), offset, tuple(base), tuple(still))
 
 
 def _super_increasing(places: list[Place], parts: HasParts) -> list[Place]:
     """Order places by descending stride and check that each stride clears the smaller ones."""
-    ordered: list[Place] = []
-    for place in places:
-        at = 0
-        while at < len(ordered) and decide(
-            less(place.stride, ordered[at].stride),
-            f"inverse: is stride {place.stride} below {ordered[at].stride}",
-            "substitute the symbols",
-        ):
-            at += 1
-        ordered.insert(at, place)
+    order = ascending([place.stride for place in places])
+    if order is None:
+        raise Undecided(
+            f"inverse: in what order are the strides {', '.join(str(p.stride) for p in places)} on "
+            f"axis {places[0].axis}? The symbols leave it open; substitute them."
+        )
+    ordered = [places[index] for index in order]
     below: Any = 0
-    for place in reversed(ordered):
+    for place in ordered:
         clears = decide(
             less(below, place.stride),
-            f"inverse: does stride {place.stride} clear {below}, the reach of the smaller strides",
+            "inverse: does stride {} clear {}, the reach of the smaller strides",
             "substitute the symbols",
+            place.stride,
+            below,
         )
+        if not clears and not less(1, place.extent):
+            raise Undecided(
+                f"inverse: has the iter {place.extent}:{place.stride}@{place.axis} of {parts} one "
+                "element? Only then do the smaller strides leave room; substitute the symbols."
+            )
         if not clears:
             raise LayoutError(
                 f"inverse: on axis {place.axis} stride {place.stride} must exceed {below}, what "
@@ -274,4 +283,4 @@ def _super_increasing(places: list[Place], parts: HasParts) -> list[Place]:
                 f"got {parts}"
             )
         below = below + (place.extent - 1) * place.stride
-    return ordered
+    return ordered[::-1]

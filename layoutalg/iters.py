@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from layoutalg.axis import Axis, as_readable, m
 from layoutalg.errors import LayoutError, Undecided
@@ -19,6 +19,7 @@ from layoutalg.size import (
     divides,
     equal,
     floordiv,
+    is_int,
     less,
     mod,
     namesakes,
@@ -105,8 +106,11 @@ def split(index: Any, radix: Sequence[Size]) -> list[Any]:
     digits: list[Any] = []
     if type(index) is int:
         for extent in reversed(radix[1:]):
-            digits.append(mod(index, extent))
-            index = floordiv(index, extent)
+            if type(extent) is int:
+                index, digit = divmod(index, extent)
+            else:
+                index, digit = floordiv(index, extent), mod(index, extent)
+            digits.append(digit)
         digits.append(index)
     else:
         weight: Any = 1
@@ -130,30 +134,41 @@ def flatten(coord: Sequence[Any], shape: Sequence[Size]) -> Any:
     return index
 
 
-def fuse(iters: Iters) -> Iters:
+def fuse(iters: Iters, drop_units: bool = False) -> Iters:
     """Fuse neighbours on one axis while ``next.extent * next.stride == current.stride``.
+
+    The argument itself comes back where nothing fuses. ``drop_units`` leaves unit iters out first.
 
     >>> fuse((Iter(8, 8), Iter(4, 2), Iter(2, 1)))
     (Iter(64, 1, 'm'),)
     """
     fused: list[Iter] = []
+    last: Iter | None = None
     for it in iters:
-        if fused and fused[-1].axis is it.axis and equal(it.extent * it.stride, fused[-1].stride):
-            it = Iter(fused.pop().extent * it.extent, it.stride, it.axis)
-        fused.append(it)
-    return tuple(fused)
+        extent, axis = it.extent, it.axis
+        if drop_units and extent == 1:
+            continue
+        if last is not None and last.axis is axis and equal(extent * it.stride, last.stride):
+            fused[-1] = last = Iter(last.extent * extent, it.stride, axis)
+        else:
+            fused.append(it)
+            last = it
+    return iters if len(fused) == len(iters) else tuple(fused)
 
 
 def canonical(iters: Iters) -> Iters:
     """Drop unit iters (one stays if there is no other) and fuse neighbours; the map stays.
 
+    The argument itself comes back where it is canonical already.
+
     >>> canonical((Iter(8, 8), Iter(1, 7), Iter(4, 2), Iter(2, 1)))
     (Iter(64, 1, 'm'),)
     """
-    if not iters:
-        return iters
-    kept = tuple(it for it in iters if it.extent != 1)
-    return fuse(kept) if kept else (Iter(1, 1, iters[0].axis),)
+    fused = fuse(iters, drop_units=True)
+    if fused or not iters:
+        return fused
+    unit = (Iter(1, 1, iters[0].axis),)
+    return iters if iters == unit else unit
 
 
 def group(
@@ -177,6 +192,30 @@ def group(
     >>> group((Iter(4, 6), Iter(6, 1)), (8, 3), "S[(4,6):(6,1)]")
     ((Iter(4, 6, 'm'), Iter(2, 3, 'm'), Iter(3, 1, 'm')), (0, 2, 3))
     """
+    found = cut(iters, shape)
+    if isinstance(found, Uncut):
+        _refuse(iters, shape, found, what, owner)
+    return found
+
+
+class Uncut(NamedTuple):
+    """Where a shape does not cut iters: the dimension, the iter, and whether symbols leave it open.
+
+    >>> cut((Iter(6, 4), Iter(4, 1)), (8, 3))
+    Uncut(dim=0, it=Iter(4, 1, 'm'), is_open=False)
+    """
+
+    dim: int
+    it: Iter | None
+    is_open: bool
+
+
+def cut(iters: Iters, shape: Sequence[Size]) -> tuple[Iters, tuple[int, ...]] | Uncut:
+    """Do what :func:`group` does, or say where it cannot be done.
+
+    >>> cut((Iter(4, 6), Iter(6, 1)), (12, 2))
+    ((Iter(4, 6, 'm'), Iter(3, 2, 'm'), Iter(2, 1, 'm')), (0, 2, 3))
+    """
     out: list[Iter] = []
     seps = [0]
     p: Any = 1
@@ -192,6 +231,8 @@ def group(
                 done += 1
                 left = p = 1
                 continue
+            if p == 1 and type(shape[done]) is int:
+                break  # the usual case again: the next extent needs the next iter
             fits = divides(shape[done], p)
             if not fits:
                 is_open |= fits is None
@@ -199,18 +240,17 @@ def group(
             rest = quotient(p, shape[done])
             fits = divides(rest, left)
             if not fits:
-                _refuse(iters, shape, done, it, is_open or fits is None, f"{what}: {owner}")
+                return Uncut(done, it, is_open or fits is None)
             out.append(_outer_part(it, left, rest))
             seps.append(len(out))
             done += 1
             left = p = rest
         if left != 1:
             if done == entries:
-                _refuse(iters, shape, done - 1, it, is_open, f"{what}: {owner}")
+                return Uncut(done - 1, it, is_open)
             out.append(it if left is it.extent else Iter(left, it.stride, it.axis))
     if done < entries or p != 1:
-        last = iters[-1] if iters else None
-        _refuse(iters, shape, min(done, entries - 1), last, is_open, f"{what}: {owner}")
+        return Uncut(min(done, entries - 1), iters[-1] if iters else None, is_open)
     return tuple(out), tuple(seps)
 
 
@@ -221,13 +261,10 @@ def _outer_part(it: Iter, left: Size, rest: Size) -> Iter:
 
 
 def _refuse(
-    iters: Iters, shape: Sequence[Size], dim: int, it: Iter | None, is_open: bool, told: str
+    iters: Iters, shape: Sequence[Size], found: Uncut, what: str, owner: object
 ) -> NoReturn:
-    """Say why a shape does not group the iters: another size, a bad cut, or an open question.
-
-    ``told`` is the operation and the layout, with a colon between.
-    """
-    what, _, owner = told.rpartition(": ")
+    """Say why a shape does not group the iters: another size, a bad cut, or an open question."""
+    dim, it, is_open = found
     wanted, held = product(shape), product(extents(iters))
     same = equal(wanted, held)
     if it is None:
@@ -287,24 +324,29 @@ def canonical_order(iters: Iters) -> tuple[int, ...]:
     >>> canonical_order((Iter(2, 2), Iter(8, 4, "laneid"), Iter(2, 8)))
     (1, 2, 0)
     """
+    threads = [index for index, it in enumerate(iters) if it.axis.thread]
+    memory = [index for index, it in enumerate(iters) if it.axis.memory]
+    return (*_descending(iters, threads), *_descending(iters, memory))
+
+
+def _descending(iters: Iters, chosen: Sequence[int]) -> list[int]:
+    """Return the positions by descending stride; ties keep their order."""
+    strides: list[Any] = [iters[index].stride for index in chosen]
+    if is_int(*strides):
+        return sorted(chosen, key=lambda index: -iters[index].stride)
     ordered: list[int] = []
-    for index, it in enumerate(iters):
+    for index, stride in zip(chosen, strides, strict=True):
         place = len(ordered)
-        while place:
-            other = iters[ordered[place - 1]]
-            if other.axis.thread != it.axis.thread:
-                before = it.axis.thread
-            else:
-                before = decide(
-                    less(other.stride, it.stride),
-                    f"align: is stride {other.stride} below {it.stride}",
-                    "substitute the symbols",
-                )
-            if not before:
-                break
+        while place and decide(
+            less(iters[ordered[place - 1]].stride, stride),
+            "align: is stride {} below {}",
+            "substitute the symbols",
+            iters[ordered[place - 1]].stride,
+            stride,
+        ):
             place -= 1
         ordered.insert(place, index)
-    return tuple(ordered)
+    return ordered
 
 
 def reach(iters: Iters) -> dict[Axis, tuple[Size, Size]]:

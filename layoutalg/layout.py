@@ -39,9 +39,6 @@ class TileLayout(LayoutMap):
 
     __slots__ = ()
 
-    def _same_or_new(self, built: parts.HasParts) -> TileLayout:
-        return self if built is self else self._make(built)
-
     def subs(self, values: Mapping[Any, Any]) -> TileLayout:
         """Return the layout with symbols, or names of symbols, replaced by sizes, all at once.
 
@@ -52,7 +49,7 @@ class TileLayout(LayoutMap):
         >>> print(parse("S[(16*Mt,8):(8,1)]").subs({"Mt": 2}))
         S[(32,8):(8,1)]
         """
-        return self._make(parts.substitute_parts(self, values))
+        return self._make(*parts.substitute_parts(self, values))
 
     # -- canonical form and refinements -----------------------------------------------------
 
@@ -74,7 +71,8 @@ class TileLayout(LayoutMap):
         fusing = as_target(target)
         known: TileLayout | None = self._memo.get(fusing)
         if known is None:
-            known = self._same_or_new(parts.canonicalize(self, fusing))
+            found = parts.canonical_parts(self, fusing)
+            known = self if found is None else self._make(*found)
             self._memo[fusing] = known
         return known
 
@@ -105,7 +103,7 @@ class TileLayout(LayoutMap):
         known: tuple[TileLayout, tuple[int, ...]] | None = self._memo.get(extents)
         if known is None:
             shard, seps = algebra.group(self.shard, extents, self)
-            known = self._make(parts.Parts(shard, self.replica, self.offset)), seps
+            known = self._make(shard, self.replica, self.offset), seps
             self._memo[extents] = known
         return known
 
@@ -126,7 +124,7 @@ class TileLayout(LayoutMap):
         S[(2,3,5):(15,5,1)] ((0, 2, 3), (0, 1, 3))
         """
         shard, seps = refine.group_many(self, refine.as_shapes(shapes, "group_many"))
-        return self._make(parts.Parts(shard, self.replica, self.offset)), seps
+        return self._make(shard, self.replica, self.offset), seps
 
     def permute_dims(self, perm: Sequence[int]) -> TileLayout:
         """Return the layout with shard iter ``perm[i]`` at position i.
@@ -140,7 +138,7 @@ class TileLayout(LayoutMap):
         """
         order = check_permutation(perm, len(self.shard), "permute_dims")
         shard = tuple(self.shard[index] for index in order)
-        return self._make(parts.Parts(shard, self.replica, self.offset))
+        return self._make(shard, self.replica, self.offset)
 
     def permute_by_groups(self, seps: Sequence[int], perm: Sequence[int]) -> TileLayout:
         """Return the layout with its groups of iters in the order ``perm``.
@@ -158,7 +156,7 @@ class TileLayout(LayoutMap):
         S[(3,4,2):(1,6,3)]
         """
         shard = refine.permute_by_groups(self.shard, seps, perm, self)
-        return self._make(parts.Parts(shard, self.replica, self.offset))
+        return self._make(shard, self.replica, self.offset)
 
     # -- tiles and sums ---------------------------------------------------------------------
 
@@ -188,8 +186,8 @@ class TileLayout(LayoutMap):
         _check_layout(outer, "tile", "outer")
         over = weaving.Operand(outer, as_shape(outer_shape, "tile"), "tile: outer")
         under = weaving.Operand(self, as_shape(inner_shape, "tile"), "tile: inner")
-        parts.check_ranks("tile", outer_shape=over.shape, inner_shape=under.shape)
-        return self._make(weaving.tile(under, over, as_target(target)))
+        parts.check_ranks("tile", "outer_shape", over.shape, "inner_shape", under.shape)
+        return self._make(*weaving.tile(under, over, as_target(target)))
 
     def tile_to(
         self, to_shape: Sequence[Any], current_shape: Sequence[Any], target: str | None = None
@@ -210,7 +208,7 @@ class TileLayout(LayoutMap):
         outer = parts.Parts(algebra.row_major(counts), (), {})
         over = weaving.Operand(outer, counts, "tile_to: outer", as_it_stands=True)
         under = weaving.Operand(self, current, "tile_to")
-        return self._make(weaving.tile(under, over, as_target(target)))
+        return self._make(*weaving.tile(under, over, as_target(target)))
 
     def is_tile_inner(
         self,
@@ -239,7 +237,7 @@ class TileLayout(LayoutMap):
         _check_layout(tiled, "is_tile_inner", "tiled")
         inner = weaving.Operand(self, shapes[1], "is_tile_inner: inner")
         found = recognise.outer_of(inner, tiled, shapes[0], as_target(target))
-        return None if found is None else self._make(found)
+        return None if found is None else self._make(*found)
 
     def is_tile_outer(
         self,
@@ -271,7 +269,7 @@ class TileLayout(LayoutMap):
         _check_layout(tiled, "is_tile_outer", "tiled")
         outer = weaving.Operand(self, shapes[1], "is_tile_outer: outer")
         found = recognise.inner_of(outer, tiled, shapes[0], as_target(target))
-        return None if found is None else self._make(found)
+        return None if found is None else self._make(*found)
 
     def direct_sum(
         self,
@@ -293,8 +291,8 @@ class TileLayout(LayoutMap):
         _check_layout(left, "direct_sum", "left")
         one = weaving.Operand(left, as_shape(left_shape, "direct_sum"), "direct_sum: left")
         other = weaving.Operand(self, as_shape(right_shape, "direct_sum"), "direct_sum: right")
-        parts.check_ranks("direct_sum", left_shape=one.shape, right_shape=other.shape)
-        return self._make(weaving.direct_sum(one, other, as_target(target)))
+        parts.check_ranks("direct_sum", "left_shape", one.shape, "right_shape", other.shape)
+        return self._make(*weaving.direct_sum(one, other, as_target(target)))
 
     def is_direct_sum_right(
         self,
@@ -365,7 +363,7 @@ class TileLayout(LayoutMap):
             for layout, shape in zip((total, self), shapes, strict=True)
         )
         found = recognise.other_summand(part, whole, at, as_target(target))
-        return None if found is None else self._make(found)
+        return None if found is None else self._make(*found)
 
     # -- slices -----------------------------------------------------------------------------
 
@@ -394,8 +392,9 @@ class TileLayout(LayoutMap):
         """
         extents = as_shape(shape, "slice")
         ranges = as_region(region, extents)
-        found = slice_parts(self.canonicalize(target), extents, ranges, self)
-        return None if found is None else self._make(found)
+        whole = weaving.Operand(self, extents, "slice")
+        found = slice_parts(whole, ranges, as_target(target))
+        return None if found is None else self._make(*found)
 
     # -- views of storage -------------------------------------------------------------------
 
@@ -406,7 +405,7 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(8, 4, 2):(4 @ laneid, 1 @ laneid, 3)] + 2 @ laneid + 7).storage())
         S[2:3] + 7
         """
-        return self._make(views.storage(self))
+        return self._make(*views.storage(self))
 
     def unpack(self, num: int, axis: Axis | str = m) -> TileLayout:
         """Split each cell of a memory axis into ``num`` narrower ones: a new innermost iter.
@@ -420,7 +419,7 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(8, 8):(8, 1)]).unpack(2))
         S[(8,8,2):(16,2,1)]
         """
-        return self._make(views.unpack(self, num, axis))
+        return self._make(*views.unpack(self, num, axis))
 
     def pack(self, num: int) -> TileLayout:
         """Join ``num`` neighbours along the last iter into one cell: the inverse of :meth:`unpack`.
@@ -435,7 +434,7 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(8, 16):(16, 1)]).pack(4))
         S[(8,4):(4,1)]
         """
-        return self._make(views.pack(self, num))
+        return self._make(*views.pack(self, num))
 
     def broadcast(self, num: int, position: int = -1, axis: Axis | str = m) -> TileLayout:
         """Insert an iter of stride 0: each element is named ``num`` times.
@@ -452,7 +451,7 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(8, 8):(8, 1)]).broadcast(4, 1))
         S[(8,4,8):(8,0,1)]
         """
-        return self._make(views.broadcast(self, num, position, axis))
+        return self._make(*views.broadcast(self, num, position, axis))
 
 
 def _check_layout(value: object, what: str, name: str) -> None:
@@ -479,4 +478,4 @@ def align(anchor: TileLayout, follower: TileLayout) -> TileLayout:
     _check_layout(anchor, "align", "anchor")
     _check_layout(follower, "align", "follower")
     shard = algebra.align(anchor.shard, follower.shard, follower)
-    return TileLayout._make(parts.Parts(shard, follower.replica, follower.offset))
+    return TileLayout._make(shard, follower.replica, follower.offset)

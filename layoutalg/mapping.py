@@ -51,7 +51,10 @@ class LayoutMap(Explorable):
             LayoutError: the argument is no such expression.
         """
         try:
-            _fill(self, spec.shard, spec.replica, spec.offset)
+            _put_shard(self, spec.shard)
+            _put_replica(self, spec.replica)
+            _put_offset(self, MappingProxyType(dict(spec.offset)) if spec.offset else NO_OFFSET)
+            _put_memo(self, {})
         except AttributeError:
             raise LayoutError(
                 f"TileLayout: needs an expression such as S[(8,4):(4@laneid,1@laneid)]; got "
@@ -74,30 +77,20 @@ class LayoutMap(Explorable):
         >>> print(TileLayout.from_iters([Iter(8, 4, "laneid")], offset={"m": 3}))
         S[8:4@laneid] + 3
         """
-        built = cls.__new__(cls)
         shard, replica = _as_tuple(shard), _as_tuple(replica)
         for it in shard + replica if replica else shard:
             if type(it) is not Iter:
                 raise LayoutError(f"from_iters: every entry must be an Iter; got {it!r}")
-        _fill(built, shard, replica, NO_OFFSET)
-        if offset is not None:
-            if not isinstance(offset, Mapping):
-                raise LayoutError(
-                    f"from_iters: the offset must be a mapping axis -> value; got {offset!r}"
-                )
-            total: dict[Axis, Size] = {}
-            for name, value in offset.items():
-                axis = Axis.get(name)
-                if axis in total:
-                    raise LayoutError(f"from_iters: two offsets are given for axis {axis}")
-                total[axis] = as_readable(value, f"from_iters: offset on {axis}")
-            _put_offset(built, MappingProxyType(total))
-        return built
+        return cls._make(shard, replica, NO_OFFSET if offset is None else _as_offset(offset))
 
     @classmethod
-    def _make(cls: type[Self], built: parts.HasParts) -> Self:
-        layout = cls.__new__(cls)
-        _fill(layout, built.shard, built.replica, built.offset)
+    def _make(cls: type[Self], shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> Self:
+        """Build from parts that the algebra has made."""
+        layout = _new(cls)
+        _put_shard(layout, shard)
+        _put_replica(layout, replica)
+        _put_offset(layout, MappingProxyType(dict(offset)) if offset else NO_OFFSET)
+        _put_memo(layout, {})
         return layout
 
     # -- identity ---------------------------------------------------------------------------
@@ -184,7 +177,8 @@ class LayoutMap(Explorable):
         >>> L.apply(127)
         {'laneid': 31, 'warpid': 6, 'm': 1}
         """
-        return self._reader(coord, shape, "apply").apply(coord)
+        found = evaluation.at_ints(self, coord, shape)
+        return self._reader(coord, shape, "apply").apply(coord) if found is None else found
 
     def apply_to_shape(self, coord: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
         """Return the digits of a coordinate, one per iter of the layout grouped by the shape.
@@ -216,7 +210,10 @@ class LayoutMap(Explorable):
         >>> TileLayout(S[4:1] + R[2:4 @ warpid]).owners(3)
         ({'m': 3, 'warpid': 0}, {'m': 3, 'warpid': 4})
         """
-        return evaluation.owners(self.replica, self._reader(coord, shape, "owners").apply(coord))
+        base = evaluation.at_ints(self, coord, shape)
+        if base is None:
+            base = self._reader(coord, shape, "owners").apply(coord)
+        return evaluation.owners(self.replica, base)
 
     def inverse(self, shape: Sequence[Any]) -> Inverse:
         """Return the map from machine coordinates to logical ones over ``shape``.
@@ -249,6 +246,18 @@ class LayoutMap(Explorable):
         [[0, 0], [1, 1]]
         """
         return table(self, as_shape(shape, "table"), replicas)
+
+    @property
+    def copies(self) -> Iters:
+        """The replica iters that repeat: what extent 1 or stride 0 says adds no place.
+
+        Ask this, not ``replica``, whether a layout is replicated: ``replica`` is how it is written.
+
+        >>> from layoutalg import TileLayout, S, R
+        >>> TileLayout(S[8:1] + R[(4, 2):(0, 8)]).copies, TileLayout(S[8:1] + R[4:0]).copies
+        ((Iter(2, 8, 'm'),), ())
+        """
+        return parts.copies(self)
 
     # -- measures ---------------------------------------------------------------------------
 
@@ -376,21 +385,27 @@ class LayoutMap(Explorable):
         return places.replication(self, _optional(shape, "replication"))
 
 
+_new = object.__new__
 # The slots' own setters: a LayoutMap refuses to be set in any other way.
 _put_shard, _put_replica, _put_offset, _put_memo = (
     LayoutMap.__dict__[name].__set__ for name in ("shard", "replica", "offset", "_memo")
 )
 
 
-def _fill(layout: LayoutMap, shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> None:
-    _put_shard(layout, shard)
-    _put_replica(layout, replica)
-    _put_offset(layout, MappingProxyType(dict(offset)) if offset else NO_OFFSET)
-    _put_memo(layout, {})
-
-
 def _optional(shape: Sequence[Any] | None, what: str) -> tuple[Size, ...] | None:
     return None if shape is None else as_shape(shape, what)
+
+
+def _as_offset(offset: object) -> Mapping[Axis, Size]:
+    if not isinstance(offset, Mapping):
+        raise LayoutError(f"from_iters: the offset must be a mapping axis -> value; got {offset!r}")
+    total: dict[Axis, Size] = {}
+    for name, value in offset.items():
+        axis = Axis.get(name)
+        if axis in total:
+            raise LayoutError(f"from_iters: two offsets are given for axis {axis}")
+        total[axis] = as_readable(value, f"from_iters: offset on {axis}")
+    return total
 
 
 def _as_tuple(iters: Iterable[Iter]) -> Iters:

@@ -4,7 +4,8 @@ Shared memory has 32 banks; the word (4 bytes) at byte address a lies in bank ``
 request is served in phases of as many lanes as move 128 bytes together: a whole warp where a lane
 moves 4 bytes or fewer, half of it for 8, a quarter for 16, and one 8x8 matrix of ``ldmatrix``. A
 phase takes one wavefront for each distinct word in its busiest bank; lanes that ask for the same
-word share it. Global memory answers in sectors of 32 bytes.
+word share it, lanes that take no part ask for none, and a phase in which no lane takes part takes
+no wavefront. Global memory answers in sectors of 32 bytes.
 
 Source: CUDA C++ Programming Guide, "Shared Memory"; Nsight Compute, "Memory Tables".
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from layoutalg.errors import LayoutError
 from layoutalg.fragment import WARP
@@ -24,11 +26,14 @@ from layoutalg.fragment_table import BITS
 from layoutalg.held import THREADS_OF
 from layoutalg.table import IntArray
 
+Bools = npt.NDArray[np.bool_]
+
 BANKS = 32
 WORD_BYTES = 4
 LINE_BYTES = BANKS * WORD_BYTES
 SECTOR_BYTES = 32
 _ROW_BYTES = 16  # of an 8x8 matrix
+_SIZES = (1, 2, 4, 8, 16)  # bytes that a lane moves in one access of shared memory
 
 # What operands are made of, and what memory holds besides.
 _BITS = BITS | {
@@ -65,18 +70,56 @@ def element_bits(dtype: int | str, function: str) -> int:
 def phase_lanes(size: int) -> int:
     """Return how many lanes of ``size`` bytes are served together: at most 32.
 
+    Raises:
+        LayoutError: no access of shared memory moves so many bytes per lane.
+
     >>> [phase_lanes(size) for size in (2, 4, 8, 16)]
     [32, 32, 16, 8]
     """
-    return max(1, min(WARP, LINE_BYTES // max(size, WORD_BYTES)))
+    if size not in _SIZES:
+        raise LayoutError(
+            f"banks: a lane moves 1, 2, 4, 8 or 16 bytes of shared memory at once; got {size} bytes"
+        )
+    return min(WARP, LINE_BYTES // max(size, WORD_BYTES))
 
 
-def bank_counts(starts: IntArray, size: int) -> IntArray:
+def phases(starts: IntArray, size: int, taking: Bools | None = None) -> tuple[IntArray, Bools]:
+    """Group the lanes of requests into the phases in which shared memory answers them.
+
+    Args:
+        starts: (requests, lanes): where each lane's vector begins, in any unit; any number of
+            lanes, so that the last phase of a request may be partial.
+        size: bytes that each lane moves.
+        taking: (requests, lanes): which lanes take part; all unless given.
+
+    Returns:
+        The starts and who takes part, as arrays (phases, lanes of a phase); phases in which no lane
+        takes part are left out.
+
+    Raises:
+        LayoutError: no access of shared memory moves so many bytes per lane.
+
+    >>> groups, taking = phases(np.arange(20)[None, :], 8)
+    >>> groups.shape, taking.sum(axis=1)
+    ((2, 16), array([16,  4]))
+    """
+    lanes, (requests, given) = phase_lanes(size), starts.shape
+    shape = (requests, -(-given // lanes) * lanes)
+    groups, kept = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
+    groups[:, :given] = starts
+    kept[:, :given] = True if taking is None else taking
+    groups, kept = groups.reshape(-1, lanes), kept.reshape(-1, lanes)
+    some = kept.any(axis=1)
+    return groups[some], kept[some]
+
+
+def bank_counts(starts: IntArray, size: int, taking: Bools | None = None) -> IntArray:
     """Count the distinct words that each phase asks of each bank.
 
     Args:
         starts: (phases, lanes): byte addresses, multiples of the size where that is over 4.
         size: bytes that each lane moves.
+        taking: (phases, lanes): which lanes take part; all unless given.
 
     Returns:
         An array (phases, 32); a phase takes as many wavefronts as its largest entry.
@@ -84,11 +127,18 @@ def bank_counts(starts: IntArray, size: int) -> IntArray:
     >>> column = np.arange(32)[None, :] * 128
     >>> bank_counts(column, 4).max(), bank_counts(column + np.arange(32) * 4, 4).max()
     (np.int64(32), np.int64(1))
+    >>> bank_counts(column, 4, column < 20 * 128).max()
+    np.int64(20)
     """
+    if taking is not None:  # who takes no part asks for what another lane of the phase asks for
+        first = starts[np.arange(len(starts)), taking.argmax(axis=1)]
+        starts = np.where(taking, starts, first[:, None])
     words = starts[..., None] // WORD_BYTES + np.arange(max(1, size // WORD_BYTES))
-    words = np.sort(words.reshape(len(starts), -1), axis=1)
+    words = np.sort(words.reshape(len(starts), math.prod(words.shape[1:])), axis=1)
     fresh = np.ones(words.shape, dtype=bool)
     fresh[:, 1:] = words[:, 1:] != words[:, :-1]
+    if taking is not None:
+        fresh &= taking.any(axis=1, keepdims=True)
     phase, _ = np.nonzero(fresh)
     flat = phase * BANKS + words[fresh] % BANKS
     return np.bincount(flat, minlength=len(starts) * BANKS).reshape(len(starts), BANKS)
@@ -114,19 +164,23 @@ def fewest_wavefronts(counts: IntArray) -> IntArray:
     return spread
 
 
-def sectors(starts: IntArray, size: int) -> tuple[IntArray, ...]:
+def sectors(starts: IntArray, size: int, taking: Bools | None = None) -> tuple[IntArray, ...]:
     """Return the numbers of the 32-byte sectors that each request touches, in increasing order.
 
     Args:
         starts: (requests, lanes): byte addresses.
         size: bytes that each lane moves.
+        taking: (requests, lanes): which lanes take part; all unless given.
 
     >>> sectors(np.arange(32)[None, :] * 4, 4)
     (array([0, 1, 2, 3]),)
     """
     first, last = starts // SECTOR_BYTES, (starts + max(size, 1) - 1) // SECTOR_BYTES
     reach = first[..., None] + np.arange(int((last - first).max()) + 1)
-    return tuple(np.unique(row[row <= end[:, None]]) for row, end in zip(reach, last, strict=True))
+    asked = reach <= last[..., None]
+    if taking is not None:
+        asked &= taking[..., None]
+    return tuple(np.unique(row[mine]) for row, mine in zip(reach, asked, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +190,28 @@ class Access:
     Attributes:
         name: as PTX or the user says it.
         coords: (requests, lanes, count, 2): row and column of each element of each lane, in the
-            order in which the lane's vector holds them.
+            order in which the lane's vector holds them; -1 throughout in a lane that takes no part.
     """
 
     name: str
     coords: IntArray
+
+    def __post_init__(self) -> None:
+        """Check the coordinates: a lane has all of its vector, or takes no part."""
+        given = self.coords >= 0
+        whole = given.ndim == 4 and given.shape[3] == 2
+        if not whole or (given.any(axis=(2, 3)) != given.all(axis=(2, 3))).any():
+            raise LayoutError(
+                f"{self.name}: an access is an array (requests, lanes, elements of a lane, 2) of "
+                "rows and columns, -1 throughout in a lane that takes no part; got "
+                f"{'-1 in a part of a lane' if whole else f'shape {self.coords.shape}'}"
+            )
+
+    @property
+    def taking(self) -> Bools:
+        """Which lanes take part: an array (requests, lanes)."""
+        part: Bools = self.coords[:, :, 0, 0] >= 0
+        return part
 
     @property
     def count(self) -> int:
@@ -149,6 +220,8 @@ class Access:
 
     def starts(self, layout: InMemory, shape: Sequence[int], bits: int) -> IntArray:
         """Return where every lane's vector begins, in elements: an array (requests, lanes).
+
+        A lane that takes no part has 0.
 
         Raises:
             LayoutError: the elements of a lane are not neighbours in memory, or do not begin at a
@@ -169,7 +242,8 @@ lies at byte 36. A pitch that is a multiple of 8 elements fits
                 f"{', '.join(sorted(table)) or 'none'}"
             )
         address = table["m"][self.coords[..., 0], self.coords[..., 1]]
-        apart = np.argwhere((np.diff(address, axis=-1) != 1).any(axis=-1))
+        taking = self.taking
+        apart = np.argwhere((np.diff(address, axis=-1) != 1).any(axis=-1) & taking)
         if apart.size:
             request, lane = (int(i) for i in apart[0])
             raise LayoutError(
@@ -177,7 +251,7 @@ lies at byte 36. A pitch that is a multiple of 8 elements fits
                 f"neighbours in memory; those from {_place(self.coords[request, lane, 0])} on lie "
                 f"at {address[request, lane].tolist()}"
             )
-        start: IntArray = address[..., 0]
+        start: IntArray = np.where(taking, address[..., 0], 0)
         size = self.size(bits)
         odd = np.argwhere(start * bits % (8 * size)) if self.count * bits >= 8 else np.empty(0)
         if odd.size:
@@ -191,14 +265,14 @@ lies at byte 36. A pitch that is a multiple of 8 elements fits
             )
         return start
 
-    def counts_at(self, starts: IntArray, bits: int) -> IntArray:
-        """Count the words per phase and bank of vectors that begin at these elements.
+    def phases(self, starts: IntArray, bits: int) -> tuple[IntArray, Bools]:
+        """Group what :meth:`starts` returns, and who takes part: arrays (phases, their lanes)."""
+        return phases(starts, self.size(bits), self.taking)
 
-        Returns:
-            An array (phases, 32): all phases of all requests in order.
-        """
-        lanes = min(phase_lanes(self.size(bits)), starts.shape[1])
-        return bank_counts(starts.reshape(-1, lanes) * bits // 8, self.size(bits))
+    def counts_at(self, starts: IntArray, bits: int) -> IntArray:
+        """Count the words of vectors that begin at these elements: an array (phases, 32)."""
+        groups, taking = self.phases(starts, bits)
+        return bank_counts(groups * bits // 8, self.size(bits), taking)
 
     def bank_counts(self, layout: InMemory, shape: Sequence[int], bits: int) -> IntArray:
         """Count the words per phase and bank: an array (phases, 32).
@@ -214,18 +288,27 @@ lies at byte 36. A pitch that is a multiple of 8 elements fits
         return self.counts_at(self.starts(layout, shape, bits), bits)
 
     def size(self, bits: int) -> int:
-        """Return how many bytes a lane moves; sub-byte elements count as one byte."""
-        return max(1, self.count * bits // 8)
+        """Return how many bytes a lane moves; a part of a byte counts as one."""
+        return -(-self.count * bits // 8)
 
 
 def _place(coord: IntArray) -> str:
     return f"({int(coord[0])}, {int(coord[1])})"
 
 
+def _in_warps(starts: IntArray) -> IntArray:
+    """Return (lanes, 2) as (requests, 32, 2), -1 where the last warp has more lanes."""
+    requests = -(-len(starts) // WARP)
+    lanes = np.full((requests * WARP, 2), -1, dtype=np.int64)
+    lanes[: len(starts)] = starts
+    return lanes.reshape(requests, WARP, 2)
+
+
 def _along(starts: IntArray, count: int) -> IntArray:
-    """Return coordinates of vectors along rows that start at (requests, lanes, 2)."""
+    """Return coordinates of vectors along rows that start at (requests, lanes, 2), or at -1."""
     step = np.stack([np.zeros(count, dtype=np.int64), np.arange(count)], axis=-1)
-    return starts[:, :, None, :] + step
+    begin = starts[:, :, None, :]
+    return np.where(begin < 0, -1, begin + step)
 
 
 def matrices(
@@ -285,6 +368,8 @@ def matrices(
 def rowwise(shape: Sequence[int], bits: int, *, size: int = 16, name: str = "st.shared") -> Access:
     """Let thread t move vector t of a tile, row by row: vector stores and ``cp.async``.
 
+    In the last warp as many lanes take part as there are vectors left.
+
     Args:
         shape: rows and columns of the tile, in elements.
         bits: of an element.
@@ -307,19 +392,21 @@ def rowwise(shape: Sequence[int], bits: int, *, size: int = 16, name: str = "st.
     total = rows * columns // count
     at = np.arange(total) * count
     begin = np.stack([at // columns, at % columns], axis=-1)
-    return Access(f"{name} {size} B", _along(begin.reshape(-1, math.gcd(total, WARP), 2), count))
+    return Access(f"{name} {size} B", _along(_in_warps(begin), count))
 
 
 def columnwise(shape: Sequence[int], bits: int, *, name: str = "column") -> Access:
     """Let lane l move the element in row l of one column, column by column.
 
-    >>> columnwise((32, 32), 32).coords[1, 5].tolist()
-    [[5, 1]]
+    Of a column's last request as many lanes take part as there are rows left.
+
+    >>> columnwise((40, 2), 32).taking.sum(axis=1)
+    array([32,  8, 32,  8])
     """
     rows, columns = _two(shape, name)
-    at = np.arange(rows * columns)
-    begin = np.stack([at % rows, at // rows], axis=-1)
-    return Access(name, _along(begin.reshape(-1, math.gcd(rows, WARP), 2), 1))
+    row = np.arange(rows)
+    each = [_in_warps(np.stack([row, np.full(rows, column)], axis=-1)) for column in range(columns)]
+    return Access(name, _along(np.concatenate(each), 1))
 
 
 def slotwise(

@@ -14,16 +14,23 @@ from typing import Any
 import numpy as np
 
 from layoutalg import iters as algebra
+from layoutalg import size as sizes
 from layoutalg.axis import Axis, m
+from layoutalg.budget import COMPARED, LISTED
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter, Iters
 from layoutalg.parts import HasParts, Parts, total_size
-from layoutalg.size import Size, decide, divides, equal, less, product, quotient
+from layoutalg.size import (
+    Size,
+    decide,
+    divides,
+    equal,
+    less,
+    product,
+    quotient,
+)
 from layoutalg.table import IntArray, steps
 from layoutalg.verdict import Place
-
-COMPARED = 1 << 20  # up to so many places are compared one by one
-_LISTED = 1 << 12  # up to so many replica steps of one element are followed
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ def below_zero(stride: Size) -> bool:
         Undecided: its symbols leave that open.
     """
     return decide(
-        less(stride, 0), f"is the stride {stride} below 0", "make it positive or substitute"
+        less(stride, 0), "is the stride {} below 0", "make it positive or substitute", stride
     )
 
 
@@ -119,18 +126,8 @@ def ascending(digits: Sequence[Any]) -> list[Any] | None:
     >>> ascending([Iter(2, -4), Iter(2, 1)])
     [Iter(2, 1, 'm'), Iter(2, -4, 'm')]
     """
-    ordered: list[Any] = []
-    for digit in digits:
-        at = 0
-        while at < len(ordered):
-            before = less(length(digit.stride), length(ordered[at].stride))
-            if before is None:
-                return None
-            if before:
-                break
-            at += 1
-        ordered.insert(at, digit)
-    return ordered
+    order = sizes.ascending([length(digit.stride) for digit in digits])
+    return None if order is None else [digits[index] for index in order]
 
 
 def weights(shard: Iters) -> list[Size]:
@@ -139,8 +136,12 @@ def weights(shard: Iters) -> list[Size]:
     >>> weights((Iter(2, 9), Iter(8, 1), Iter(4, 5)))
     [32, 4, 1]
     """
-    extents = algebra.extents(shard)
-    return [product(extents[index + 1 :]) for index in range(len(extents))]
+    found: list[Any] = []
+    weight: Any = 1
+    for it in reversed(shard):
+        found.append(weight)
+        weight = weight * it.extent
+    return found[::-1]
 
 
 def value_at(shard: Iters, origin: Mapping[Axis, Any], x: Size) -> dict[Axis, Any]:
@@ -189,11 +190,20 @@ def symbols_of(*layouts: HasParts) -> list[str]:
     >>> symbols_of(Parts((Iter(8, 1),), (), {}))
     []
     """
+    return sorted(named_symbols(*layouts))
+
+
+def named_symbols(*layouts: HasParts) -> dict[str, Any]:
+    """Return the symbols in layouts by name.
+
+    >>> named_symbols(Parts((Iter(8, 1),), (), {}))
+    {}
+    """
     sizes: list[Any] = []
     for parts in layouts:
         sizes += [s for it in parts.shard + parts.replica for s in (it.extent, it.stride)]
         sizes += parts.offset.values()
-    return sorted({str(s) for size in sizes for s in getattr(size, "free_symbols", ())})
+    return {str(s): s for size in sizes for s in getattr(size, "free_symbols", ())}
 
 
 def axes_of(*layouts: HasParts) -> list[Axis]:
@@ -209,10 +219,14 @@ def is_small(*layouts: HasParts) -> bool:
         return False
     for parts in layouts:
         both = parts.shard + parts.replica
-        places: Any = product(it.extent for it in both)
+        places: Any = 1
+        for it in both:
+            places = places * it.extent
+            if places > COMPARED:
+                return False
         far: list[Any] = [abs(v) for pair in algebra.reach(both).values() for v in pair]
         far += [abs(v) for v in parts.offset.values()]
-        if places > COMPARED or any(v >= 1 << 60 for v in far):
+        if any(v >= 1 << 60 for v in far):
             return False
     return True
 
@@ -235,20 +249,20 @@ def copies_of(parts: HasParts, axes: Sequence[Axis]) -> IntArray:
     return np.unique(grid - grid.min(axis=0, initial=0), axis=0)
 
 
-def every_place(parts: HasParts, x: Size, limit: int) -> tuple[Place, ...]:
-    """Return the places of an element, base first; the base alone where there are too many.
+def every_place(parts: HasParts, x: Size) -> tuple[Place, ...] | None:
+    """Return the places of an element, base first; None where they are too many to list.
 
-    >>> every_place(Parts((Iter(4, 1),), (Iter(2, 8),), {}), 3, 8)
+    >>> every_place(Parts((Iter(4, 1),), (Iter(2, 8),), {}), 3)
     ((('m', 3),), (('m', 11),))
     """
-    base = value_at(parts.shard, parts.offset, x)
     count = product(it.extent for it in parts.replica)
-    if type(count) is not int or count > _LISTED:
-        return (place_of(base),)
+    if type(count) is not int or count > LISTED:
+        return None
+    base = value_at(parts.shard, parts.offset, x)
     found: dict[Place, None] = {}
     for digits in itertools.product(*(range(int(it.extent)) for it in parts.replica)):
         place = dict(base)
         for digit, it in zip(digits, parts.replica, strict=True):
             place[it.axis] = place.get(it.axis, 0) + digit * it.stride
         found[place_of(place)] = None
-    return tuple(found) if len(found) <= limit else (place_of(base),)
+    return tuple(found)

@@ -14,7 +14,7 @@ from layoutalg.axis import Axis
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter, Iters
 from layoutalg.notation import text
-from layoutalg.scope import Target, follow, fused, scope_of
+from layoutalg.scope import Target, follow, scope_of, wider_axes
 from layoutalg.size import (
     Size,
     as_extent,
@@ -62,12 +62,12 @@ class Parts(NamedTuple):
 # -- scope and canonical form -----------------------------------------------------------------
 
 
-def _thread_axes(parts: HasParts) -> tuple[Axis, ...]:
+def _thread_axes(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> tuple[Axis, ...]:
     """Return the thread axes that count for the scope; none where no shard iter is on one."""
-    axes = [it.axis for it in parts.shard if it.axis.scope is not None]
-    if axes and (parts.replica or parts.offset):
-        axes.extend(it.axis for it in parts.replica if it.axis.thread)
-        axes.extend(axis for axis in parts.offset if axis.thread)
+    axes = [it.axis for it in shard if it.axis.scope is not None]
+    if axes and (replica or offset):
+        axes.extend(it.axis for it in replica if it.axis.thread)
+        axes.extend(axis for axis in offset if axis.thread)
     return tuple(axes)
 
 
@@ -80,7 +80,7 @@ def scope(parts: HasParts) -> tuple[str, str] | None:
     >>> scope(Parts((Iter(8, 4, "laneid"), Iter(4, 1, "warpid")), (), {}))
     ('thread', 'cta')
     """
-    axes = _thread_axes(parts)
+    axes = _thread_axes(parts.shard, parts.replica, parts.offset)
     return scope_of(axes, parts) if axes else None
 
 
@@ -90,7 +90,11 @@ def fault_of(parts: HasParts) -> str | None:
     >>> fault_of(Parts((Iter(8, 4, "laneid"), Iter(4, 1, "wgid")), (), {}))
     'the axes laneid, wgid are disconnected: none counts each warp'
     """
-    axes = _thread_axes(parts)
+    return _fault(parts.shard, parts.replica, parts.offset)
+
+
+def _fault(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> str | None:
+    axes = _thread_axes(shard, replica, offset)
     found = follow(axes) if axes else None
     return found if isinstance(found, str) else None
 
@@ -106,18 +110,37 @@ def canonicalize(parts: HasParts, target: Target) -> HasParts:
     >>> print(canonicalize(Parts((Iter(8, 4), Iter(1, 9), Iter(4, 1)), (), {}), None))
     S[32:1]
     """
-    bare = _without_units(parts)
-    axes = _thread_axes(bare)
+    found = canonical_parts(parts, target)
+    return parts if found is None else Parts(*found)
+
+
+def canonical_parts(
+    parts: HasParts, target: Target
+) -> tuple[Iters, Iters, Mapping[Axis, Size]] | None:
+    """Return shard, replica and offset of the canonical form; None where the parts are it.
+
+    Raises:
+        LayoutError: the thread axes conflict or leave a gap.
+
+    >>> canonical_parts(Parts((Iter(8, 4), Iter(4, 1)), (), {}), None)
+    ((Iter(32, 1, 'm'),), (), {})
+    """
+    replica, offset = parts.replica, _nonzero(parts.offset)
+    shard = algebra.canonical(parts.shard)
+    axes = _thread_axes(shard, replica, offset)
     if axes:
         pair = follow(axes)
         if isinstance(pair, str):
             # a unit iter may be the only link between two scopes: then it stays
-            bare = _with_links(parts)
-            pair = scope_of(_thread_axes(bare), parts)
-        if target == "cuda":
-            bare = _fuse_axes(bare, pair)
-    fewer = algebra.fuse(bare.shard)
-    return bare if fewer is bare.shard else Parts(fewer, bare.replica, bare.offset)
+            shard, offset = _with_links(parts)
+            axes = _thread_axes(shard, replica, offset)
+            pair = scope_of(axes, parts)
+        wider = wider_axes(axes, pair) if target == "cuda" else None
+        if wider:
+            return _fuse_axes(shard, replica, offset, wider)
+    if shard is parts.shard and offset is parts.offset:
+        return None
+    return shard, replica, offset
 
 
 def has_canonical(parts: HasParts) -> bool:
@@ -126,26 +149,38 @@ def has_canonical(parts: HasParts) -> bool:
     >>> has_canonical(Parts((Iter(8, 1, "laneid"), Iter(1, 1, "tx")), (), {}))
     True
     """
-    return fault_of(_without_units(parts)) is None or fault_of(_with_links(parts)) is None
+    shard, offset = algebra.canonical(parts.shard), _nonzero(parts.offset)
+    if _fault(shard, parts.replica, offset) is None:
+        return True
+    shard, offset = _with_links(parts)
+    return _fault(shard, parts.replica, offset) is None
 
 
-def _without_units(parts: HasParts) -> HasParts:
-    """Drop unit iters, all but one where there is no other, and zero offsets."""
-    shard, offset = parts.shard, parts.offset
-    for it in shard:
+def stands(parts: HasParts) -> bool:
+    """Say whether the parts are canonical as they stand, but for neighbours that fuse.
+
+    >>> stands(Parts((Iter(8, 4), Iter(4, 1)), (), {})), stands(Parts((Iter(1, 1),), (), {}))
+    (True, False)
+    """
+    counted = False
+    for it in parts.shard:
         if it.extent == 1:
-            kept = tuple(each for each in shard if each.extent != 1)
-            shard = kept or (Iter(1, 1, shard[0].axis),)
-            break
+            return False
+        counted = counted or it.axis.scope is not None
+    if parts.offset and 0 in parts.offset.values():
+        return False
+    return not counted or fault_of(parts) is None
+
+
+def _nonzero(offset: Mapping[Axis, Size]) -> Mapping[Axis, Size]:
+    """Drop the zeros of an offset; the argument itself comes back where there is none."""
     if offset and 0 in offset.values():
-        offset = {axis: value for axis, value in offset.items() if value != 0}
-    if offset is parts.offset and (shard is parts.shard or shard == parts.shard):
-        return parts
-    return Parts(shard, parts.replica, offset)
+        return {axis: value for axis, value in offset.items() if value != 0}
+    return offset
 
 
-def _with_links(parts: HasParts) -> Parts:
-    """Drop them, but for one on each thread axis that would be lost."""
+def _with_links(parts: HasParts) -> tuple[Iters, Mapping[Axis, Size]]:
+    """Make shard and offset canonical, but keep a unit iter or a zero on each thread axis."""
     axes = {it.axis for it in parts.shard if it.extent != 1}
     shard: list[Iter] = []
     for it in parts.shard:
@@ -155,26 +190,35 @@ def _with_links(parts: HasParts) -> Parts:
             axes.add(it.axis)
             shard.append(Iter(1, 1, it.axis))
     offset = {a: value for a, value in parts.offset.items() if value != 0 or a.thread}
-    return Parts(tuple(shard), parts.replica, offset)
+    return algebra.fuse(tuple(shard)), offset
 
 
-def _fuse_axes(parts: HasParts, pair: tuple[str, str]) -> HasParts:
+def _fuse_axes(
+    shard: Iters,
+    replica: Iters,
+    offset: Mapping[Axis, Size],
+    wider: Mapping[Axis, tuple[Axis, int]],
+) -> tuple[Iters, Iters, Mapping[Axis, Size]]:
     """Rename the axes that are part of a wider one; offsets on axes that become one add up."""
 
-    def rename(it: Iter) -> Iter:
-        axis, factor = fused(it.axis, pair)
-        return it if axis is it.axis else Iter(it.extent, it.stride * factor, axis)
+    def renamed(iters: Iters) -> Iters:
+        out = []
+        for it in iters:
+            if it.axis in wider:
+                axis, factor = wider[it.axis]
+                it = Iter(it.extent, it.stride * factor, axis)
+            out.append(it)
+        return tuple(out)
 
-    shard, replica = tuple(map(rename, parts.shard)), tuple(map(rename, parts.replica))
-    offset: dict[Axis, Any] = {}
-    for axis, value in parts.offset.items():
-        wide, factor = fused(axis, pair)
-        offset[wide] = offset.get(wide, 0) + value * factor
-    if shard == parts.shard and replica == parts.replica and offset == parts.offset:
-        return parts
-    renamed = Parts(shard, replica, offset)
-    bare = _without_units(renamed)
-    return bare if fault_of(bare) is None else renamed
+    total: dict[Axis, Any] = {}
+    for axis, value in offset.items():
+        wide, factor = wider.get(axis, (axis, 1))
+        total[wide] = total.get(wide, 0) + value * factor
+    wide_shard, replica = renamed(shard), renamed(replica)
+    bare, kept = algebra.canonical(wide_shard), _nonzero(total)
+    if _fault(bare, replica, kept) is None:
+        return bare, replica, kept
+    return algebra.fuse(wide_shard), replica, total
 
 
 # -- measures ---------------------------------------------------------------------------------
@@ -189,6 +233,24 @@ def total_size(parts: HasParts) -> Size:
     return product(it.extent for it in parts.shard)
 
 
+def moves(it: Iter) -> bool:
+    """Say whether an iter reaches more than one coordinate; a replica that does not says nothing.
+
+    >>> moves(Iter(2, 8)), moves(Iter(1, 8)), moves(Iter(2, 0))
+    (True, False, False)
+    """
+    return it.extent != 1 and it.stride != 0
+
+
+def copies(parts: HasParts) -> Iters:
+    """Return the replica iters that repeat: extent 1 or stride 0 adds no place.
+
+    >>> copies(Parts((Iter(8, 1),), (Iter(4, 0), Iter(1, 8), Iter(2, 8)), {}))
+    (Iter(2, 8, 'm'),)
+    """
+    return tuple(filter(moves, parts.replica))
+
+
 def is_dense(parts: HasParts) -> bool:
     """Say whether the parts, as they stand, are at most one dense iter in memory, from 0.
 
@@ -197,7 +259,7 @@ def is_dense(parts: HasParts) -> bool:
     """
     return (
         len(parts.shard) <= 1
-        and not parts.replica
+        and not copies(parts)
         and all(value == 0 for value in parts.offset.values())
         and all(it.axis.memory and it.stride == 1 for it in parts.shard)
     )
@@ -218,8 +280,12 @@ shape (2, 3) holds 6, S[8:1] holds 8
     wanted, held = product(shape), total_size(parts)
     if not decide(
         equal(wanted, held),
-        f"{what}: does the shape {tuple(shape)} hold the {held} elements of {parts}",
+        "{}: does the shape {} hold the {} elements of {}",
         f"write the extents as products, such as n = 8*k{namesakes(wanted, held)}",
+        what,
+        tuple(shape),
+        held,
+        parts,
     ):
         raise LayoutError(
             f"{what}: the shape must hold as many elements as the layout; shape {tuple(shape)} "
@@ -271,16 +337,17 @@ def substitute_parts(parts: HasParts, values: Mapping[Any, Any]) -> Parts:
     )
 
 
-def add_offsets(*offsets: Mapping[Axis, Size]) -> dict[Axis, Size]:
-    """Return the sum of offsets, axis by axis.
+def add_offsets(one: Mapping[Axis, Size], other: Mapping[Axis, Size]) -> Mapping[Axis, Size]:
+    """Return the sum of two offsets, axis by axis.
 
     >>> add_offsets({Axis.get("m"): 3}, {Axis.get("m"): 4})
     {m: 7}
     """
-    total: dict[Axis, Any] = {}
-    for offset in offsets:
-        for axis, value in offset.items():
-            total[axis] = total[axis] + value if axis in total else value
+    if not one or not other:
+        return one or other
+    total: dict[Axis, Any] = dict(one)
+    for axis, value in other.items():
+        total[axis] = total[axis] + value if axis in total else value
     return total
 
 
@@ -298,18 +365,21 @@ def subtract_offsets(total: Mapping[Axis, Size], part: Mapping[Axis, Size]) -> d
     return result
 
 
-def check_ranks(what: str, **shapes: Sequence[Size]) -> None:
-    """Refuse shapes of different rank.
+def check_ranks(
+    what: str, name: str, shape: Sequence[Size], other: str, beside: Sequence[Size]
+) -> None:
+    """Refuse two shapes of different rank; ``name`` and ``other`` are what messages call them.
 
     Raises:
         LayoutError: the ranks differ.
 
-    >>> check_ranks("tile", outer_shape=(2,), inner_shape=(2, 2))
+    >>> check_ranks("tile", "outer_shape", (2,), "inner_shape", (2, 2))
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: tile: the shapes must have one rank; got outer_shape (2,), \
 inner_shape (2, 2)
     """
-    ranks = [len(shape) for shape in shapes.values()]
-    if any(rank != ranks[0] for rank in ranks):
-        listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
-        raise LayoutError(f"{what}: the shapes must have one rank; got {listed}")
+    if len(shape) != len(beside):
+        raise LayoutError(
+            f"{what}: the shapes must have one rank; got {name} {tuple(shape)}, "
+            f"{other} {tuple(beside)}"
+        )

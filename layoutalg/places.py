@@ -37,7 +37,16 @@ from layoutalg.normal import (
 from layoutalg.parts import HasParts, Parts, total_size
 from layoutalg.size import Size, as_extent, divides, equal, is_int, less, product, quotient, tidy
 from layoutalg.table import IntArray, steps
-from layoutalg.verdict import Certificate, Collision, Gap, Outside, ProofDigit, Reason, Verdict
+from layoutalg.verdict import (
+    Certificate,
+    Collision,
+    Gap,
+    Outside,
+    ProofDigit,
+    Reason,
+    Verdict,
+    late,
+)
 
 
 def _digits(parts: HasParts) -> tuple[dict[Axis, list[ProofDigit]], dict[Axis, Any]]:
@@ -105,7 +114,7 @@ def is_injective(parts: HasParts, shape: Sequence[Size] | None = None) -> Verdic
     >>> print(is_injective(Parts((Iter(2, 2), Iter(3, 1)), (), {}), (2, 3)).reason)
     element (0, 2) and element (1, 0) share the place (m 2)
     """
-    claim = f"{parts} puts no two elements in one place"
+    claim = late("{} puts no two elements in one place", parts)
     check_shape("is_injective", parts, shape)
     by_axis, _ = _digits(parts)
     rows: list[ProofDigit] = []
@@ -159,7 +168,7 @@ def _super_increasing(digits: Sequence[ProofDigit]) -> tuple[bool | None, list[P
         clears = less(below, stride)
         if not clears:
             return clears, []
-        rows.append(replace(digit, note=f"{stride} > {below}"))
+        rows.append(replace(digit, note=late("{} > {}", stride, below)))
         below = below + (digit.extent - 1) * stride
     return True, rows[::-1]
 
@@ -274,8 +283,9 @@ def covers(
     spans = []
     for axis, run in runs.items():
         start = 0 if axis in wanted else low.get(axis, 0)
-        spans.append(f"{axis} {start}..{tidy(start + wanted.get(axis, run.length) - 1)}")
-    claim = f"{parts} fills the box {', '.join(spans) or 'of one place'}"
+        spans.append((axis, start, tidy(start + wanted.get(axis, run.length) - 1)))
+    box_text = ", ".join(["{} {}..{}"] * len(spans)) or "of one place"
+    claim = late(f"{{}} fills the box {box_text}", parts, *itertools.chain.from_iterable(spans))
     degrees = [run.degree for run in runs.values()]
     degree = None if None in degrees else product(degrees)
     checked = int(total_size(parts)) if is_small(parts) else 0
@@ -324,8 +334,8 @@ def _run(digits: Sequence[ProofDigit], parts: HasParts) -> _Run:
             gap = filled
         exact = equal(stride, filled)
         degree = degree if exact else None
-        note = f"{stride} = {filled}" if exact else f"{stride} <= {filled}"
-        rows.append(replace(digit, note=f"{note}, filled so far"))
+        note = late("{} {} {}, filled so far", stride, "=" if exact else "<=", filled)
+        rows.append(replace(digit, note=note))
         filled = filled + (digit.extent - 1) * stride
     return _Run(filled, degree, gap, rows[::-1])
 
@@ -403,7 +413,7 @@ def replication(parts: HasParts, shape: Sequence[Size] | None = None) -> Verdict
     one = equal(copies, 1)
     return Verdict(
         one is not True,
-        f"each element of {parts} is in more than one place",
+        late("each element of {} is in more than one place", parts),
         Certificate(f"each element is in {copies} place{'' if one else 's'}", tuple(rows)),
         degree=copies,
         checked=checked,

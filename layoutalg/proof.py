@@ -11,13 +11,17 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis
+from layoutalg.budget import ENTRIES, check_budget
+from layoutalg.differing import different_sets, told
 from layoutalg.errors import LayoutError, Undecided
+from layoutalg.formulas import as_coordinates, as_place, exact, indices, spread, symbolic_index
 from layoutalg.iters import Iters
 from layoutalg.normal import (
     Normal,
@@ -26,8 +30,8 @@ from layoutalg.normal import (
     check_shape,
     coordinate,
     copies_of,
-    every_place,
     is_small,
+    named_symbols,
     normal,
     place_of,
     symbols_of,
@@ -36,11 +40,9 @@ from layoutalg.normal import (
 )
 from layoutalg.parts import HasParts, Parts, canonicalize, substitute_parts, total_size
 from layoutalg.scope import Target, as_target
-from layoutalg.size import Size, as_shape, as_size, equal, floordiv, is_int, less, mod
+from layoutalg.size import Size, as_shape, equal, is_int, less, product
 from layoutalg.table import IntArray, steps, table
-from layoutalg.verdict import Certificate, Difference, OtherSize, Place, ProofDigit, Verdict
-
-_SHOWN = 8  # up to so many places of one element are listed
+from layoutalg.verdict import Certificate, Difference, OtherSize, Place, ProofDigit, Verdict, late
 
 # -- two layouts ----------------------------------------------------------------------------------
 
@@ -77,7 +79,7 @@ def equivalent(
             f"equivalent: needs a layout with a shard; got {right!r}. prove(layout, shape, other) "
             "compares swizzled layouts"
         )
-    claim = f"{left} and {right} are one map"
+    claim = late("{} and {} are one map", left, right)
     check_shape("equivalent", left, shape)
     sizes = total_size(left), total_size(right)
     same_size = equal(*sizes)
@@ -98,7 +100,7 @@ def equivalent(
                 ProofDigit(it.extent, it.stride, it.axis, w, "in both")
                 for it, w in zip(a.shard, weights(a.shard), strict=True)
             )
-            reason = Certificate(f"both have the normal form {a}", digits)
+            reason = Certificate(late("both have the normal form {}", a), digits)
             return Verdict(True, claim, reason, checked=checked)
         at = _first_difference(a, b, matched, weight, sizes[0])
     if at is None:
@@ -109,7 +111,7 @@ def equivalent(
     remark = _remark(left, right) if checked else ""
     if same_size is None:
         remark = f"if both hold as many elements: {sizes[0]} and {sizes[1]}"
-    both = every_place(left, at, _SHOWN), every_place(right, at, _SHOWN)
+    both = told(left, right, at)
     return Verdict(False, claim, Difference(coordinate(at, shape), *both, remark), checked=checked)
 
 
@@ -181,9 +183,13 @@ def _remark(left: HasParts, right: HasParts) -> str:
 
 def _witnesses(left: HasParts, right: HasParts) -> str:
     """Say for which small values of the symbols two layouts agree and differ."""
-    names = symbols_of(left, right)
+    from layoutalg.polynomials import examples
+
+    symbols = named_symbols(left, right)
+    names = sorted(symbols)
+    tried = (examples(symbols[name]) for name in names)
     seen: dict[bool, str] = {}
-    for numbers in itertools.islice(itertools.product((1, 2, 3), repeat=len(names)), 81):
+    for numbers in itertools.islice(itertools.product(*tried), 81):
         values = dict(zip(names, numbers, strict=True))
         try:
             same = equivalent(substitute_parts(left, values), substitute_parts(right, values))
@@ -205,7 +211,7 @@ def prove(layout: Any, shape: Sequence[Any], claim: Any, target: str | None = No
     """Decide whether a layout over a shape says what another layout or a formula says.
 
     Args:
-        layout: a layout (swizzled ones too, where the claim is a formula or concrete).
+        layout: a layout, swizzled or not.
         shape: logical extents, outermost first; elements are named by their coordinates.
         claim: one of
 
@@ -215,8 +221,9 @@ def prove(layout: Any, shape: Sequence[Any], claim: Any, target: str | None = No
             - a formula the other way, ``(laneid, m) -> (i, j, …)``, its parameters named like the
               axes of the layout: the element at a place, as the PTX ISA gives fragments.
 
-            A formula sees integer arrays; where sizes are symbolic, indices that know
-            ``+ - * // % << >>`` and ``&`` with a mask of low bits.
+            A formula sees arrays of integers that do not wrap; where sizes are symbolic, indices
+            that know ``+ - * // % << >>`` and ``&`` with a mask of low bits. Neither has one truth
+            value: a branch is :func:`layoutalg.where`.
         target: None or "cuda", as in :func:`equivalent`.
 
     Raises:
@@ -240,7 +247,7 @@ def prove(layout: Any, shape: Sequence[Any], claim: Any, target: str | None = No
     if hasattr(goal, "shard") and hasattr(layout, "shard"):
         return equivalent(layout, goal, as_target(target), extents)
     if hasattr(goal, "table"):
-        return _same_tables(layout, goal, extents)
+        return _same_swizzled(layout, goal, extents, as_target(target))
     if not callable(goal):
         raise LayoutError(
             f"prove: the claim must be a layout, a fragment, or a formula such as "
@@ -267,8 +274,8 @@ def _claim_text(layout: object, names: tuple[str, ...], rank: int, inverse: bool
     taken = ", ".join(names)
     if inverse:
         given = ", ".join(f"i{dim}" for dim in range(rank))
-        return f"{layout} is the inverse of ({taken}) -> ({given})"
-    return f"{layout} is the formula ({taken}) -> place"
+        return late("{} is the inverse of ({}) -> ({})", layout, taken, given)
+    return late("{} is the formula ({}) -> place", layout, taken)
 
 
 def _table_of(layout: Any, shape: tuple[Size, ...], replicas: bool) -> dict[str, IntArray]:
@@ -277,10 +284,33 @@ def _table_of(layout: Any, shape: tuple[Size, ...], replicas: bool) -> dict[str,
     return layout.table(shape, replicas)  # type: ignore[no-any-return]
 
 
-def _same_tables(left: Any, right: Any, shape: tuple[Size, ...]) -> Verdict:
-    """Compare two concrete layouts, of which one is swizzled, element by element."""
-    have, want = (_table_of(side, shape, False) for side in (left, right))
-    return _compared(f"{left} and {right} are one map", shape, have, want)
+def _same_swizzled(left: Any, right: Any, shape: tuple[Size, ...], target: Target) -> Verdict:
+    """Compare two layouts, of which one is swizzled: by their tiles, or place by place.
+
+    A swizzle is a bijection of addresses, so two tiles under one swizzle are one map exactly where
+    the tiles are.
+    """
+    claim = late("{} and {} are one map", left, right)
+    swizzles = [getattr(side, "swizzle", None) for side in (left, right)]
+    if swizzles[0] == swizzles[1] and symbols_of(*(s.tile_layout for s in (left, right))):
+        tiles = [side.tile_over(shape) for side in (left, right)]
+        found = equivalent(*tiles, target, shape)
+        if found and isinstance(found.reason, Certificate):
+            argument = f"one swizzle over tiles that are one map: {found.reason.argument}"
+            return replace(found, claim=claim, reason=replace(found.reason, argument=argument))
+        if isinstance(found.reason, Difference):
+            remark = "these places are those before the swizzle, which keeps them apart"
+            return replace(found, claim=claim, reason=replace(found.reason, remark=remark))
+        return replace(found, claim=claim)
+    if target is not None:
+        left, right = left.canonicalize(target), right.canonicalize(target)
+    size = int(product(shape))
+    wrong, sides = different_sets(left, right, shape)
+    if not wrong.size:
+        return Verdict(True, claim, Certificate(f"all {size} elements agree"), checked=size)
+    element = coordinate(int(wrong[0]), tuple(map(int, shape)))
+    remark = f"{wrong.size} of {size} elements differ"
+    return Verdict(False, claim, Difference(element, *sides, remark), checked=size)
 
 
 def _on_elements(
@@ -292,10 +322,13 @@ def _on_elements(
 ) -> Verdict:
     """Compare a concrete layout and a formula, element by element."""
     claim = _claim_text(layout, names, len(shape), inverse)
-    index = np.indices(tuple(map(int, shape)), dtype=np.int64)
+    check_budget(
+        "prove", product(shape) * len(shape), ENTRIES, "coordinates", "Prove it of a slice"
+    )
+    index = indices(tuple(map(int, shape)))
     if inverse:
         places = _table_of(layout, shape, True)
-        given = _as_coordinate(formula(**places), len(shape))
+        given = as_coordinates(formula(**{k: exact(x) for k, x in places.items()}), len(shape))
         have = {
             f"i{dim}": np.broadcast_to(x[..., None], next(iter(places.values())).shape)
             for dim, x in enumerate(index)
@@ -303,36 +336,7 @@ def _on_elements(
         want = {f"i{dim}": x for dim, x in enumerate(given)}
         return _compared(claim, shape, have, want, places)
     have = _table_of(layout, shape, False)
-    return _compared(claim, shape, have, _as_place(formula(*index)))
-
-
-def _as_place(value: Any) -> dict[str, Any]:
-    """Return what a formula says as axis name -> coordinate."""
-    if not isinstance(value, Mapping):
-        raise LayoutError(
-            f"prove: a formula of coordinates must return {{axis: value}}; got {value!r}"
-        )
-    return {Axis.get(axis).name: _integral(number) for axis, number in value.items()}
-
-
-def _as_coordinate(value: Any, rank: int) -> tuple[Any, ...]:
-    """Return what an inverse formula says as one coordinate per dimension."""
-    if not isinstance(value, tuple) or len(value) != rank:
-        raise LayoutError(
-            f"prove: a formula of the axes must return a tuple of {rank} coordinates; got {value!r}"
-        )
-    return tuple(map(_integral, value))
-
-
-def _integral(value: Any) -> Any:
-    """Return a formula's value as an integer array, or as a size."""
-    if isinstance(value, _Index):
-        return value.size
-    if getattr(value, "ndim", 0):
-        if value.dtype.kind not in "iu":
-            raise LayoutError(f"prove: a formula must give integers; got {value.dtype}")
-        return value
-    return as_size(value, "prove: value of the formula")
+    return _compared(claim, shape, have, as_place(formula(*index)))
 
 
 def _compared(
@@ -346,7 +350,7 @@ def _compared(
     size = int(np.prod([int(extent) for extent in shape], dtype=np.int64))
     full = next((x.shape for x in [*have.values(), *want.values()] if getattr(x, "ndim", 0)), ())
     both = {
-        name: tuple(np.broadcast_to(side.get(name, 0), full) for side in (have, want))
+        name: tuple(spread(side.get(name, 0), full) for side in (have, want))
         for name in {**have, **want}
     }
     wrong = np.zeros(full, dtype=bool)
@@ -365,55 +369,6 @@ def _compared(
     count = int(wrong.reshape(*map(int, shape), -1).any(axis=-1).sum())
     remark = f"{count} of {size} elements differ"
     return Verdict(False, claim, Difference(element, sides[:1], sides[1:], remark), checked=size)
-
-
-class _Index:
-    """A coordinate that a formula works on where sizes are symbolic.
-
-    It knows ``+ - * // %``, shifts, and ``&`` with a mask of low bits.
-    """
-
-    __slots__ = ("size",)
-
-    def __init__(self, size: Any) -> None:
-        self.size = size
-
-    def __add__(self, other: Any) -> _Index:
-        return _Index(self.size + _plain(other))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> _Index:
-        return _Index(self.size - _plain(other))
-
-    def __rsub__(self, other: Any) -> _Index:
-        return _Index(_plain(other) - self.size)
-
-    def __mul__(self, other: Any) -> _Index:
-        return _Index(self.size * _plain(other))
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: Any) -> _Index:
-        return _Index(floordiv(self.size, _plain(other)))
-
-    def __mod__(self, other: Any) -> _Index:
-        return _Index(mod(self.size, _plain(other)))
-
-    def __lshift__(self, bits: int) -> _Index:
-        return self * (1 << bits)
-
-    def __rshift__(self, bits: int) -> _Index:
-        return self // (1 << bits)
-
-    def __and__(self, mask: int) -> _Index:
-        if mask & (mask + 1):
-            raise LayoutError(f"prove: the mask of a symbolic index must be 2**k - 1; got {mask}")
-        return self % (mask + 1)
-
-
-def _plain(value: Any) -> Any:
-    return value.size if isinstance(value, _Index) else as_size(value, "prove: formula")
 
 
 def _on_digits(
@@ -447,18 +402,26 @@ def _on_digits(
             value[it.axis] = value[it.axis] + digit * it.stride
         place = place_of(value)
         if inverse:
-            said = _as_coordinate(formula(**{k: _Index(v) for k, v in place}), len(shape))
+            said = as_coordinates(formula(**{k: symbolic_index(v) for k, v in place}), len(shape))
             return coord, place, list(zip(coord, said, strict=True)), enumerate(said)
-        given = _as_place(formula(*map(_Index, coord)))
+        given = as_place(formula(*map(symbolic_index, coord)))
         known = dict(place)
         both = [(known.get(name, 0), given.get(name, 0)) for name in {**known, **given}]
         return coord, place, both, given.items()
 
     def named(iters: Iters, letter: str) -> list[Any]:
-        return [Digit(f"{stem}{letter}{k}", it.extent) for k, it in enumerate(iters)]
+        return [
+            0 if it.extent == 1 else Digit(f"{stem}{letter}{k}", it.extent)
+            for k, it in enumerate(iters)
+        ]
 
-    _, _, pairs, _ = compare(named(pieces, ""), named(copies, "r"))
-    if all(equal(a, b) for a, b in pairs):
+    shown = []
+    try:
+        _, _, pairs, _ = compare(named(pieces, ""), named(copies, "r"))
+        shown = [f"{a} against {b}" for a, b in pairs if not equal(a, b)]
+    except Undecided as reason:  # a branch that the digits leave open: a corner may refute it
+        shown = [str(reason)]
+    if not shown:
         rows = tuple(
             ProofDigit(it.extent, it.stride, it.axis, w, "the same step in the formula")
             for it, w in zip(pieces, weights(pieces), strict=True)
@@ -466,14 +429,16 @@ def _on_digits(
         )
         return Verdict(True, claim, Certificate("as forms in these digits both are equal", rows))
     for digits in _corners((*pieces, *copies)):
-        coord, place, pairs, said = compare(digits[: len(pieces)], digits[len(pieces) :])
+        try:
+            coord, place, pairs, said = compare(digits[: len(pieces)], digits[len(pieces) :])
+        except Undecided:
+            continue
         if any(equal(a, b) is False for a, b in pairs):
             told: Place = tuple((f"i{k}" if inverse else str(k), v) for k, v in said)
             return Verdict(False, claim, Difference(tuple(coord), (place,), (told,)))
-    shown = [f"{a} against {b}" for a, b in pairs if not equal(a, b)]
     raise Undecided(
         f"prove: {claim}? The symbols {', '.join(symbols_of(layout))} leave it open "
-        f"({'; '.join(shown) or 'no corner differs'}); substitute them with .subs."
+        f"({'; '.join(shown)}); substitute them with .subs."
     )
 
 

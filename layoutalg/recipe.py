@@ -139,10 +139,36 @@ class Shuffle:
         received: Values = offered[threads // WARP * WARP + np.array(self.read)]
         return received
 
-    def __str__(self) -> str:
-        """Return the instruction in words."""
-        offered = "a chosen register" if self.register is None else f"r{self.register}"
+    def text(self, sources: int) -> str:
+        """Return the instruction in words; registers from ``sources`` on are results of steps."""
+        number = self.register
+        offered = "a chosen register" if number is None else _name(number, sources)
         return f"shfl.sync.idx {offered} from lane {_run_text(self.read)}"
+
+
+@dataclass(frozen=True)
+class Permute:
+    """A register put together of the thread's own registers, by ``prmt``, to be shuffled on."""
+
+    source: Word
+
+    @property
+    def register(self) -> int | None:
+        """The register that it is: None, it is put together."""
+        return None
+
+    @property
+    def selects(self) -> int:
+        """How many selects the source takes where threads differ."""
+        return self.source.selects
+
+    def result(self, registers: Values) -> Values:
+        """Return the register: an array (threads, elements)."""
+        return self.source.gather(registers)
+
+    def text(self, sources: int) -> str:
+        """Return the register in words; registers from ``sources`` on are results of steps."""
+        return f"prmt {self.source.text(sources)}"
 
 
 @dataclass(frozen=True)
@@ -171,9 +197,10 @@ class Movmatrix:
         columns = [rows[warp + np.array(MOVMATRIX_LANE)[lane, e], half] for e in range(2)]
         return np.stack(columns, axis=1)
 
-    def __str__(self) -> str:
-        """Return the instruction in words."""
-        name = "elements put together" if self.register is None else f"r{self.register}"
+    def text(self, sources: int) -> str:
+        """Return the instruction in words; registers from ``sources`` on are results of steps."""
+        number = self.register
+        name = "elements put together" if number is None else _name(number, sources)
         return f"movmatrix {name}"
 
 
@@ -188,13 +215,14 @@ class Exchange:
     staging: Iters
     barrier: Literal["warp", "cta"]
 
-    def __str__(self) -> str:
-        """Return the exchange in words."""
+    def text(self, sources: int) -> str:
+        """Return the exchange in words; it works on slots, whatever registers there are."""
+        del sources
         at = notation.text(self.staging, (), {})
         return f"store to shared memory at {at}, {self.barrier} barrier, load"
 
 
-Step = Shuffle | Movmatrix | Exchange
+Step = Shuffle | Permute | Movmatrix | Exchange
 
 
 @dataclass(frozen=True)
@@ -287,12 +315,13 @@ class Conversion:
         """The source register that each register of the destination is made of, where it is one.
 
         The movmatrix or the shuffle that it goes through is in ``steps``. None where a register is
-        put together from several, where which one depends on the thread, or in shared memory.
+        put together from several, before or after, where which one depends on the thread, or in
+        shared memory.
         """
         found = []
         for word in self.words:
             number = word.register
-            if number is not None and number >= self.source_registers:
+            while number is not None and number >= self.source_registers:
                 step = self.steps[number - self.source_registers]
                 number = None if isinstance(step, Exchange) else step.register
             if number is None:
@@ -320,7 +349,7 @@ class Conversion:
     @property
     def permutes(self) -> int:
         """How many ``prmt`` put registers together."""
-        built = [step.source.permutes for step in self.steps if isinstance(step, Movmatrix)]
+        built = [s.source.permutes for s in self.steps if isinstance(s, Permute | Movmatrix)]
         return sum(built) + sum(word.permutes for word in self.words)
 
     @property
@@ -428,7 +457,8 @@ class Conversion:
         ]
         count = self.source_registers
         lines += [
-            f"  t{k} = {step}" if self.words else f"  {step}" for k, step in enumerate(self.steps)
+            f"  t{k} = {step.text(count)}" if self.words else f"  {step.text(count)}"
+            for k, step in enumerate(self.steps)
         ]
         lines += [f"  d{k} = {word.text(count)}" for k, word in enumerate(self.words)]
         cost = [

@@ -15,6 +15,7 @@ from layoutalg.parts import (
     canonicalize,
     check_ranks,
     has_canonical,
+    moves,
     scope,
     subtract_offsets,
 )
@@ -23,10 +24,10 @@ from layoutalg.scope import Target, split_axis
 from layoutalg.size import Size, decide, divides, equal, is_int, less, quotient
 from layoutalg.weaving import (
     Operand,
-    moves,
+    Units,
+    as_written,
     remove_each,
     same_iters,
-    scaled,
     tile_scale,
     unscaled,
     woven,
@@ -80,11 +81,11 @@ def inner_of(
     inner_shape = _counts(tiled_shape, outer.shape, "is_tile_outer", "outer_shape")
     whole = Operand(tiled, _pairs(outer.shape, inner_shape), "is_tile_outer: tiled")
     for copies, total in _views(outer, whole, target, at_inner=False):
-        for moved in (_in_units, _in_units_as_tvm) if outer.layout.replica else (_in_units,):
+        for units in (_in_units, _in_units_as_tvm) if outer.layout.replica else (_in_units,):
             for tile in _inner_candidates(outer.dims(copies.shard), copies, whole, total):
                 inner = Operand(tile, inner_shape, "is_tile_outer: inner")
                 if has_canonical(tile) and _gives(
-                    woven(inner, outer, target, moved), tiled, target
+                    woven(inner, outer, target, units), tiled, target
                 ):
                     return tile
     return None
@@ -101,17 +102,20 @@ def _inner_candidates(
             return
         rest += inside
     offset = subtract_offsets(total.offset, copies.offset)
-    for replica in _without(total.replica, copies.replica):
-        for shard in _unit_axes(tuple(rest), copies):
-            yield Parts(shard, replica, offset)
+    for gone in dict.fromkeys((copies.replica, tuple(filter(moves, copies.replica)))):
+        for replica in _without(total.replica, gone):
+            for shard in _unit_axes(tuple(rest), copies):
+                yield Parts(shard, replica, offset)
 
 
 def _may_be_copies(mine: Iter, theirs: Iter) -> bool:
     """Say whether an iter of the tiled layout has the extent and the axis of one of the outer's."""
     same = decide(
         equal(mine.extent, theirs.extent),
-        f"is_tile_outer: is {mine.extent} = {theirs.extent}",
+        "is_tile_outer: is {} = {}",
         "substitute the symbols",
+        mine.extent,
+        theirs.extent,
     )
     return same and (mine.extent == 1 or mine.axis is theirs.axis)
 
@@ -124,15 +128,15 @@ def _unit_axes(shard: Iters, copies: HasParts) -> Iterator[Iters]:
             yield tuple(Iter(1, 1, axis) for _ in shard)
 
 
-def _in_units(tile: HasParts, copies: HasParts) -> Parts:
-    """Return the copies in units of the tile, whatever its span."""
+def _in_units(tile: HasParts, copies: HasParts) -> Units:
+    """Return the units of the tile, whatever its span."""
     scale = tile_scale(tile)
-    return Parts(scaled(copies.shard, scale), scaled(copies.replica, scale), copies.offset)
+    return scale, scale
 
 
-def _in_units_as_tvm(tile: HasParts, copies: HasParts) -> Parts:
+def _in_units_as_tvm(tile: HasParts, copies: HasParts) -> Units:
     """Return the same, with replicas as they are: so does TVM's tile write them."""
-    return Parts(scaled(copies.shard, tile_scale(tile)), copies.replica, copies.offset)
+    return tile_scale(tile), {}
 
 
 def _without(iters: Iters, gone: Iters) -> Iterator[Iters]:
@@ -177,7 +181,7 @@ def other_summand(part: Operand, total: Operand, at: int, target: Target) -> Par
         return None
     other = Operand(found, total.shape[1 - at :: 2], part.what)
     left, right = (other, part) if at else (part, other)
-    again = woven(right, left, target, lambda _, copies: copies)
+    again = woven(right, left, target, as_written)
     return found if _gives(again, total.layout, target) else None
 
 
@@ -186,7 +190,7 @@ def other_summand(part: Operand, total: Operand, at: int, target: Target) -> Par
 
 def _counts(whole: Sequence[Size], part: Sequence[Size], what: str, name: str) -> tuple[Size, ...]:
     """Return ``whole[d] / part[d]``; refuse ranks or extents that do not divide."""
-    check_ranks(what, **{"tiled_shape": whole, name: part})
+    check_ranks(what, "tiled_shape", whole, name, part)
     for dim, (large, small) in enumerate(zip(whole, part, strict=True)):
         if not decide(
             divides(small, large),

@@ -31,10 +31,8 @@ def try_group(shard: Iters, shape: Sequence[Size]) -> tuple[Iters, tuple[int, ..
     >>> try_group((Iter(4, 6), Iter(6, 1)), (12, 2)), try_group((Iter(6, 4), Iter(4, 1)), (8, 3))
     (((Iter(4, 6, 'm'), Iter(3, 2, 'm'), Iter(2, 1, 'm')), (0, 2, 3)), None)
     """
-    try:
-        return algebra.group(shard, shape, "")
-    except LayoutError:
-        return None
+    found = algebra.cut(shard, shape)
+    return None if isinstance(found, algebra.Uncut) else found
 
 
 def permute_by_groups(
@@ -76,11 +74,11 @@ def tile_counts(to_shape: Sequence[Size], current_shape: Sequence[Size]) -> tupl
     layoutalg.errors.LayoutError: tile_to: extent 24 of dimension 0 must be a multiple of 16; \
 16 and 32 fit
     """
-    check_ranks("tile_to", to_shape=to_shape, current_shape=current_shape)
+    check_ranks("tile_to", "to_shape", to_shape, "current_shape", current_shape)
     counts = []
     for dim, (to, current) in enumerate(zip(to_shape, current_shape, strict=True)):
         fits = divides(current, to)
-        if fits is not True:
+        if not fits:
             decide(
                 fits,
                 f"tile_to: does {current} divide {to}",
@@ -139,8 +137,11 @@ def group_many(
         held = product(shape)
         if not decide(
             equal(held, total),
-            f"group_many: does the shape {tuple(shape)} hold the {total} elements of {parts}",
+            "group_many: does the shape {} hold the {} elements of {}",
             f"write the extents as products, such as n = 8*k{namesakes(held, total)}",
+            tuple(shape),
+            total,
+            parts,
         ):
             raise LayoutError(
                 f"group_many: each shape must hold as many elements as the layout; {tuple(shape)} "
@@ -178,23 +179,40 @@ def _merge(sequences: Sequence[Sequence[Any]], owner: object) -> list[Any]:
     """Merge boundaries into one chain of divisors, each with its highest multiplicity."""
     chain: list[Any] = []
     for sequence in sequences:
-        for mark in sequence:
-            if chain.count(mark) < list(sequence).count(mark):
-                at = len(chain)
-                while at and chain[at - 1] != mark and not divides(chain[at - 1], mark):
-                    at -= 1
-                chain.insert(at, mark)
+        chain = _merged(chain, sequence)
     for small, large in pairwise(chain):
         if not decide(
             divides(small, large),
-            f"group_many: does the boundary {small} divide {large}",
+            "group_many: does the boundary {} divide {}",
             "write the extents as products, such as n = 8*k",
+            small,
+            large,
         ):
             raise LayoutError(
                 f"group_many: the boundaries {small} and {large} do not nest for {owner}: "
                 "neither divides the other"
             )
     return chain
+
+
+def _merged(chain: Sequence[Any], sequence: Sequence[Any]) -> list[Any]:
+    """Merge two chains of divisors; what stands in both stands in the result once."""
+    merged: list[Any] = []
+    at = 0
+    for mark in sequence:
+        while at < len(chain) and _is_before(chain[at], mark):
+            merged.append(chain[at])
+            at += 1
+        at += at < len(chain) and chain[at] == mark
+        merged.append(mark)
+    return [*merged, *chain[at:]]
+
+
+def _is_before(one: Any, other: Any) -> bool:
+    """Say whether a boundary stands before another, where the two nest at all."""
+    if type(one) is int and type(other) is int:
+        return one < other
+    return one != other and bool(divides(one, other))
 
 
 def _cut(shard: Iters, own: Sequence[Any], marks: Sequence[Any]) -> Iters:
@@ -211,14 +229,19 @@ def _cut(shard: Iters, own: Sequence[Any], marks: Sequence[Any]) -> Iters:
             out.append(it)
             at += 1
             continue
+        start = previous
         while previous != end:
             mark = marks[at]
+            at += 1
+            if mark == end:  # what is left of the iter: often the whole
+                out.append(
+                    it if previous == start else Iter(quotient(end, previous), it.stride, it.axis)
+                )
+                previous = end
+                break
             stride = it.stride * quotient(end, mark)
             out.append(Iter(quotient(mark, previous), stride, it.axis))
             previous = mark
-            at += 1
-            if mark == end:
-                break
             while at < len(marks) and marks[at] == mark:
                 out.append(Iter(1, stride, it.axis))
                 at += 1

@@ -1,138 +1,337 @@
-"""Scheduling shuffles: in a round each lane offers one register and reads one lane."""
+"""Scheduling shuffles: in a round each lane offers one word and reads one lane.
+
+A lane needs the elements that it wants and does not hold. Those that one lane can offer together
+are bundled into words; lanes that want the same may read in step, and share what is offered. Words
+go to lanes that hold them so that no lane offers more than there are rounds, by augmenting paths.
+What each reader then reads from each lane is a matrix of numbers, with sums of at most the number
+of rounds in every row and column: such a matrix is a sum of permutations (König, Birkhoff), and one
+permutation is one round. The fewest rounds by counting are tried first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from layoutalg.fragment import WARP
 
-class Fetch(NamedTuple):
-    """Lane ``reader`` needs ``register`` of ``lane``."""
-
-    reader: int
-    lane: int
-    register: int
+Elements = tuple[int, ...]  # of a word, in its order; -1: anything
+Loads = list[dict[int, int]]
 
 
-def least(fetches: Sequence[Sequence[Fetch]]) -> int:
-    """Return how many rounds are needed at least: reads of one lane, or registers of one lane.
+class Round(NamedTuple):
+    """What each lane that is read offers, and which lane each reader reads."""
 
-    >>> least([[Fetch(0, 1, 0), Fetch(0, 1, 1)], [Fetch(1, 0, 0)]])
-    2
+    offers: dict[int, Elements]
+    reads: dict[int, int]
+
+
+class Bundle(NamedTuple):
+    """A word that readers need, and the lanes (a bit each) that hold all of it."""
+
+    elements: Elements
+    holders: int
+
+
+@dataclass(frozen=True)
+class Warp:
+    """What the lanes of a warp hold and want, slot by slot; -1 where that is nothing.
+
+    Every element that is wanted is held by some lane; ``pack`` slots share a register.
     """
-    remote = [fetch for each in fetches for fetch in each if fetch.reader != fetch.lane]
-    reads = [sum(f.reader == reader for f in remote) for reader in {f.reader for f in remote}]
-    offers = [
-        len({f.register for f in remote if f.lane == lane}) for lane in {f.lane for f in remote}
-    ]
-    return max([0, *reads, *offers])
 
+    held: tuple[Elements, ...]
+    wanted: tuple[Elements, ...]
+    pack: int
 
-def rounds(fetches: Sequence[Sequence[Fetch]]) -> list[list[Fetch]]:
-    """Return the fetches of one warp as rounds, in as few as can be found.
-
-    Where no register of a lane is read by two others the number is the least possible (König: a
-    bipartite graph is edge-coloured with as many colours as its largest degree). What a lane reads
-    from itself needs no shuffle; it joins a round where there is room.
-
-    Args:
-        fetches: per reader, in order of use.
-
-    >>> [len(r) for r in rounds([[Fetch(0, 1, 0), Fetch(0, 1, 1)], [Fetch(1, 0, 0)]])]
-    [2, 1]
-    """
-    schedule = _Schedule(least(fetches))
-    order = [f for use in range(max(map(len, fetches), default=0)) for f in _nth(fetches, use)]
-    for fetch in order:
-        if fetch.reader != fetch.lane and not schedule.insert(fetch):
-            schedule.count += 1
-            schedule.insert(fetch)
-    for fetch in order:
-        if fetch.reader == fetch.lane:
-            schedule.put(fetch)
-    return [
-        [f for (_, at), f in sorted(schedule.read.items()) if at == k]
-        for k in range(schedule.count)
-    ]
-
-
-def _nth(fetches: Sequence[Sequence[Fetch]], use: int) -> list[Fetch]:
-    return [each[use] for each in fetches if use < len(each)]
-
-
-class _Schedule:
-    """Which register each lane reads and offers in each round."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.read: dict[tuple[int, int], Fetch] = {}  # (reader, round) -> what it reads
-        self.readers: dict[tuple[int, int], list[Fetch]] = {}  # (lane, round) -> who reads it
-
-    def _open(self, fetch: Fetch, at: int) -> bool:
-        """Say whether the lane offers nothing else in a round."""
-        served = self.readers.get((fetch.lane, at))
-        return not served or served[0].register == fetch.register
-
-    def put(self, fetch: Fetch) -> bool:
-        """Put a fetch into a round with room, best where its register is offered already."""
-        free = [
-            at
-            for at in range(self.count)
-            if (fetch.reader, at) not in self.read and self._open(fetch, at)
-        ]
-        if not free:
-            return False
-        at = min(free, key=lambda at: (not self.readers.get((fetch.lane, at)), at))
-        self._add(fetch, at)
-        return True
-
-    def _add(self, fetch: Fetch, at: int) -> None:
-        self.read[fetch.reader, at] = fetch
-        self.readers.setdefault((fetch.lane, at), []).append(fetch)
-
-    def insert(self, fetch: Fetch) -> bool:
-        """Put a fetch into a round, exchanging two rounds along a chain where that helps."""
-        if self.put(fetch):
-            return True
-        for one in range(self.count):
-            if (fetch.reader, one) in self.read:
-                continue
-            for other in range(self.count):
-                if other == one or not self._open(fetch, other):
-                    continue
-                chain = self._chain(fetch.lane, one, other)
-                if not any(f.reader == fetch.reader for f, _ in chain):
-                    self._exchange(chain, one, other)
-                    self._add(fetch, one)
-                    return True
-        return False
-
-    def _chain(self, lane: int, one: int, other: int) -> list[tuple[Fetch, int]]:
-        """Return all fetches of two rounds that hang together with those from a lane."""
-        lanes, readers = [lane], list[int]()
-        seen_lanes, seen_readers = {lane}, set[int]()
-        found: list[tuple[Fetch, int]] = []
-        while lanes or readers:
-            if lanes:
-                source = lanes.pop()
-                touching = [(f, k) for k in (one, other) for f in self.readers.get((source, k), [])]
-                found += touching
-            else:
-                reader = readers.pop()
-                pairs = [(self.read.get((reader, k)), k) for k in (one, other)]
-                touching = [(f, k) for f, k in pairs if f is not None]
-            for f, _ in touching:
-                if f.lane not in seen_lanes:
-                    seen_lanes.add(f.lane)
-                    lanes.append(f.lane)
-                if f.reader not in seen_readers:
-                    seen_readers.add(f.reader)
-                    readers.append(f.reader)
+    @cached_property
+    def holders(self) -> Mapping[int, int]:
+        """Per element the lanes that hold it, a bit each."""
+        found: dict[int, int] = {}
+        for lane, row in enumerate(self.held):
+            for element in row:
+                found[element] = found.get(element, 0) | 1 << lane
         return found
 
-    def _exchange(self, chain: list[tuple[Fetch, int]], one: int, other: int) -> None:
-        for fetch, at in chain:
-            del self.read[fetch.reader, at]
-            self.readers.pop((fetch.lane, at), None)
-        for fetch, at in chain:
-            self._add(fetch, one + other - at)
+    def holds(self, lane: int, element: int) -> bool:
+        """Say whether a lane holds an element itself."""
+        return bool(self.holders[element] >> lane & 1)
+
+    @cached_property
+    def needs(self) -> tuple[Elements, ...]:
+        """Per lane the elements that it wants and does not hold, in the order of its slots."""
+        return tuple(
+            tuple(dict.fromkeys(e for e in row if e >= 0 and not self.holds(lane, e)))
+            for lane, row in enumerate(self.wanted)
+        )
+
+    def in_step(self) -> Iterator[tuple[Elements, ...]]:
+        """Return ways to put the lanes into groups that read in step, few groups first.
+
+        Lanes of a group want the same, or need the same, and agree in some bits of their numbers.
+        """
+        seen = set()
+        for bits in sorted(range(WARP), key=int.bit_count):
+            for sides in (self.wanted, self.needs):
+                groups: dict[tuple[frozenset[int], int], list[int]] = {}
+                for lane, side in enumerate(sides):
+                    groups.setdefault((frozenset(side), lane & bits), []).append(lane)
+                found = tuple(map(tuple, groups.values()))
+                if found not in seen:
+                    seen.add(found)
+                    yield found
+
+    def bundles(self, lanes: Elements) -> list[Bundle]:
+        """Return the words that these lanes need together: as few as may be, each from one lane."""
+        elements = dict.fromkeys(e for lane in lanes for e in self.needs[lane])
+        return self.bundled(elements, {e: self.holders[e] for e in elements}, lanes)
+
+    def bundled(
+        self, elements: Iterable[int], holders: Mapping[int, int], lanes: Elements
+    ) -> list[Bundle]:
+        """Put elements into words: registers as they are, then those of one destination together.
+
+        Args:
+            elements: in the order of the first lane's slots.
+            holders: per element the lanes that may offer it.
+            lanes: who reads them; the first says where in a word an element should be.
+        """
+        if self.pack == 1:
+            return [Bundle((e,), holders[e]) for e in elements]
+        place: dict[int, int] = {}
+        for lane in reversed(lanes):
+            row = self.wanted[lane]
+            place |= {e: slot for slot, e in reversed([*enumerate(row)]) if e >= 0}
+        found, rest = list[Bundle](), list[Bundle]()
+        alike: dict[int, list[int]] = {}
+        for e in elements:
+            alike.setdefault(holders[e], []).append(e)
+        for mask, group in alike.items():
+            for part in self._parts(group, (mask & -mask).bit_length() - 1, place):
+                (found if len(part) == self.pack else rest).append(Bundle(part, mask))
+        for part, mask in sorted(rest, key=lambda each: each.holders.bit_count()):
+            for at, other in enumerate(found):
+                if len(other.elements) + len(part) <= self.pack and other.holders & mask:
+                    found[at] = Bundle(other.elements + part, other.holders & mask)
+                    break
+            else:
+                found.append(Bundle(part, mask))
+        return [Bundle(self._ordered(part, place), mask) for part, mask in found]
+
+    def _parts(self, elements: list[int], lane: int, place: Mapping[int, int]) -> list[Elements]:
+        """Cut the elements that some lanes hold into words; only the last may be partial."""
+        pack, rest = self.pack, dict.fromkeys(elements)
+        found = []
+        row = self.held[lane]
+        registers = [row[at : at + pack] for at in range(0, len(row), pack)]
+        targets: dict[int, list[int]] = {}
+        for e in elements:
+            targets.setdefault(place[e] // pack, []).append(e)
+        for whole in (*registers, *map(tuple, targets.values())):
+            if len({*whole}) == pack and all(e in rest for e in whole):
+                found.append(whole)
+                for e in whole:
+                    del rest[e]
+        left = [*rest]
+        return found + [tuple(left[at : at + pack]) for at in range(0, len(left), pack)]
+
+    def _ordered(self, elements: Elements, place: Mapping[int, int]) -> Elements:
+        """Put each element where its destination has it, if that is free."""
+        word = [-1] * self.pack
+        for e in elements:
+            at = place[e] % self.pack
+            word[at if word[at] < 0 else word.index(-1)] = e
+        return tuple(word)
+
+
+def least(warp: Warp) -> int:
+    """Return how many rounds are needed at least, by counting.
+
+    A round brings a lane one word, of ``pack`` elements, and takes one word from a lane: each lane
+    reads what it needs, and what is needed is first offered by lanes that hold it.
+
+    >>> least(Warp(((0, 1), (2, 3)), ((2, 3), (1, -1)), 1))
+    2
+    """
+    reads = max(-(-len(each) // warp.pack) for each in warp.needs)
+    asked: dict[int, int] = {}
+    for element in dict.fromkeys(e for each in warp.needs for e in each):
+        asked[warp.holders[element]] = asked.get(warp.holders[element], 0) + 1
+    masks, counts = [*asked], [*asked.values()]
+    offers = -(-sum(counts) // (WARP * warp.pack))
+    while _assigned(masks, counts, offers * warp.pack) is None:
+        offers += 1
+    return max(reads, offers)
+
+
+@lru_cache(maxsize=64)
+def rounds(warp: Warp) -> tuple[Round, ...]:
+    """Return the rounds in which every lane reads what it needs, in as few as can be found.
+
+    What a lane holds itself needs no shuffle; it joins a round where there is room.
+
+    >>> [each.reads for each in rounds(Warp(((0, 1), (2, 3)), ((2, 3), (1, 2)), 1))]
+    [{0: 1, 1: 0}, {0: 1}]
+    """
+    plans = [(groups, [warp.bundles(group) for group in groups]) for groups in warp.in_step()]
+    count = max(least(warp), min(max(map(len, words)) for _, words in plans))
+    while True:
+        for groups, words in plans:
+            if max(map(len, words)) <= count:
+                own = _own(warp, groups, words, count)
+                for each in ([a + b for a, b in zip(words, own, strict=True)], words):
+                    found = _shared_out(each, count)
+                    if found is not None:
+                        return tuple(_in_rounds(groups, found, count))
+        count += 1
+
+
+def _own(
+    warp: Warp, groups: Sequence[Elements], words: Sequence[Sequence[Bundle]], count: int
+) -> list[list[Bundle]]:
+    """Return the words that lanes want and hold themselves, as many as their reads leave room."""
+    found = []
+    for group, remote in zip(groups, words, strict=True):
+        mine: list[Bundle] = []
+        if len(group) == 1:
+            (lane,) = group
+            held = dict.fromkeys(e for e in warp.wanted[lane] if e >= 0 and warp.holds(lane, e))
+            mine = warp.bundled(held, dict.fromkeys(held, 1 << lane), group)
+        found.append(mine[: max(0, count - len(remote))])
+    return found
+
+
+def _lanes(mask: int) -> list[int]:
+    return [lane for lane in range(WARP) if mask >> lane & 1]
+
+
+def _shared_out(
+    words: Sequence[Sequence[Bundle]], count: int
+) -> list[dict[int, list[Elements]]] | None:
+    """Say which lane offers each word: per group and lane the words; None if some offer too many.
+
+    Args:
+        words: per group.
+        count: how many words a lane may offer.
+    """
+    alike: dict[tuple[int, int], list[Elements]] = {}
+    for group, bundles in enumerate(words):
+        for bundle in bundles:
+            alike.setdefault((group, bundle.holders), []).append(bundle.elements)
+    loads = _assigned([mask for _, mask in alike], [*map(len, alike.values())], count)
+    if loads is None:
+        return None
+    found: list[dict[int, list[Elements]]] = [{} for _ in words]
+    for ((group, _), elements), load in zip(alike.items(), loads, strict=True):
+        at = 0
+        for lane, taken in sorted(load.items()):
+            found[group].setdefault(lane, []).extend(elements[at : at + taken])
+            at += taken
+    return found
+
+
+def _assigned(masks: Sequence[int], counts: Sequence[int], room: int) -> Loads | None:
+    """Give each count to lanes of its mask, at most ``room`` to a lane; None if that cannot be."""
+    total = [0] * WARP
+    found: Loads = []
+    for mask, count in zip(masks, counts, strict=True):
+        lanes = _lanes(mask)
+        load: dict[int, int] = {}
+        found.append(load)
+        while count:
+            lane = min(lanes, key=total.__getitem__)
+            taken = min(count if len(lanes) == 1 else 1, room - total[lane])
+            load[lane] = load.get(lane, 0) + taken
+            total[lane] += taken
+            count -= taken
+            if not taken and not _moved_on(masks, found, total, lanes, room):
+                return None
+    return found
+
+
+def _moved_on(
+    masks: Sequence[int], loads: Loads, total: list[int], lanes: Sequence[int], room: int
+) -> bool:
+    """Make room in one of some lanes by moving what they have along a path to another lane."""
+    came: dict[int, tuple[int, int]] = {}  # lane -> the lane before it and whose count moves
+    queue = list(lanes)
+    for lane in queue:
+        for which, load in enumerate(loads):
+            if not load.get(lane):
+                continue
+            for other in _lanes(masks[which]):
+                if other in came or other in lanes:
+                    continue
+                came[other] = lane, which
+                if total[other] < room:
+                    total[other] += 1
+                    while other not in lanes:
+                        before, which = came[other]
+                        loads[which][before] -= 1
+                        loads[which][other] = loads[which].get(other, 0) + 1
+                        other = before
+                    total[other] -= 1
+                    return True
+                queue.append(other)
+    return False
+
+
+def _in_rounds(
+    groups: Sequence[Elements], words: Sequence[Mapping[int, list[Elements]]], count: int
+) -> Iterator[Round]:
+    """Split what each group reads from each lane into rounds: permutations, filled up with none."""
+    left = [[len(words[row].get(lane, ())) if row < len(words) else 0 for lane in range(WARP)]
+            for row in range(WARP)]  # fmt: skip
+    rows = [count - sum(row) for row in left]
+    columns = [count - sum(column) for column in zip(*left, strict=True)]
+    row = lane = 0
+    while row < WARP and lane < WARP:
+        more = min(rows[row], columns[lane])
+        left[row][lane] += more
+        rows[row] -= more
+        columns[lane] -= more
+        row, lane = (row + 1, lane) if not rows[row] else (row, lane + 1)
+    queues = [{lane: iter(each) for lane, each in mine.items()} for mine in words]
+    while count:
+        chosen = _permutation(left)
+        times = min(left[row][lane] for row, lane in enumerate(chosen))
+        for row, lane in enumerate(chosen):
+            left[row][lane] -= times
+        count -= times
+        for _ in range(times):
+            here = Round({}, {})
+            for group, mine, lane in zip(groups, queues, chosen, strict=False):
+                word = next(mine[lane], None) if lane in mine else None
+                if word is not None:
+                    here.offers[lane] = word
+                    here.reads.update(dict.fromkeys(group, lane))
+            yield here
+
+
+def _permutation(left: Sequence[Sequence[int]]) -> list[int]:
+    """Return a lane for each row, all different, where much is left: as much as can be in all."""
+    for most in sorted({number for row in left for number in row if number}, reverse=True):
+        open_to = [
+            sorted((lane for lane in range(WARP) if row[lane] >= most), key=number.__xor__)
+            for number, row in enumerate(left)
+        ]
+        row_of: dict[int, int] = {}
+        if all(_augmented(row, open_to, row_of, set()) for row in range(WARP)):
+            lane_of = {row: lane for lane, row in row_of.items()}
+            return [lane_of[row] for row in range(WARP)]
+    raise AssertionError("rows and columns with equal sums have a permutation")
+
+
+def _augmented(
+    row: int, open_to: Sequence[Sequence[int]], row_of: dict[int, int], seen: set[int]
+) -> bool:
+    """Match one more row, moving others to other lanes where needed."""
+    for lane in open_to[row]:
+        if lane not in seen:
+            seen.add(lane)
+            if lane not in row_of or _augmented(row_of[lane], open_to, row_of, seen):
+                row_of[lane] = row
+                return True
+    return False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Literal
 
 from layoutalg.axis import SCOPES, Axis, laneid, tid_in_wg, tx, warpid, wgid, wid_in_wg
@@ -46,13 +48,17 @@ def as_target(target: str | None) -> Target:
     raise LayoutError(f"target: must be None or 'cuda'; got {target!r}")
 
 
-def fused(axis: Axis, pair: tuple[str, str]) -> tuple[Axis, int]:
-    """Return the axis that ``axis`` is part of in a layout of this scope pair, and its unit there.
+@lru_cache(maxsize=1024)
+def wider_axes(axes: tuple[Axis, ...], pair: tuple[str, str]) -> Mapping[Axis, tuple[Axis, int]]:
+    """Return those of the axes that are part of another in a layout of this scope pair.
 
-    >>> fused(warpid, ("thread", "cta"))
-    (tx, 32)
+    Each comes with the axis that it is part of, and with its unit there.
+
+    >>> wider_axes((laneid, warpid), ("thread", "cta"))
+    mappingproxy({laneid: (tx, 1), warpid: (tx, 32)})
     """
-    return _FUSED.get((axis, pair), (axis, 1))
+    found = {axis: _FUSED[axis, pair] for axis in axes if (axis, pair) in _FUSED}
+    return MappingProxyType(found)
 
 
 def split_axis(axis: Axis, scope: str) -> tuple[Axis, Axis, int] | None:

@@ -17,13 +17,14 @@ from layoutalg.recipe import (
     Exchange,
     Kind,
     Movmatrix,
+    Permute,
     PerThread,
     Relabelling,
     Shuffle,
     Step,
     Word,
 )
-from layoutalg.rounds import Fetch, rounds
+from layoutalg.rounds import Round, Warp, rounds
 from layoutalg.size import Size
 from layoutalg.table import IntArray
 
@@ -66,24 +67,25 @@ class Task:
         """``fits[s, u]``: slot u of the source is right for slot s, in every thread."""
         return np.stack([_right(self.held, column) for column in self.wanted.T])
 
-    def _filled(self, word: int) -> list[int]:
-        """Return the elements of a wanted register that some thread wants."""
-        pack = self.pack
-        return [e for e in range(pack) if (self.wanted[:, word * pack + e] >= 0).any()]
+    @cached_property
+    def _uniform(self) -> list[Word | None]:
+        """Per register wanted: how registers of its own thread make it, alike in all; or None."""
+        return [self._alike(d) for d in range(self.results)]
 
-    def _uniform(self, word: int) -> Word | None:
-        """Return how a register is made of registers of its own thread, alike in all; or None."""
-        filled = self._filled(word)
-        if not filled:
-            return Word(((-1,),) * self.pack, tuple((e,) for e in range(self.pack)))
-        fits = self._fits[word * self.pack : (word + 1) * self.pack]
-        for register in range(self.sources):
-            if all(fits[e, register * self.pack + e] for e in filled):
-                return Word.whole(register, self.pack)
-        if not all(fits[e].any() for e in filled):
+    def _alike(self, word: int) -> Word | None:
+        pack = self.pack
+        mine = slice(word * pack, (word + 1) * pack)
+        filled = np.flatnonzero((self.wanted[:, mine] >= 0).any(axis=0))
+        if not filled.size:
+            return Word(((-1,),) * pack, tuple((e,) for e in range(pack)))
+        fits = self._fits[mine][filled]
+        whole: Bools = fits.reshape(len(filled), -1, pack)[range(len(filled)), :, filled]
+        if (registers := whole.all(axis=0)).any():
+            return Word.whole(int(registers.argmax()), pack)
+        if not fits.any(axis=1).all():
             return None
-        picks = [int(fits[e].argmax()) if e in filled else -1 for e in range(self.pack)]
-        return self._word([[_place(u, self.pack)] for u in picks])
+        picks = dict(zip(filled.tolist(), fits.argmax(axis=1).tolist(), strict=True))
+        return self._word([[_place(picks.get(e, -1), pack)] for e in range(pack)])
 
     def _word(self, columns: Iterable[Sequence[Source]]) -> Word:
         """Return the word of per-thread (register, element) columns, one column per element."""
@@ -94,9 +96,9 @@ class Task:
         return Word(tuple(registers), tuple(parts))
 
     def _registers(self) -> Recipe | str:
-        words = [self._uniform(d) for d in range(self.results)]
-        if None not in words:
-            return (), tuple(word for word in words if word is not None)
+        words = tuple(word for word in self._uniform if word is not None)
+        if len(words) == self.results:
+            return (), words
         bad = next(s for s, row in enumerate(self._fits) if not row.any())
         return self._first_obstacle(bad)
 
@@ -121,23 +123,19 @@ class Task:
         return f"slot {slot} is no one slot of the source in all threads"
 
     def _select(self) -> Recipe | str:
-        own = [_index(row) for row in self.held]
+        wanted = self.wanted.reshape(self.threads, self.results, self.pack)
+        own = self.held.reshape(self.threads, self.sources, self.pack)
         words = []
-        for d in range(self.results):
-            uniform = self._uniform(d)
-            if uniform is not None:
-                words.append(uniform)
-                continue
-            columns: list[list[Source]] = [[] for _ in range(self.pack)]
-            for thread, needs in enumerate(self.wanted[:, d * self.pack : (d + 1) * self.pack]):
-                at = [own[thread].get(int(x), []) if x >= 0 else None for x in needs]
-                for e, slots in enumerate(at):
-                    if slots == []:
-                        return self._first_obstacle_of(d * self.pack + e, thread)
-                picks = _in_one_register(at, self.pack)
-                for e, u in enumerate(picks):
-                    columns[e].append(_place(u, self.pack))
-            words.append(self._word(columns))
+        for d, uniform in enumerate(self._uniform):
+            if uniform is None:
+                lost = ~_together(own, wanted[:, d]).any(axis=1)
+                for thread in np.flatnonzero(lost):
+                    lost_here = (wanted[thread, d] >= 0) & ~np.isin(wanted[thread, d], own[thread])
+                    if lost_here.any():
+                        return self._first_obstacle_of(
+                            d * self.pack + int(lost_here.argmax()), int(thread)
+                        )
+            words.append(uniform or self._gathered(wanted[:, d], own))
         return (), tuple(words)
 
     def _first_obstacle_of(self, slot: int, thread: int) -> str:
@@ -156,8 +154,7 @@ class Task:
         half = np.array(MOVMATRIX_HALF)[lane]
         moved = [self.held[thread - lane + np.array(MOVMATRIX_LANE)[lane, e]] for e in range(2)]
         made: list[Word | list[tuple[tuple[int, int], int]]] = []
-        for d in range(self.results):
-            uniform = self._uniform(d)
+        for d, uniform in enumerate(self._uniform):
             if uniform is not None:
                 made.append(uniform)
                 continue
@@ -181,62 +178,73 @@ class Task:
         return tuple(steps), tuple(words)
 
     def _shuffle(self) -> Recipe | str:
-        fetched: list[dict[int, Source]] = []  # per thread: slot -> (lane, slot there)
         for warp in range(0, self.threads, WARP):
-            where: dict[int, list[Source]] = {}
-            for lane, row in enumerate(self.held[warp : warp + WARP]):
-                for slot, element in enumerate(row):
-                    where.setdefault(int(element), []).append((lane, slot))
-            for lane in range(WARP):
-                needs = self.wanted[warp + lane]
-                lost = [s for s in np.flatnonzero(needs >= 0) if int(needs[s]) not in where]
-                if lost:
-                    return self._first_obstacle_of(int(lost[0]), warp + lane)
-                fetched.append(_nearest(needs, where, lane, self.pack))
-        pack = self.pack
-        edges: list[list[Fetch]] = []
-        for thread, found in enumerate(fetched):
-            asked = dict.fromkeys((at, u // pack) for at, u in found.values())
-            edges.append([Fetch(thread % WARP, at, register) for at, register in asked])
-        schedules = [rounds(edges[warp : warp + WARP]) for warp in range(0, self.threads, WARP)]
-        count = max(map(len, schedules))
+            mine = slice(warp, warp + WARP)
+            lost = (self.wanted[mine] >= 0) & ~np.isin(self.wanted[mine], self.held[mine])
+            if lost.any():
+                lane, slot = (int(at) for at in np.argwhere(lost)[0])
+                return self._first_obstacle_of(slot, warp + lane)
+        far = np.repeat([word is None for word in self._uniform], self.pack)
+        schedules = [
+            _rounds_of(self.held[mine], np.where(far, self.wanted[mine], -1), self.pack)
+            for mine in (slice(warp, warp + WARP) for warp in range(0, self.threads, WARP))
+        ]
         steps: list[Step] = []
-        arrival: list[dict[Source, int]] = [{} for _ in range(self.threads)]
-        for k in range(count):
-            offer, read = [-1] * self.threads, [-1] * self.threads
-            for number, schedule in enumerate(schedules):
-                for fetch in schedule[k] if k < len(schedule) else ():
-                    offer[number * WARP + fetch.lane] = fetch.register
-                    read[number * WARP + fetch.reader] = fetch.lane
-                    key = (fetch.lane, fetch.register)
-                    arrival[number * WARP + fetch.reader][key] = self.sources + k
-            lanes = read if len({*read} - {-1}) == 1 else _own_lane(read)
-            steps.append(Shuffle(_per_thread(offer), _per_thread(lanes)))
-        words = []
-        for d in range(self.results):
-            uniform = self._uniform(d)
-            words.append(uniform or self._arrived(d, fetched, arrival))
+        source = made = self.held.reshape(self.threads, self.sources, self.pack)
+        for k in range(max(map(len, schedules))):
+            offered = np.full((self.threads, self.pack), -1, dtype=np.int64)
+            read = [-1] * self.threads
+            for warp, schedule in enumerate(schedules):
+                for offers, reads in schedule[k : k + 1]:
+                    for lane, word in offers.items():
+                        offered[warp * WARP + lane] = word
+                    for reader, lane in reads.items():
+                        read[warp * WARP + reader] = lane
+            lanes = _per_thread(read if len({*read} - {-1}) == 1 else _own_lane(read))
+            offer = _chosen(_together(source, offered), offered)
+            if offer is None:
+                offer = (made.shape[1],)
+                made = self._after(Permute(self._gathered(offered, source)), steps, made)
+            made = self._after(Shuffle(offer, lanes), steps, made)
+        wanted = self.wanted.reshape(self.threads, self.results, self.pack)
+        words = [w or self._gathered(wanted[:, d], made) for d, w in enumerate(self._uniform)]
         return tuple(steps), tuple(words)
 
-    def _arrived(
-        self, word: int, fetched: list[dict[int, Source]], arrival: list[dict[Source, int]]
-    ) -> Word:
-        """Return a register made of what has arrived and what the thread has itself."""
-        columns: list[list[Source]] = []
-        for slot in range(word * self.pack, (word + 1) * self.pack):
-            near: list[Source] = []
-            far: list[Source] = []
-            for thread, found in enumerate(fetched):
-                if slot not in found:
-                    near.append((-1, -1))
-                    far.append((-1, -1))
-                    continue
-                lane, u = found[slot]
-                register, part = _place(u, self.pack)
-                came = arrival[thread].get((lane, register), register)
-                near.append((register if lane == thread % WARP else came, part))
-                far.append((came, part))
-            columns.append(min(near, far, key=lambda column: len({r for r, _ in column})))
+    @staticmethod
+    def _after(step: Shuffle | Permute, steps: list[Step], made: IntArray) -> IntArray:
+        """Add a step; return the registers with the one that it makes."""
+        steps.append(step)
+        new = step.result(made)
+        if isinstance(step, Permute):
+            new[:, [column == (-1,) for column in step.source.registers]] = -1
+        return np.concatenate([made, new[:, None]], axis=1)
+
+    def _gathered(self, wanted: IntArray, made: IntArray) -> Word:
+        """Return how each thread puts a word together of its registers.
+
+        Args:
+            wanted: (threads, elements), -1 where anything will do.
+            made: (threads, registers, elements).
+        """
+        fits = (made == wanted[:, None]) | (wanted[:, None] < 0)
+        whole = _chosen(fits.all(axis=2), wanted)
+        if whole is not None:
+            return Word((whole,) * self.pack, tuple((e,) for e in range(self.pack)))
+        columns = []
+        for e, column in enumerate(wanted.T):
+            places = (made == column[:, None, None]) & (column >= 0)[:, None, None]
+            register = _chosen(places.any(axis=2), column[:, None])
+            assert register is not None
+            row = np.broadcast_to(np.array(register), column.shape)
+            at = places[np.arange(self.threads), row]
+            part = np.where(at[:, e], e, at.argmax(axis=1))
+            known = at.any(axis=1)
+            columns.append(
+                [
+                    (int(r), int(p)) if k else (-1, -1)
+                    for r, p, k in zip(row, part, known, strict=True)
+                ]
+            )
         return self._word(columns)
 
     def _shared(self) -> Recipe:
@@ -331,27 +339,6 @@ def _own_lane(read: Sequence[int]) -> list[int]:
     return [lane if lane >= 0 else thread % WARP for thread, lane in enumerate(read)]
 
 
-def _index(row: IntArray) -> dict[int, list[int]]:
-    """Return element -> slots of one thread."""
-    found: dict[int, list[int]] = {}
-    for slot, element in enumerate(row):
-        found.setdefault(int(element), []).append(slot)
-    return found
-
-
-def _in_one_register(at: Sequence[list[int] | None], pack: int) -> list[int]:
-    """Choose a slot for each element of a register: all in one register, in order, if possible."""
-    firsts = [slots for slots in at if slots is not None]
-    for u in firsts[0] if firsts else ():
-        register = u // pack
-        if all(slots is None or register * pack + e in slots for e, slots in enumerate(at)):
-            return [-1 if slots is None else register * pack + e for e, slots in enumerate(at)]
-    return [
-        -1 if slots is None else next((u for u in slots if u % pack == e), slots[0])
-        for e, slots in enumerate(at)
-    ]
-
-
 def _transposed_source(
     moved: Sequence[IntArray], column: IntArray, half: IntArray, e: int
 ) -> tuple[tuple[int, int], int] | None:
@@ -363,21 +350,51 @@ def _transposed_source(
     return None
 
 
-def _nearest(
-    needs: IntArray, where: dict[int, list[Source]], lane: int, pack: int
-) -> dict[int, Source]:
-    """Choose where each wanted slot of a thread reads: few registers, its own thread first."""
-    wanted = {int(s): where[int(needs[s])] for s in np.flatnonzero(needs >= 0)}
-    served = Counter((at, u // pack) for places in wanted.values() for at, u in places)
-    chosen: dict[int, Source] = {}
-    for slot, places in wanted.items():
-        chosen[slot] = min(
-            places,
-            key=lambda place: (
-                place[0] != lane,
-                -served[place[0], place[1] // pack],
-                place[1] % pack != slot % pack,
-                place,
-            ),
+def _together(made: IntArray, wanted: IntArray) -> Bools:
+    """Say which registers of a thread hold all that is wanted, wherever in them."""
+    fits = np.ones(made.shape[:2], dtype=np.bool_)
+    for column in wanted.T:
+        fits &= (made == column[:, None, None]).any(axis=2) | (column < 0)[:, None]
+    return fits
+
+
+def _chosen(fits: Bools, wanted: IntArray) -> PerThread | None:
+    """Choose one of the registers that fit in each thread, those that fit in most threads first.
+
+    Args:
+        fits: (threads, registers).
+        wanted: (threads, elements): threads that want nothing, -1, take what others take.
+
+    Returns:
+        The registers; None where none fits a thread.
+    """
+    asks: Bools = (wanted >= 0).any(axis=1)
+    if not fits[asks].any(axis=1).all():
+        return None
+    column = np.full(len(fits), -1, dtype=np.int64)
+    left: Bools = fits & asks[:, None]
+    used: IntArray = np.flatnonzero(left.any(axis=0))
+    left = left[:, used]
+    while left.any():
+        most = int(left.sum(axis=0).argmax())
+        served = left[:, most].copy()
+        column[served] = used[most]
+        left[served] = False
+    return _per_thread(column.tolist(), 0)
+
+
+def _rounds_of(held: IntArray, wanted: IntArray, pack: int) -> list[Round]:
+    """Return the rounds of one warp; warps that are alike but for the elements are planned once."""
+    names = {-1: -1}
+    before, after = (
+        tuple(tuple(names.setdefault(e, len(names) - 1) for e in row) for row in side.tolist())
+        for side in (held, wanted)
+    )
+    elements = [*names][1:]
+    return [
+        Round(
+            {at: tuple(elements[e] if e >= 0 else -1 for e in word) for at, word in offers.items()},
+            reads,
         )
-    return chosen
+        for offers, reads in rounds(Warp(before, after, pack))
+    ]

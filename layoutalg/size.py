@@ -24,6 +24,7 @@ __all__ = [
     "as_extent",
     "as_shape",
     "as_size",
+    "ascending",
     "decide",
     "divides",
     "equal",
@@ -136,15 +137,41 @@ def divides(divisor: Size, n: Size) -> bool | None:
     return symbolic.divides(divisor, n)
 
 
-def decide(answer: bool | None, question: str, advice: str) -> bool:
+def ascending(sizes: Sequence[Size]) -> list[int] | None:
+    """Return the positions of sizes from the least to the greatest; None: symbols leave it open.
+
+    Sizes that are equal for some values of the symbols only may stand either way: ``1 <= n``.
+
+    >>> ascending((8, 1, 4))
+    [1, 2, 0]
+    """
+    if is_int(*sizes):
+        return sorted(range(len(sizes)), key=sizes.__getitem__)  # type: ignore[arg-type]
+    ordered: list[int] = []
+    for index, size in enumerate(sizes):
+        at = 0
+        for other in (sizes[each] for each in ordered):
+            if less(size, other) or less(other, size) is False:
+                break
+            if less(size, other) is None:
+                return None
+            at += 1
+        ordered.insert(at, index)
+    return ordered
+
+
+def decide(answer: bool | None, question: str, advice: str, *values: object) -> bool:
     """Return the answer, or raise :class:`Undecided` where there is none.
 
-    >>> decide(None, "slice: is i < 8", "substitute i")
+    ``values`` fill the ``{}`` of the question, once it has to be put into words.
+
+    >>> decide(None, "slice: is {} < {}", "substitute i", "i", 8)
     Traceback (most recent call last):
     layoutalg.errors.Undecided: slice: is i < 8? The symbols leave it open; substitute i.
     """
     if answer is None:
-        raise Undecided(f"{question}? The symbols leave it open; {advice}.")
+        asked = question.format(*values) if values else question
+        raise Undecided(f"{asked}? The symbols leave it open; {advice}.")
     return answer
 
 
@@ -236,11 +263,11 @@ def tidy(value: Any) -> Any:
     >>> tidy(7)
     7
     """
-    if hasattr(value, "free_symbols"):
-        from layoutalg import symbolic
+    if type(value) is int or not hasattr(value, "free_symbols"):
+        return value
+    from layoutalg import symbolic
 
-        return symbolic.tidy(value)
-    return value
+    return symbolic.tidy(value)
 
 
 def as_shape(shape: Sequence[object], what: str) -> tuple[Size, ...]:
@@ -269,5 +296,7 @@ def is_sequence(value: object) -> bool:
     >>> is_sequence((8, 4)), is_sequence("84"), is_sequence({8, 4}), is_sequence(8)
     (True, False, False, False)
     """
+    if type(value) is tuple or type(value) is list:
+        return True
     ordered = isinstance(value, Sequence) and not isinstance(value, str | bytes)
     return ordered or getattr(value, "ndim", 0) == 1

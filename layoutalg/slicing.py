@@ -15,14 +15,16 @@ from layoutalg import iters as algebra
 from layoutalg.axis import Axis
 from layoutalg.errors import Undecided
 from layoutalg.iters import Iter, Iters
-from layoutalg.parts import HasParts, Parts, add_offsets
+from layoutalg.parts import Parts, add_offsets
+from layoutalg.scope import Target
 from layoutalg.size import Size, decide, divides, equal, is_int, less, quotient, tidy
+from layoutalg.weaving import Operand
 
 ADVICE = "substitute the symbols, or write the bounds as multiples, such as begin = 8*i"
 
 
 def slice_group(group: Iters, begin: Size, end: Size) -> tuple[Iters, dict[Axis, Any]] | None:
-    """Return the iters and the offset of positions ``begin .. end - 1`` of a group of iters.
+    """Return the iters and the offset of positions ``begin .. end - 1`` of a canonical group.
 
     The answer maps ``x`` to ``group(begin + x)`` for ``0 <= x < end - begin``; None where no tuple
     of iters does.
@@ -33,7 +35,6 @@ def slice_group(group: Iters, begin: Size, end: Size) -> tuple[Iters, dict[Axis,
     >>> slice_group((Iter(8, 10), Iter(8, 1)), 8, 24)
     ((Iter(2, 10, 'm'), Iter(8, 1, 'm')), {m: 10})
     """
-    group = algebra.canonical(group)
     length = tidy(end - begin)
     if len(group) == 1:
         only = group[0]
@@ -42,46 +43,44 @@ def slice_group(group: Iters, begin: Size, end: Size) -> tuple[Iters, dict[Axis,
     digits = algebra.split(begin, algebra.extents(group))
     offset: dict[Axis, Any] = {}
     for it, digit in zip(group, digits, strict=True):
-        offset[it.axis] = tidy(offset.get(it.axis, 0) + digit * it.stride)
+        if digit != 0:
+            offset[it.axis] = tidy(offset.get(it.axis, 0) + digit * it.stride)
     found = _peel(group, digits, length)
     return None if found is None else (found, {a: v for a, v in offset.items() if v != 0})
 
 
 def slice_parts(
-    bare: HasParts,
-    shape: Sequence[Size],
-    region: Sequence[tuple[Size, Size]],
-    owner: object,
+    whole: Operand, region: Sequence[tuple[Size, Size]], target: Target
 ) -> Parts | None:
     """Return the parts of a region, or None where no layout says it: see ``TileLayout.slice``.
 
     Args:
-        bare: a canonical layout.
-        shape: its logical extents.
+        whole: a layout and its logical extents.
         region: (begin, end) per dimension, in range.
-        owner: the layout as the caller wrote it, for messages.
+        target: None or "cuda", for the axes of the answer.
 
     Raises:
         LayoutError: the layout does not group by the shape.
         Undecided: the answer depends on a symbol.
 
-    >>> print(slice_parts(Parts((Iter(64, 1),), (), {}), (8, 8), ((2, 4), (0, 8)), "S[64:1]"))
+    >>> whole = Operand(Parts((Iter(64, 1),), (), {}), (8, 8), "slice")
+    >>> print(slice_parts(whole, ((2, 4), (0, 8)), None))
     S[(2,8):(8,1)] + 16
     """
-    iters, seps = algebra.group(bare.shard, shape, owner, "slice")
+    own, iters, seps = whole.cut(target)
     shard: list[Iter] = []
-    offset = bare.offset
+    offset = own.offset
     for dim, (begin, end) in enumerate(region):
-        group = iters[seps[dim] : seps[dim + 1]]
-        if begin == 0 and end == shape[dim]:
-            shard += algebra.canonical(group)
+        group = algebra.canonical(iters[seps[dim] : seps[dim + 1]])
+        if begin == 0 and end == whole.shape[dim]:
+            shard += group
             continue
         piece = slice_group(group, begin, end)
         if piece is None:
             return None
         shard += piece[0]
         offset = add_offsets(offset, piece[1])
-    return Parts(tuple(shard), bare.replica, offset)
+    return Parts(tuple(shard), own.replica, offset)
 
 
 def _peel(group: Iters, digits: list[Any], length: Any) -> Iters | None:
@@ -214,7 +213,7 @@ def _single(moves: dict[Axis, Any], still: Axis) -> tuple[Any, Axis] | None:
     moving = [
         axis
         for axis, move in moves.items()
-        if not decide(equal(move, 0), f"slice: is {move} (on axis {axis}) zero", ADVICE)
+        if not decide(equal(move, 0), "slice: is {} (on axis {}) zero", ADVICE, move, axis)
     ]
     if len(moving) > 1:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from layoutalg.budget import SEARCHED, check_budget
 from layoutalg.errors import LayoutError
 from layoutalg.iters import Iter
 from layoutalg.layout import TileLayout
@@ -200,6 +201,7 @@ def _asked(
             f"{function}: pitch is the distance of rows in elements, {columns} or more; got "
             f"{pitch!r}"
         )
+    check_budget(function, rows * step, SEARCHED, "elements of a tile", "Give one of shared memory")
     if isinstance(accesses, str) or not accesses:
         raise LayoutError(
             f"{function}: accesses is a sequence of one or more accesses; got {accesses!r}"
@@ -222,7 +224,7 @@ def evaluate_swizzle(
         shape: rows and columns of the tile, in elements.
         dtype: of the elements: bits, or a PTX type.
         pitch: distance of rows in elements; dense unless given.
-        accesses: names of ``requests.ACCESSES``, or accesses.
+        accesses: names of ``memory_access.ACCESSES``, or accesses.
 
     Raises:
         LayoutError: an argument does not fit, or the swizzle tears the vectors of an access.
@@ -261,7 +263,7 @@ def choose_swizzle(
         shape: rows and columns of the tile, in elements.
         dtype: of the elements: bits, or a PTX type.
         pitch: distance of rows in elements; dense unless given.
-        accesses: what the tile meets: names of ``requests.ACCESSES`` ("ldmatrix",
+        accesses: what the tile meets: names of ``memory_access.ACCESSES`` ("ldmatrix",
             "ldmatrix.trans", "stmatrix", "st.shared", "cp.async": 16 bytes per lane; "column"), or
             accesses.
 

@@ -1,25 +1,32 @@
 """The sympy side of :mod:`layoutalg.size`: integer expressions, their order and divisibility.
 
 Imported on the first symbol, never before. Symbols are sizes: positive integers, unless they are
-digits (:class:`Digit`), which run from 0 to ``extent - 1``. Decisions are proofs: polynomials with
-the symbols shifted to their lower bound, and residues; nothing is ever sampled.
+digits (:class:`Digit`), which run from 0 to ``extent - 1``. Decisions are proofs
+(:mod:`layoutalg.polynomials`); nothing is ever sampled.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import sympy
-from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
-from layoutalg.errors import LayoutError
-
-_RESIDUE_LIMIT = 4096  # how many residue tuples `divides` looks at before it answers None
+from layoutalg.errors import LayoutError, Undecided
+from layoutalg.polynomials import (
+    check_terms,
+    divided,
+    divides_all,
+    expanded,
+    is_positive,
+    least_value,
+    parity,
+    terms_of,
+    whole_part,
+)
 
 
 class Digit(sympy.Symbol):  # type: ignore[misc]
@@ -59,10 +66,13 @@ class Digit(sympy.Symbol):  # type: ignore[misc]
         return self.class_key(), (1, (f"{self.rank:04d}{self.name}",)), one.sort_key(), one
 
 
-class _DigitFunction(sympy.Function):  # type: ignore[misc]
+class DigitFunction(sympy.Function):  # type: ignore[misc]
     """What :class:`FloorDiv` and :class:`Mod` share: they cut a digit out of a number.
 
     Sums list the digits of one number from the largest place value down.
+
+    >>> 4 * FloorDiv(symbol("n"), 8) + Mod(symbol("n"), 8)
+    4*(n//8) + (n mod 8)
     """
 
     nargs = (2,)
@@ -83,7 +93,7 @@ class _DigitFunction(sympy.Function):  # type: ignore[misc]
         return self.class_key(), (2, inner), one.sort_key(), one
 
 
-class FloorDiv(_DigitFunction):
+class FloorDiv(DigitFunction):
     """``floor(a / b)`` for integers, printed ``a//b``.
 
     >>> x = sympy.Symbol("x", integer=True, positive=True)
@@ -134,7 +144,7 @@ class FloorDiv(_DigitFunction):
         return rf"\left\lfloor \frac{{{a}}}{{{b}}} \right\rfloor"
 
 
-class Mod(_DigitFunction):
+class Mod(DigitFunction):
     """``a - b*floor(a / b)`` for integers, printed ``a mod b``.
 
     >>> x = sympy.Symbol("x", integer=True, positive=True)
@@ -187,7 +197,7 @@ def _is_digit(a: Any, b: Any) -> bool:
 def _split_multiples(a: Any, b: Any) -> tuple[Any, Any]:
     """Write ``a = b*whole + rest`` with every term that ``b`` divides in ``whole``."""
     whole, rest = sympy.Integer(0), sympy.Integer(0)
-    for term in sympy.Add.make_args(sympy.expand(a)):
+    for term in sympy.Add.make_args(expanded(a)):
         if divides(b, term):
             whole += quotient(term, b)
         elif term.is_Integer and b.is_Integer and not 0 <= term < b:
@@ -195,6 +205,10 @@ def _split_multiples(a: Any, b: Any) -> tuple[Any, Any]:
             rest += int(term) % int(b)
         else:
             rest += term
+    if b.is_Add and rest != 0:  # (a + 1)*x + y has no term that a + 1 divides
+        more = whole_part(rest, b, _ordered_atoms(rest, b))
+        if more != 0 and _is_digit(left := expanded(rest - b * more), b):
+            return whole + more, left
     return whole, rest
 
 
@@ -203,7 +217,7 @@ def _common_factor(a: Any, b: Any) -> Any:
     if not b.is_Integer:
         return sympy.Integer(1)
     factor = int(b)
-    for term in sympy.Add.make_args(sympy.expand(a)):
+    for term in sympy.Add.make_args(expanded(a)):
         coefficient = term.as_coeff_Mul()[0]
         factor = math.gcd(factor, int(coefficient) if coefficient.is_Integer else 1)
     return sympy.Integer(factor)
@@ -211,7 +225,7 @@ def _common_factor(a: Any, b: Any) -> Any:
 
 def _drop_small(a: Any, b: Any) -> Any:
     """Drop terms that cannot carry: ``(g*x + r)//b = (g*x)//b`` for ``0 <= r < g``, ``g | b``."""
-    terms = sympy.Add.make_args(sympy.expand(a))
+    terms = sympy.Add.make_args(expanded(a))
     if len(terms) < 2 or not b.is_Integer:
         return None
     weights = {int(c) for c in (t.as_coeff_Mul()[0] for t in terms) if c.is_Integer}
@@ -224,6 +238,7 @@ def _drop_small(a: Any, b: Any) -> Any:
     return None
 
 
+@lru_cache(maxsize=4096)
 def bounds(expr: Any) -> tuple[Any, Any]:
     """Return integer or symbolic bounds (low, high) of an expression; None where unknown.
 
@@ -243,7 +258,7 @@ def bounds(expr: Any) -> tuple[Any, Any]:
             return 0, FloorDiv(sympy.sympify(high), b) if high is not None else None
         return None, None
     if expr.is_Symbol:
-        return (1 if expr.is_positive else 0 if expr.is_nonnegative else None), None
+        return least_value(expr), None if (low := least_value(-expr)) is None else -low
     if expr.is_Add:
         parts = [bounds(term) for term in expr.args]
         lows, highs = [low for low, _ in parts], [high for _, high in parts]
@@ -282,12 +297,21 @@ sympy.Symbol(name, integer=True, positive=True)
     expr = sympy.sympify(value)
     if expr.is_Integer:
         return int(expr)
-    if not isinstance(expr, sympy.Expr) or expr.is_integer is not True:
+    if isinstance(expr, sympy.Expr):
+        check_terms(expr, what)
+    if not isinstance(expr, sympy.Expr) or not _is_integer(expr):
         raise LayoutError(
             f"{what}: {value} is not known to be an integer; make its symbols with "
             "sympy.Symbol(name, integer=True, positive=True)"
         )
     return plain(sympy.expand(expr))
+
+
+def _is_integer(expr: Any) -> bool:
+    """Say whether an expression is an integer, also where its terms are not: (odd + 1)/2."""
+    top, bottom = sympy.fraction(sympy.together(expr))
+    halves = bottom.is_Integer and top.is_integer and divides(bottom, top)
+    return bool(halves if expr.is_integer is None else expr.is_integer)
 
 
 def plain(value: Any) -> Any:
@@ -323,7 +347,9 @@ def quotient(n: Any, divisor: Any) -> Any:
     >>> quotient(8 * symbol("k"), 4)
     2*k
     """
-    return plain(sympy.expand(sympy.cancel(sympy.sympify(n) / divisor)))
+    n, divisor = expanded(sympy.sympify(n)), expanded(sympy.sympify(divisor))
+    exact = divided(n, divisor, _ordered_atoms(n, divisor))
+    return plain(sympy.expand(sympy.cancel(n / divisor) if exact is None else exact))
 
 
 def namesakes(*sizes: Any) -> tuple[str, ...]:
@@ -339,39 +365,27 @@ def namesakes(*sizes: Any) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def divides(divisor: Any, n: Any) -> bool | None:
-    """Decide divisibility of polynomials by cancelling, then by residues.
+    """Decide divisibility of polynomials by dividing, then by residues.
 
     >>> k = symbol("k")
     >>> divides(4, 8 * k), divides(4, 4 * k + 2), divides(4, 2 * k), divides(2, k * (k + 1))
     (True, False, None, True)
+    >>> divides(2, sympy.Symbol("e", even=True))
+    True
     """
-    divisor, n = sympy.sympify(divisor), sympy.sympify(n)
-    if n == 0 or divisor == 1:
+    divisor, n = expanded(sympy.sympify(divisor)), expanded(sympy.sympify(n))
+    if n in (0, divisor) or divisor == 1:
         return True
     if divisor == 0:
         return False if equal(n, 0) is False else None
-    ratio = sympy.cancel(sympy.expand(n) / divisor)
-    numerator, denominator = sympy.fraction(sympy.together(ratio))
-    if denominator == 1:
-        return True
-    if not denominator.is_Integer:  # no multiple of the divisor lies strictly below it
+    atoms = _ordered_atoms(n, divisor)
+    ratio = divided(n, divisor, atoms)
+    terms = None if ratio is None else terms_of(ratio, atoms)
+    if terms is None:  # no multiple of the divisor lies strictly below it
         return False if less(0, n) and less(n, divisor) else None
-    return _residues(numerator, abs(int(denominator)))
-
-
-def _residues(n: Any, modulus: int) -> bool | None:
-    """Decide whether the modulus divides a polynomial, from its values at all residues."""
-    atoms = sorted(_atoms(n), key=str)
-    if not (n.is_polynomial(*atoms) and modulus ** len(atoms) <= _RESIDUE_LIMIT):
-        return None
-    if not all(atom.is_Symbol for atom in atoms):
-        return None
-    terms = sympy.Poly(n, *atoms).terms() if atoms else [((), n)]
-    answers = {
-        sum(int(c) * math.prod(map(pow, values, powers)) for powers, c in terms) % modulus == 0
-        for values in itertools.product(range(modulus), repeat=len(atoms))
-    }
-    return answers.pop() if len(answers) == 1 else None
+    whole = math.lcm(*(int(c.denominator) for c in terms.values()))
+    scaled = {powers: c * whole for powers, c in terms.items()}
+    return divides_all(whole, scaled, [parity(atom) for atom in atoms])
 
 
 def _atoms(expr: Any) -> set[Any]:
@@ -382,10 +396,14 @@ def _atoms(expr: Any) -> set[Any]:
     return outer | bare
 
 
+def _ordered_atoms(*exprs: Any) -> list[Any]:
+    return sorted(set().union(*map(_atoms, exprs)), key=str)
+
+
 @lru_cache(maxsize=4096)
 def _sign(expr: Any) -> int | None:
     """Return +1 (always > 0), 0 (always 0), -1 (always < 0), or None."""
-    expr = sympy.expand(expr)
+    expr = expanded(expr)
     if expr.is_Integer:
         return int(sympy.sign(expr))
     if _positive(expr):
@@ -397,30 +415,32 @@ def _positive(expr: Any) -> bool:
     """Prove ``expr > 0``; False where the proof fails.
 
     What is bounded and stands alone in its terms takes the end that makes the sum smallest. Every
-    other symbol is its lower bound plus a new unknown from 0 on; a polynomial whose coefficients
-    are all at least 0, the constant above 0, is positive everywhere.
+    other atom counts from its bound: :func:`layoutalg.polynomials.is_positive`.
     """
     low = bounds(expr)[0]
     if isinstance(low, int) and low > 0:
         return True
-    for atom in sorted(_atoms(expr), key=str):
+    for atom in _ordered_atoms(expr):
         weight = expr.coeff(atom)
         low, high = bounds(atom)
-        down = None if high is None else _sign(weight)
+        down = None if None in (low, high) else _sign(weight)
         if down is not None and not (expr - weight * atom).expand().has(atom):
-            expr = sympy.expand(expr.xreplace({atom: sympy.sympify(high if down < 0 else low)}))
-    shifts = {}
-    for index, atom in enumerate(sorted(_atoms(expr), key=str)):
-        lower = bounds(atom)[0]
-        if not isinstance(lower, int):
+            ended = expr.xreplace({atom: sympy.sympify(high if down < 0 else low)})
+            try:
+                expr = expanded(ended)
+            except Undecided:
+                return False
+    atoms = _ordered_atoms(expr)
+    lows = []
+    for atom in atoms:
+        low, high = bounds(atom)
+        if not isinstance(low, int) and isinstance(high, int):
+            expr, low = sympy.expand(expr.subs(atom, -atom)), -high  # count downwards
+        if not isinstance(low, int):
             return False
-        shifts[atom] = lower + sympy.Symbol(f"_t{index}", integer=True, nonnegative=True)
-    shifted = sympy.expand(expr.xreplace(shifts))
-    if not shifted.is_polynomial(*shifted.free_symbols):
-        return False
-    terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(shifted)]
-    constant = sum(c for c, rest in terms if rest == 1)
-    return bool(constant > 0 and all(c.is_Integer and c >= 0 for c, _ in terms))
+        lows.append(low)
+    terms = terms_of(expr, atoms)
+    return terms is not None and is_positive(terms, lows)
 
 
 @lru_cache(maxsize=4096)
@@ -431,7 +451,7 @@ def equal(a: Any, b: Any) -> bool | None:
     >>> equal(n * (n + 1), n * n + n), equal(n, n + 1), equal(n, 4)
     (True, False, None)
     """
-    sign = _sign(tidy(sympy.expand(sympy.sympify(a) - b)))
+    sign = _sign(sympy.sympify(tidy(sympy.sympify(a) - b)))
     return None if sign is None else sign == 0
 
 
@@ -443,7 +463,7 @@ def less(a: Any, b: Any) -> bool | None:
     >>> less(0, n), less(n, 1), less(n, 2 * n + 1), less(n, 8)
     (True, False, True, None)
     """
-    difference = sympy.expand(sympy.sympify(b) - a)
+    difference = expanded(sympy.sympify(b) - a)
     sign = _sign(difference)
     if sign is not None:
         return sign > 0
@@ -460,24 +480,6 @@ def substitute(expr: Any, values: Mapping[str, Any]) -> Any:
     return as_integer_expr(expr.xreplace(replaced), "subs")
 
 
-class _Latex(LatexPrinter):  # type: ignore[misc]
-    """Print floors and remainders as factors without a second pair of brackets."""
-
-    def _needs_mul_brackets(self, expr: Any, first: bool = False, last: bool = False) -> bool:
-        if isinstance(expr, _DigitFunction):
-            return False
-        return bool(super()._needs_mul_brackets(expr, first, last))
-
-
-def latex(expr: Any, names: Mapping[Any, str]) -> str:
-    r"""Print an expression as LaTeX; ``names`` says how symbols are written.
-
-    >>> print(latex(2 * Mod(nonnegative("i"), 4), {}))
-    2 \left(i \bmod 4\right)
-    """
-    return str(_Latex({"symbol_names": dict(names)}).doprint(expr))
-
-
 def tidy(expr: Any) -> Any:
     """Return the expression with ``c*b*(x//b) + c*(x mod b)`` put together to ``c*x``.
 
@@ -485,7 +487,7 @@ def tidy(expr: Any) -> Any:
     >>> tidy(4 * FloorDiv(x, 4) + Mod(x, 4))
     x
     """
-    expr = sympy.expand(expr)
+    expr = expanded(sympy.sympify(expr))
     for rest in sorted(expr.atoms(Mod), key=str):
         x, b = rest.args
         floor = FloorDiv(x, b)

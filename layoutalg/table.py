@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis
+from layoutalg.budget import ENTRIES, check_budget
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.iters import Iters
 from layoutalg.parts import HasParts, check_sizes, total_size
-from layoutalg.size import Size, is_int
+from layoutalg.size import Size, is_int, product
 
 IntArray = npt.NDArray[np.int64]
 _INT64 = 1 << 63
@@ -72,7 +73,8 @@ def table(parts: HasParts, shape: Sequence[Size], replicas: bool = False) -> dic
     layout has none.
 
     Raises:
-        LayoutError: the shape holds another number of elements, or 64 bits do not hold them.
+        LayoutError: the shape holds another number of elements, 64 bits do not hold them, or they
+            are too many.
         Undecided: a size is symbolic.
 
     >>> from layoutalg import parse
@@ -81,6 +83,10 @@ def table(parts: HasParts, shape: Sequence[Size], replicas: bool = False) -> dic
     """
     check_concrete(parts, "table")
     check_sizes(parts, shape, "table")
+    copies = product(it.extent for it in parts.replica) if replicas else 1
+    check_budget(
+        "table", total_size(parts) * copies, ENTRIES, "entries on an axis", "Slice the layout first"
+    )  # fmt: skip
     axes = dict.fromkeys(it.axis for it in parts.shard)
     axes.update(dict.fromkeys(parts.offset))
     if replicas:

@@ -7,7 +7,10 @@ mixed radix and what each of them settles), false with a counter-example.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from layoutalg.axis import Axis
 from layoutalg.iters import Iter
@@ -26,6 +29,46 @@ def place_text(place: Place) -> str:
     return ", ".join(f"{name} {value}" for name, value in place) or "the origin"
 
 
+Made = TypeVar("Made", bound=type)
+
+
+def late(template: str, *values: object) -> str:
+    """Return text for a field that :func:`written_late` guards: it is formatted when it is read.
+
+    The proof of a layout with n iters names n numbers of n digits; few proofs are printed.
+
+    >>> Certificate(late("{} and {} are equal", 4, 2 + 2)).argument
+    '4 and 4 are equal'
+    """
+    return cast(str, partial(template.format, *values))
+
+
+def written_late(name: str) -> Callable[[Made], Made]:
+    """Return the decorator of a dataclass that takes :func:`late` text in the field ``name``."""
+
+    def decorate(made: Made) -> Made:
+        setattr(made, name, _Written(name))
+        return made
+
+    return decorate
+
+
+class _Written:
+    """The field itself: what is read of it is always a string."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __set__(self, owner: Any, value: object) -> None:
+        owner.__dict__[self.name] = value
+
+    def __get__(self, owner: Any, _: type) -> Any:
+        value = owner.__dict__[self.name]
+        if isinstance(value, partial):
+            value = owner.__dict__[self.name] = value()
+        return value
+
+
 def _element_text(element: tuple[Size, ...]) -> str:
     inside = ", ".join(map(str, element))
     return f"element ({inside})" if len(element) > 1 else f"element {inside}"
@@ -35,6 +78,7 @@ def _places_text(places: tuple[Place, ...]) -> str:
     return " and ".join(f"({place_text(place)})" for place in places)
 
 
+@written_late("note")
 @dataclass(frozen=True)
 class ProofDigit:
     """One digit of a proof: it runs over ``0 .. extent - 1`` and adds ``stride`` per step.
@@ -56,6 +100,7 @@ class ProofDigit:
         return str(self.extent), weight, stride_text(Iter(1, self.stride, self.axis)), self.note
 
 
+@written_late("argument")
 @dataclass(frozen=True)
 class Certificate:
     """Why a claim holds: one sentence, and the digits on which it stands (none: all compared).
@@ -103,7 +148,10 @@ class OtherSize:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first element that two maps put in different places (or a map and a formula)."""
+    """The first element that two maps put in different places (or a map and a formula).
+
+    ``left`` and ``right`` are its places in both; where these are many, one that only one side has.
+    """
 
     element: tuple[Size, ...]
     left: tuple[Place, ...]
@@ -112,10 +160,13 @@ class Difference:
 
     def __str__(self) -> str:
         """Name the element and where both put it."""
-        text = (
-            f"{_element_text(self.element)}: the left has it at {_places_text(self.left)}, "
-            f"the right at {_places_text(self.right)}"
-        )
+        held = _places_text(self.left or self.right)
+        if self.left and self.right:
+            text = f"the left has it at {held}, the right at {_places_text(self.right)}"
+        else:
+            sides = ("left", "right") if self.left else ("right", "left")
+            text = f"the {sides[0]} has it at {held}, the {sides[1]} does not"
+        text = f"{_element_text(self.element)}: {text}"
         return f"{text}\n{self.remark}" if self.remark else text
 
 
@@ -162,6 +213,7 @@ class Outside:
 Reason = Certificate | OtherSize | Difference | Collision | Gap | Outside
 
 
+@written_late("claim")
 @dataclass(frozen=True)
 class Verdict:
     """The answer to a question: true or false, and why.

@@ -73,8 +73,11 @@ def pack(parts: HasParts, num: Any) -> Parts:
     def shrink(value: Any, what: str) -> Any:
         if not decide(
             divides(num, value),
-            f"pack: does {num} divide the {what} {value}",
+            "pack: does {} divide the {} {}",
             f"write it as a multiple, such as {num}*k",
+            num,
+            what,
+            value,
         ):
             raise LayoutError(
                 f"pack: the {what} {value} on axis {axis} must be a multiple of {num}, or a word "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from layoutalg import iters as algebra
 from layoutalg.axis import Axis
@@ -14,13 +14,18 @@ from layoutalg.parts import (
     HasParts,
     Parts,
     add_offsets,
+    canonical_parts,
     canonicalize,
     fault_of,
     has_canonical,
-    span,
+    moves,
+    stands,
 )
 from layoutalg.scope import Target
-from layoutalg.size import Size, decide, divides, equal, is_int, less, quotient
+from layoutalg.size import Size, as_size, decide, divides, equal, less, quotient
+
+# for each axis of a tile, in what unit the shard and the replica of its copies count there
+Units = tuple[Mapping[Axis, Size], Mapping[Axis, Size]]
 
 
 def scaled(iters: Iters, scale: Mapping[Axis, Size]) -> Iters:
@@ -29,9 +34,13 @@ def scaled(iters: Iters, scale: Mapping[Axis, Size]) -> Iters:
     >>> scaled((Iter(8, 4), Iter(4, 1, "laneid")), {Axis.get("m"): 10})
     (Iter(8, 40, 'm'), Iter(4, 1, 'laneid'))
     """
+    if not scale or not iters:
+        return iters
     return tuple(
-        Iter(it.extent, it.stride * scale[it.axis], it.axis) if it.axis in scale else it
-        for it in iters
+        [
+            Iter(it.extent, it.stride * scale[it.axis], it.axis) if it.axis in scale else it
+            for it in iters
+        ]
     )
 
 
@@ -52,8 +61,9 @@ def unscaled(iters: Iters, scale: Mapping[Axis, Size]) -> Iters | None:
             continue
         if unit == 0:
             return None
-        question = f"is_tile_inner: does the span {unit} divide the stride {it.stride}"
-        if not decide(divides(unit, it.stride), question, "substitute the symbols"):
+        question = "is_tile_inner: does the span {} divide the stride {}"
+        fits = divides(unit, it.stride)
+        if not decide(fits, question, "substitute the symbols", unit, it.stride):
             return None
         out.append(Iter(it.extent, quotient(it.stride, unit), it.axis))
     return tuple(out)
@@ -78,8 +88,9 @@ def same_iters(left: Iters, right: Iters, what: str) -> bool:
     ]
     if False in answers:
         return False
-    question = f"{what}: are {list(left)} the same as {list(right)}"
-    return decide(None if None in answers else True, question, "substitute the symbols")
+    known = None if None in answers else True
+    question = "{}: are {} the same as {}"
+    return decide(known, question, "substitute the symbols", what, list(left), list(right))
 
 
 def remove_each(iters: Iters, gone: Iters) -> Iters | None:
@@ -95,15 +106,6 @@ def remove_each(iters: Iters, gone: Iters) -> Iters | None:
         elif moves(it):
             return None
     return tuple(left)
-
-
-def moves(it: Iter) -> bool:
-    """Say whether an iter reaches more than one coordinate; a replica that does not says nothing.
-
-    >>> moves(Iter(2, 8)), moves(Iter(1, 8)), moves(Iter(2, 0))
-    (True, False, False)
-    """
-    return it.extent != 1 and it.stride != 0
 
 
 class Operand(NamedTuple):
@@ -141,6 +143,25 @@ class Operand(NamedTuple):
         pieces, seps = algebra.group(iters, self.shape, self.layout, self.what)
         return [pieces[start:end] for start, end in pairwise(seps)]
 
+    def cut(self, target: Target) -> tuple[HasParts, Iters, tuple[int, ...]]:
+        """Return the layout in its canonical axes, its iters cut by the shape, and the separators.
+
+        Neighbours that the shape would cut again are not fused before.
+
+        Raises:
+            LayoutError: the shape does not group the layout, or its axes do not fit together.
+
+        >>> Operand(Parts((Iter(4, 2), Iter(2, 1)), (), {}), (4, 2), "slice").cut(None)[1:]
+        ((Iter(4, 2, 'm'), Iter(2, 1, 'm')), (0, 1, 2))
+        """
+        own = self.layout
+        if target is None and stands(own):
+            found = algebra.cut(own.shard, self.shape)
+            if not isinstance(found, algebra.Uncut):
+                return own, *found
+        own = self.canonical(target)
+        return own, *algebra.group(own.shard, self.shape, self.layout, self.what)
+
 
 def tile_scale(inner: HasParts) -> dict[Axis, Size]:
     """Return the span of a canonical tile on each axis of its shard: the unit of its copies.
@@ -153,8 +174,22 @@ def tile_scale(inner: HasParts) -> dict[Axis, Size]:
     >>> tile_scale(Parts((Iter(8, 5), Iter(4, 1)), (), {}))
     {m: 39}
     """
-    scale = {axis: span(inner, axis) for axis in dict.fromkeys(it.axis for it in inner.shard)}
-    if len(scale) > 1 and not is_int(*(it.extent for it in inner.shard)):
+    scale: dict[Axis, Any] = {}
+    concrete = True
+    for it in inner.shard:
+        extent, axis = it.extent, it.axis
+        concrete = concrete and type(extent) is int
+        scale[axis] = scale.get(axis, 1) + (extent - 1) * it.stride
+    for it in inner.replica:
+        if it.axis in scale:
+            scale[it.axis] += (it.extent - 1) * it.stride
+    for axis, value in inner.offset.items():
+        if axis in scale:
+            scale[axis] += value
+    for axis, value in scale.items():
+        if type(value) is not int:
+            scale[axis] = as_size(value)
+    if len(scale) > 1 and not concrete:
         for axis in scale:
             _check_moved(inner, axis)
     return scale
@@ -167,7 +202,7 @@ def _check_moved(inner: HasParts, axis: Axis) -> None:
         Undecided: each extent on the axis may be 1, and replicas or an offset make the span.
     """
     own = [it.extent for it in inner.shard if it.axis is axis]
-    repeated = axis in inner.offset or any(it.axis is axis for it in inner.replica)
+    repeated = axis in inner.offset or any(it.axis is axis and moves(it) for it in inner.replica)
     if repeated and not any(less(1, extent) for extent in own):
         decide(
             None,
@@ -176,52 +211,63 @@ def _check_moved(inner: HasParts, axis: Axis) -> None:
         )
 
 
-def in_tiles(inner: HasParts, outer: HasParts) -> Parts:
-    """Return ``outer`` with its shard and replica strides in units of whole inner tiles.
+def in_tiles(inner: HasParts, outer: HasParts) -> Units:
+    """Return the units of whole inner tiles, in which ``outer`` counts with shard and replica.
 
     Raises:
         LayoutError: a span is not positive (the tile reaches below zero), so that copies would not
             be told apart.
 
-    >>> print(in_tiles(Parts((Iter(4, 1),), (), {}), Parts((Iter(2, 1),), (Iter(2, 2),), {})))
-    S[2:4] + R[2:8]
+    >>> in_tiles(Parts((Iter(4, 1),), (), {}), Parts((Iter(2, 1),), (Iter(2, 2),), {}))
+    ({m: 4}, {m: 4})
     """
     scale = tile_scale(inner)
     for it in outer.shard + outer.replica:
-        if it.extent != 1 and less(scale.get(it.axis, 1), 1):
+        if it.axis in scale and it.extent != 1 and less(scale[it.axis], 1):
             raise LayoutError(
                 f"tile: the tile must have a positive span on each axis that moves it; on axis "
                 f"{it.axis} {inner} has span {scale[it.axis]}: shift it to start at 0"
             )
-    return Parts(scaled(outer.shard, scale), scaled(outer.replica, scale), outer.offset)
+    return scale, scale
+
+
+def as_written(inner: HasParts, outer: HasParts) -> Units:
+    """Return the units of a direct sum: one.
+
+    >>> as_written(Parts((Iter(4, 1),), (), {}), Parts((Iter(2, 1),), (), {}))
+    ({}, {})
+    """
+    return {}, {}
 
 
 def woven(
     inner: Operand,
     outer: Operand,
     target: Target,
-    moved: Callable[[HasParts, HasParts], HasParts],
+    units: Callable[[HasParts, HasParts], Units],
 ) -> Parts:
-    """Interleave ``moved(inner, outer)`` and ``inner`` per dimension; add replicas and offsets.
+    """Interleave ``outer``, in its units, and ``inner`` per dimension; add replicas and offsets.
 
     Under CUDA both are taken in their fused axes, as TVM does; where those do not fit together
     (warps over threads, for instance), in the axes in which they are written.
 
     >>> left = Operand(Parts((Iter(2, 8),), (), {}), (2,), "direct_sum: left")
     >>> right = Operand(Parts((Iter(8, 1),), (), {}), (8,), "direct_sum: right")
-    >>> print(woven(right, left, None, lambda _, copies: copies))
+    >>> print(woven(right, left, None, as_written))
     S[(2,8):(8,1)]
     """
 
     def arranged(fusing: Target) -> Parts:
-        tile = inner.canonical(fusing)
-        copies = moved(tile, outer.canonical(fusing))
+        tile, under, below = inner.cut(fusing)
+        copies, over, above = outer.cut(fusing)
+        of_shard, of_replica = units(tile, copies)
+        over = scaled(over, of_shard)
         shard: list[Iter] = []
-        for over, under in zip(outer.dims(copies.shard), inner.dims(tile.shard), strict=True):
-            shard += over
-            shard += under
-        offset = add_offsets(tile.offset, copies.offset)
-        return Parts(tuple(shard), tile.replica + copies.replica, offset)
+        for dim in range(len(inner.shape)):
+            shard += over[above[dim] : above[dim + 1]]
+            shard += under[below[dim] : below[dim + 1]]
+        replica = tile.replica + scaled(copies.replica, of_replica)
+        return Parts(tuple(shard), replica, add_offsets(tile.offset, copies.offset))
 
     result = arranged(target)
     if target is not None and not has_canonical(result):
@@ -229,22 +275,23 @@ def woven(
     return result
 
 
-def _canonical_woven(result: Parts, inner: Operand, outer: Operand, target: Target) -> HasParts:
+def _canonical_woven(result: Parts, inner: Operand, outer: Operand, target: Target) -> Parts:
     """Return the canonical form of two layouts put together; refuse axes that do not fit.
 
     Raises:
         LayoutError: the thread axes of the two conflict or leave a gap.
     """
     try:
-        return canonicalize(result, target)
+        found = canonical_parts(result, target)
     except LayoutError:
         raise LayoutError(
             f"{inner.what.split(':')[0]}: the axes of {outer.layout} and {inner.layout} must fit "
             f"together; {fault_of(result)}"
         ) from None
+    return result if found is None else Parts(*found)
 
 
-def tile(inner: Operand, outer: Operand, target: Target) -> HasParts:
+def tile(inner: Operand, outer: Operand, target: Target) -> Parts:
     """Arrange copies of ``inner`` as ``outer`` says: see ``TileLayout.tile``.
 
     Raises:
@@ -258,7 +305,7 @@ def tile(inner: Operand, outer: Operand, target: Target) -> HasParts:
     return _canonical_woven(woven(inner, outer, target, in_tiles), inner, outer, target)
 
 
-def direct_sum(left: Operand, right: Operand, target: Target) -> HasParts:
+def direct_sum(left: Operand, right: Operand, target: Target) -> Parts:
     """Interleave two layouts and add what they say: see ``TileLayout.direct_sum``.
 
     Raises:
@@ -269,5 +316,5 @@ def direct_sum(left: Operand, right: Operand, target: Target) -> HasParts:
     >>> print(direct_sum(left, right, None))
     S[16:1]
     """
-    total = woven(right, left, target, lambda _, left: left)
+    total = woven(right, left, target, as_written)
     return _canonical_woven(total, right, left, target)

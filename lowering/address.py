@@ -8,7 +8,7 @@ by constants act on the digits, so what layouts produce stays as lean as hand-wr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ import numpy as np
 from layoutalg import LayoutError
 
 FREE = 1 << 24  # how many values a number that only the launch knows is taken to have
+INT = 1 << 31  # the first number that an int of C++ does not hold
 Style = Literal["script", "python", "c"]
 
 
@@ -34,7 +35,11 @@ class Digit:
         """The largest value."""
         return min(self.extent, -(-self.limit // self.stride)) - 1
 
-    def text(self, style: Style) -> str:
+    def is_wide(self, wide: Collection[str]) -> bool:
+        """Say whether C++ computes it in 64 bits: any number, and what is declared so."""
+        return self.limit >= FREE or self.var in wide
+
+    def text(self, style: Style, wide: Collection[str] = ()) -> str:
         """Return the text; in code, operators stand in parentheses and shift where they can."""
         cut = self.stride * self.extent < self.limit
         if style == "script":
@@ -74,14 +79,22 @@ class Opaque:
             return (1 << max(self.left.high, self.right.high).bit_length()) - 1
         return min(self.left.high, self.right.high)
 
-    def text(self, style: Style) -> str:
+    def is_wide(self, wide: Collection[str]) -> bool:
+        """Say whether C++ computes it in 64 bits: as soon as one side is, or a product needs it."""
+        sides = any(each.typed("c", wide)[1] for each in (self.left, self.right))
+        return sides or (self.op == "*" and self.high >= INT)
+
+    def text(self, style: Style, wide: Collection[str] = ()) -> str:
         """Return the text in parentheses."""
-        left, right = self.left.operand(style), self.right
+        left, right = self.left.operand(style, wide), self.right
+        if style == "c" and self.op == "*" and self.high >= INT:
+            sides = any(each.typed("c", wide)[1] for each in (self.left, self.right))
+            left = left if sides else _widened(left)
         if self.op in ("//", "%") and style != "script":
             if self.op == "//":
                 return f"({_divided(left, right.constant, style)})"
             return f"({_remainder(left, right.constant)})"
-        return f"({left} {self.op} {right.operand(style)})"
+        return f"({left} {self.op} {right.operand(style, wide)})"
 
     def value(self, env: Mapping[str, Any]) -> Any:
         """Evaluate with integers or arrays."""
@@ -298,6 +311,53 @@ class Index:
             total += part * coefficient
         return total
 
+    def replaced(self, values: Mapping[str, Index]) -> Index:
+        """Return the index with variables written out as what they stand for.
+
+        >>> warp = Index.of("thread", 128) // 32
+        >>> str((Index.of("w", 4) * 16 + Index.of("w", 4) % 2).replaced({"w": warp}))
+        'thread // 32 * 16 + thread // 32 % 2'
+        """
+        total = Index((), self.constant)
+        for coefficient, atom in self.terms:
+            if isinstance(atom, Digit):
+                part = Index(((1, atom),))
+                if atom.var in values:
+                    part = values[atom.var] // atom.stride
+                    cut = atom.stride * atom.extent < atom.limit
+                    part = part % atom.extent if cut else part
+            else:
+                left, right = (each.replaced(values) for each in (atom.left, atom.right))
+                made = Opaque(atom.op, left, right)
+                both = not left.terms and not right.terms
+                part = Index((), int(made.value({}))) if both else Index(((1, made),))
+            total += part * coefficient
+        return total
+
+    def digits(self, mixed: bool = False) -> Iterator[tuple[Digit, bool]]:
+        """Yield every digit, and whether the value depends on it otherwise than linearly.
+
+        >>> [mixed for _, mixed in (Index.of("i", 4) * 8 + (Index.of("j", 8) ^ Index.of("k", 8))
+        ...                         ).digits()]
+        [False, True, True]
+        """
+        for _, atom in self.terms:
+            if isinstance(atom, Digit):
+                yield atom, mixed
+                continue
+            squared = atom.left.variables() & atom.right.variables()
+            inside = mixed or atom.op != "*" or bool(squared)
+            yield from atom.left.digits(inside)
+            yield from atom.right.digits(inside)
+
+    def variables(self) -> set[str]:
+        """Return the names of all variables.
+
+        >>> sorted((Index.of("lane", 32) + Index.free("pitch")).variables())
+        ['lane', 'pitch']
+        """
+        return {digit.var for digit, _ in self.digits()}
+
     def limits(self) -> dict[str, int]:
         """Return the variables, each with the number of its values.
 
@@ -339,24 +399,54 @@ class Index:
                 found |= atom.left.free_variables() | atom.right.free_variables()
         return found
 
-    def operand(self, style: Style) -> str:
+    def operand(self, style: Style, wide: Collection[str] = ()) -> str:
         """Return the text, in parentheses where it is a sum or a product."""
-        text = self.render(style)
+        text = self.render(style, wide)
         return f"({text})" if " " in text and not _wrapped(text) else text
 
-    def render(self, style: Style) -> str:
-        """Return the text: ``script`` to read, ``python`` or ``c`` to compile."""
+    def render(self, style: Style, wide: Collection[str] = ()) -> str:
+        """Return the text: ``script`` to read, ``python`` or ``c`` to compile.
+
+        In C++, where threads and loop variables are ints, a term is computed in 64 bits if it, or
+        the sum up to it, may need more than 32; numba computes all in 64. ``wide`` are variables
+        that have 64 bits although they have few values.
+
+        >>> (Index.of("thread", 32) * (1 << 28) + 1).render("c")
+        'static_cast<int64_t>(thread) * 268435456 + 1'
+        """
+        return self.typed(style, wide)[0]
+
+    def typed(self, style: Style, wide: Collection[str] = ()) -> tuple[str, bool]:
+        """Return the text, and whether C++ takes it for 64 bits."""
         parts: list[str] = []
+        low = high = 0
+        long = False
         for c, atom in self.terms:
-            text = atom.text(style)
+            text = atom.text(style, wide)
+            if style == "c":
+                own = atom.is_wide(wide) or not -INT <= c < INT  # such a literal has 64 bits
+                reach = c * atom.high
+                low, high = low + min(reach, 0), high + max(reach, 0)
+                if not own and not (-INT <= reach < INT and (long or -INT <= low <= high < INT)):
+                    text, own = _widened(text), True
+                long |= own
             parts.append(text if c == 1 else f"{text} * {c}")
         if self.constant or not parts:
-            parts.append(str(self.constant))
-        return " + ".join(parts)
+            text = str(self.constant)
+            if style == "c" and not long:
+                long = not -INT <= self.constant < INT
+                if not long and not -INT <= self.low <= self.high < INT:
+                    text, long = _widened(text), True
+            parts.append(text)
+        return " + ".join(parts), long
 
     def __str__(self) -> str:
         """Return the expression to read."""
         return self.render("script")
+
+
+def _widened(text: str) -> str:
+    return f"static_cast<int64_t>({text})"
 
 
 def _wrapped(text: str) -> bool:

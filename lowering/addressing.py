@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,10 @@ import numpy.typing as npt
 from layoutalg import Axis, ComposeLayout, Iter, LayoutError, TileLayout, m
 from layoutalg import iters as algebra
 from layoutalg.size import Size, is_int
-from lowering.address import FREE, Index
+from lowering.address import FREE, Digit, Index
 from lowering.ops import Guard
 from lowering.registers import thread_coordinate
 from lowering.tile import Buffer, BufferRegion
-
-EDGE = 8  # elements: what divides every bound
 
 Coordinate = tuple[Index, ...]
 
@@ -262,25 +261,42 @@ def fixed_ranges(region: BufferRegion) -> tuple[tuple[tuple[int, int], ...], lis
     return ranges, begins
 
 
-def edge_guards(buffer: Buffer, coordinate: Sequence[Index], width: int) -> tuple[Guard, ...]:
-    """Return the conditions under which a vector lies within the bounds of its buffer.
-
-    Bounds are multiples of ``EDGE``, so that a vector lies inside or outside as a whole.
-
-    Raises:
-        LayoutError: the vector is wider than that.
+def edge_guards(buffer: Buffer, coordinate: Sequence[Index]) -> tuple[Guard, ...]:
+    """Return the conditions under which an element lies within the bounds of its buffer.
 
     >>> A = Buffer("A", (64, 64), "float16", "global", bounds=("M", None))
-    >>> [guard.render("script") for guard in edge_guards(A, (Index.of("i", 64), Index()), 8)]
+    >>> [guard.render("script") for guard in edge_guards(A, (Index.of("i", 64), Index()))]
     ['i < M']
     """
-    if any(buffer.bounds) and width > EDGE:
-        raise LayoutError(f"copy: the bounds of {buffer} are multiples of {EDGE}; got {width}")
     return tuple(
         Guard(index, 0, Index.free(bound))
         for index, bound in zip(coordinate, buffer.bounds, strict=True)
         if bound is not None
     )
+
+
+def one_edge(edges: Sequence[tuple[Guard, ...]], multiple: int) -> bool:
+    """Say whether elements lie inside their bounds together, so that the first decides for all.
+
+    Args:
+        edges: of each element, :func:`edge_guards`.
+        multiple: what divides every bound.
+
+    >>> i, low = Index.of("i", 8), Index.free("M")
+    >>> pair = [(Guard(i * 2, 0, low),), (Guard(i * 2 + 1, 0, low),)]
+    >>> one_edge(pair, 1), one_edge(pair, 8)
+    (False, True)
+    """
+    for each in zip(*edges, strict=True):
+        first = each[0].index
+        steps = [guard.index - first for guard in each]
+        if any(step.terms for step in steps):
+            return False
+        reach = max(step.constant for step in steps) + 1
+        fits = min(step.constant for step in steps) == 0 and first.unit % reach == 0
+        if reach > 1 and not (fits and multiple % reach == 0):
+            return False
+    return True
 
 
 def _strided(digit: Index, stride: Size) -> Index:
@@ -301,22 +317,53 @@ def _strided(digit: Index, stride: Size) -> Index:
 
 
 def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray[np.int64]]:
-    """Return arrays over every thread and every value of the loop variables, to evaluate with.
+    """Return arrays over every thread and enough values of the variables, to evaluate with.
 
-    An index is a polynomial of degree one in each number that only the launch knows. Two of them
-    are equal everywhere if they are so at two values, 0 and ``FREE - 1``; since the latter is odd,
-    one is divisible by a power of two everywhere if it is so there.
+    Two indices are equal everywhere, or one is divisible by a power of two everywhere, if they are
+    so here. Of a variable whose digits only add up, that takes 0, one step of each digit, and the
+    last value; digits inside an XOR, a quotient or a remainder take all their values. An index is a
+    polynomial of degree one in each number that only the launch knows: 0 and ``FREE - 1``, which is
+    odd, are enough.
 
     >>> environment([Index.of("k", 2) * 16], 2)["k"].tolist()
     [0, 0, 1, 1]
+    >>> environment([Index.of("k", 4096) * 16 + Index.of("k", 4096) % 2], 1)["k"].tolist()
+    [0, 1, 2, 4095]
     """
     limits: dict[str, int] = {}
     for index in indices:
         limits |= index.limits()
     limits.pop("thread", None)
-    values = [np.array([0, FREE - 1]) if n >= FREE else np.arange(n) for n in limits.values()]
+    found = [each for index in indices for each in index.digits()]
+    values = [
+        np.array([0, FREE - 1])
+        if limit >= FREE
+        else _enough(limit, [(digit, mixed) for digit, mixed in found if digit.var == name])
+        for name, limit in limits.items()
+    ]
     grid = np.meshgrid(*values, np.arange(threads), indexing="ij")
     return {
         name: each.reshape(-1).astype(np.int64)
         for name, each in zip((*limits, "thread"), grid, strict=True)
     }
+
+
+def _enough(limit: int, digits: Sequence[tuple[Digit, bool]]) -> npt.NDArray[np.int64]:
+    """Return enough values of a variable, ascending: all, where its digits do not nest."""
+    cuts = {1, limit}
+    for digit, _ in digits:
+        cuts |= {min(digit.stride, limit), min(digit.stride * digit.extent, limit)}
+    steps = sorted(cuts)
+    pairs = list(pairwise(steps))
+    if any(high % low for low, high in pairs[:-1]):
+        return np.arange(limit)
+    whole = np.zeros(1, dtype=np.int64)  # all values of the digits that do not only add up
+    single = [0]
+    for low, high in pairs:
+        count = -(-high // low)
+        if any(mixed and d.stride <= low < d.stride * d.extent for d, mixed in digits):
+            whole = (whole[:, None] + low * np.arange(count)).reshape(-1)
+        else:
+            single.append(low)
+    values = np.unique(np.append(whole[:, None] + np.array(single), limit - 1))
+    return values[values < limit]

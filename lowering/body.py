@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from layoutalg import ComposeLayout, TCol, iters
+from layoutalg import ComposeLayout, LayoutError, TCol, m
 from lowering.address import Index
 from lowering.ops import (
     Blend,
@@ -14,7 +15,9 @@ from lowering.ops import (
     Drain,
     Elements,
     Fill,
+    Let,
     LoadMatrix,
+    Loop,
     Mma,
     Move,
     Op,
@@ -23,30 +26,32 @@ from lowering.ops import (
     StoreMatrix,
     Transfer,
     Wgmma,
+    When,
     Zero,
+    indices,
     script,
     walk,
 )
-from lowering.registers import WARPGROUP, register_count
+from lowering.registers import WARPGROUP
 from lowering.tcgen05 import CELL
-from lowering.tile import Buffer
+from lowering.tile import Buffer, reached
 
 
 def cells(buffer: Buffer) -> int:
     """Return how many elements of storage a buffer takes: registers per thread, or memory.
+
+    They are counted from 0 to the largest that the layout names.
 
     >>> from layoutalg import fragments
     >>> A = fragments.get("mma.m16n8k16.f16", "A")
     >>> cells(Buffer("A", (16, 16), "float16", layout=A.layout))
     8
     """
-    layout = buffer.layout
-    if isinstance(layout, ComposeLayout):
-        period = layout.swizzle.size
-        return -(-int(layout.span()) // period) * period
-    if buffer.scope == "local":
-        return register_count(layout)
-    return int(layout.span())
+    last = int(reached(buffer.layout).get(m, (0, 0))[1])
+    if not isinstance(buffer.layout, ComposeLayout):
+        return last + 1
+    period = buffer.layout.swizzle.size
+    return (last // period + 1) * period
 
 
 def tensor_columns(buffer: Buffer) -> int:
@@ -56,9 +61,7 @@ def tensor_columns(buffer: Buffer) -> int:
     >>> tensor_columns(Buffer("A", (128, 64), "f16", "tmem", tmem_datapath_layout("D", 128, 64)))
     32
     """
-    layout = buffer.layout
-    _, high = iters.reach(layout.shard).get(TCol, (0, 0))
-    last = int(high) + int(layout.offset.get(TCol, 0))
+    last = int(reached(buffer.layout).get(TCol, (0, 0))[1])
     return last * buffer.dtype.bits // CELL + 1
 
 
@@ -137,7 +140,10 @@ class Body:
     @property
     def placed(self) -> bool:
         """Whether a CTA must know which it is: one of a grid, or of a cluster."""
-        return bool(self.scalars) or self.cluster > 1
+        if self.scalars or self.cluster > 1:
+            return True
+        used = (index.variables() for op in walk(self.ops) for index in indices(op))
+        return any(names & {"bx", "by"} for names in used)
 
     @property
     def specialised(self) -> bool:
@@ -154,6 +160,9 @@ class Body:
         """The parameters that are read or written by boxes, each with one of its copies.
 
         In their place a kernel takes the address of a tensor map.
+
+        Raises:
+            LayoutError: boxes of one parameter differ, so that no one map has them.
         """
         found: dict[str, BulkLoad | BulkStore] = {}
         for op in walk(self.ops):
@@ -164,7 +173,12 @@ class Body:
                 copies = op.stores
             for each in copies:
                 known = found.setdefault(each.memory, each)
-                assert (known.box, known.swizzle) == (each.box, each.swizzle), each
+                if (known.box, known.swizzle) != (each.box, each.swizzle):
+                    raise LayoutError(
+                        f"fill, drain: a tensor map has boxes of one shape; those of {each.memory} "
+                        f"are {known.box} swizzled by {known.swizzle} bytes and {each.box} by "
+                        f"{each.swizzle}. Copy tiles of one shape, or declare a parameter for each"
+                    )
         return found
 
     @property
@@ -230,9 +244,10 @@ class Body:
     def read_unwritten(self) -> set[str]:
         """Return the register buffers that texts must set first: what writes them reads them.
 
-        Some operation writes less than a 32-bit word, or adds only where a number is not 0.
+        Some operation writes less than a 32-bit word, or adds only where a number is not 0; or
+        some threads alone write, in a branch, what is read after it.
         """
-        found: set[str] = set()
+        found = _written_in_part(self.ops)
         for op in walk(self.ops):
             if isinstance(op, Wgmma) and isinstance(op.accumulate, Index):
                 found.add(op.d.buffer)
@@ -243,3 +258,47 @@ class Body:
             if bits < 32 and (len(into.numbers) * bits < 32 or isinstance(op, Move)):
                 found.add(into.buffer)
         return found
+
+
+def _written_in_part(ops: tuple[Op, ...]) -> set[str]:
+    """Return the register buffers of which something is read that only some threads have written.
+
+    A branch that holds in all threads or in none counts as taken: reading what only such a branch
+    writes is the program's own fault, and the NumPy warp refuses it.
+    """
+    missed: set[str] = set()  # read where not all threads have written
+    partly: set[str] = set()  # written in a branch of some threads
+    by_thread = {"thread"}  # variables that differ between threads
+
+    def follow(body: tuple[Op, ...], written: set[tuple[str, int]], apart: bool) -> None:
+        for op in body:
+            if isinstance(op, When):
+                if any(index.variables() & by_thread for index in indices(op)):
+                    follow(op.body, set(written), True)
+                else:
+                    follow(op.body, written, apart)
+            elif isinstance(op, Loop):
+                follow(op.body, written, apart)
+            elif isinstance(op, Roles):
+                follow(op.consume, written, apart)
+            elif isinstance(op, Let) and op.value.variables() & by_thread:
+                by_thread.add(op.var)
+            else:
+                for each in _read(op):
+                    if any((each.buffer, number) not in written for number in each.numbers):
+                        missed.add(each.buffer)
+                for each in (getattr(op, "into", None), getattr(op, "d", None)):
+                    if isinstance(each, Elements):
+                        written.update((each.buffer, number) for number in each.numbers)
+                        partly.update({each.buffer} if apart else ())
+
+    follow(ops, set(), False)
+    return missed & partly
+
+
+def _read(op: Op) -> Iterator[Elements]:
+    """Yield the registers that an operation reads."""
+    for name, value in vars(op).items():
+        if name != "into" or isinstance(op, Blend):
+            each = value if isinstance(value, tuple) else (value,)
+            yield from (part for part in each if isinstance(part, Elements))

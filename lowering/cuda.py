@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import linecache
 import re
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import cuda, types
-from numba.cuda.core.errors import NumbaPerformanceWarning
 from numba.cuda.extending import intrinsic
 
 from layoutalg import LayoutError
 from layoutalg.targets import has, lacking
 from lowering import ptx
 from lowering.address import Style
-from lowering.body import Body, cells
+from lowering.body import Body
 from lowering.dtypes import DType
 from lowering.emit import variables
 from lowering.instructions import compute_capability
 from lowering.kernel_text import BYTE, MmaCall, Writer
 from lowering.ptx import Asm
-from lowering.warp import Matrix, logical, physical, poison
+from lowering.warp import Matrix
 
 STATIC_SHARED = 48 * 1024  # bytes; more must be dynamic
 
@@ -152,13 +150,17 @@ class Python:
         return " and ".join(conditions)
 
 
-def _write(body: Body, name: str) -> tuple[str, dict[str, Asm]]:
-    """Return the kernel's text and the functions that it calls."""
+def _write(body: Body, name: str, pointers: bool = False) -> tuple[str, dict[str, Asm]]:
+    """Return the kernel's text and the functions that it calls.
+
+    A body with scalars, and one with ``pointers``, takes addresses in place of arrays.
+    """
+    pointers = pointers or bool(body.scalars)
     writer = Writer(body, Python())
     writer.run_all()
     functions = dict(writer.functions)
     functions |= {name: ptx.mma(*call) for name, call in writer.instructions.items()}
-    if body.scalars:
+    if pointers:
         names = (*(f"{b.name}_base" for b in body.params), *(each.name for each in body.scalars))
         lines = [f"def {name}({', '.join(names)}):"]
     else:
@@ -167,7 +169,7 @@ def _write(body: Body, name: str) -> tuple[str, dict[str, Asm]]:
         lines.append("  thread, bx, by = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.y")
     else:
         lines.append("  thread = cuda.threadIdx.x")
-    if not body.scalars:
+    if not pointers:
         lines.extend(f"  {b.name}_base = cells_address({b.name}_)" for b in body.params)
     if body.shared_bytes:
         functions["shared_address"] = ptx.shared_address()
@@ -208,14 +210,14 @@ def _function(source: str, name: str, functions: tuple[Asm, ...]) -> Any:
     return namespace[name]
 
 
-def _python(body: Body, name: str) -> Any:
-    source, functions = _write(body, name)
+def _python(body: Body, name: str, pointers: bool = False) -> Any:
+    source, functions = _write(body, name, pointers)
     return _function(source, name, tuple(functions.values()))
 
 
 @cache
-def _dispatcher(function: Any) -> Any:
-    return cuda.jit(function)
+def _dispatcher(function: Any, threads: int) -> Any:
+    return cuda.jit(launch_bounds=(threads, 1))(function)
 
 
 def kernel(body: Body, name: str) -> Any:
@@ -223,7 +225,7 @@ def kernel(body: Body, name: str) -> Any:
 
     Bodies with one text share a dispatcher, so each is compiled once.
     """
-    return _dispatcher(_python(body, name))
+    return _dispatcher(_python(body, name), body.launched)
 
 
 def check_target(asm: Asm, arch: str) -> None:
@@ -246,9 +248,9 @@ def check_body(body: Body, name: str, arch: str) -> None:
         check_target(asm, arch)
 
 
-def _signature(body: Body) -> tuple[Any, ...]:
+def _signature(body: Body, pointers: bool = False) -> tuple[Any, ...]:
     """Return the types of a kernel's parameters."""
-    if body.scalars:
+    if pointers or body.scalars:
         kinds = {"s32": types.int32, "f32": types.float32}
         scalars = (kinds[scalar.token] for scalar in body.scalars)
         return (*(types.uint64 for _ in body.params), *scalars)
@@ -262,15 +264,17 @@ def _signature(body: Body) -> tuple[Any, ...]:
 def compile_ltoir(body: Body, name: str, arch: str) -> bytes:
     """Return the kernel as LTO-IR, which the linker compiles knowing that it is the whole program.
 
-    Of PTX it must believe that other code may be linked to it, and then ignores ``setmaxnreg``.
+    Of PTX it must believe that other code may be linked to it, and then ignores ``setmaxnreg``. Its
+    parameters are pointers (to the tensor map of a matrix that is read or written by boxes), then
+    the scalars.
 
     Raises:
         LayoutError: the target lacks an instruction.
     """
     check_body(body, name, arch)
     code, _ = cuda.compile(
-        _python(body, name),
-        types.void(*_signature(body)),
+        _python(body, name, pointers=True),
+        types.void(*_signature(body, pointers=True)),
         cc=compute_capability(arch),
         launch_bounds=(body.launched, 1),
         output="ltoir",
@@ -288,9 +292,8 @@ def compile_ptx(body: Body, name: str, arch: str) -> str:
     """
     capability = compute_capability(arch)
     check_body(body, name, arch)
-    bounds = (body.launched, 1) if body.scalars else None
     text, _ = cuda.compile_ptx(
-        _python(body, name), _signature(body), cc=capability, launch_bounds=bounds
+        _python(body, name), _signature(body), cc=capability, launch_bounds=(body.launched, 1)
     )
     made = re.search(r"^\.target (\w+)", str(text), re.MULTILINE)
     if made is None or made[1] != arch:
@@ -329,43 +332,3 @@ def from_bits(bits: Matrix, dtype: DType) -> Matrix:
     [1.0]
     """
     return (bits >> dtype.shift if dtype.shift else bits).view(dtype.numpy)
-
-
-def run(body: Body, name: str, matrices: Mapping[str, Matrix]) -> dict[str, Matrix]:
-    """Run a body on the GPU and return the parameters that it writes, as logical matrices.
-
-    Args:
-        body: what to run.
-        name: of the kernel.
-        matrices: parameter name -> matrix in the parameter's dtype; others are poisoned.
-
-    Raises:
-        LayoutError: the body is one of a cluster, or there is no CUDA device.
-    """
-    if body.cluster > 1:
-        raise LayoutError(
-            f"run: numba launches no clusters of CTAs; got one of {body.cluster}: matmul does, "
-            "and simulate() runs on the NumPy warp"
-        )
-    if not device_available():
-        raise LayoutError("run: no CUDA device is available; simulate() runs on the NumPy warp")
-    arrays: dict[str, Any] = {}
-    for buffer in body.params:
-        if buffer.name in matrices:
-            flat = physical(buffer, matrices[buffer.name])
-        else:
-            flat = poison(buffer.dtype.numpy, (cells(buffer),))
-        native = buffer.dtype.token in ("f32", "f64")
-        arrays[buffer.name] = cuda.to_device(flat if native else to_bits(flat, buffer.dtype))
-    compiled = kernel(body, name)
-    dynamic = body.shared_bytes if body.shared_bytes > STATIC_SHARED else 0
-    with warnings.catch_warnings():
-        # One CTA is what a tile program is: its occupancy is no oversight.
-        warnings.simplefilter("ignore", NumbaPerformanceWarning)
-        compiled[1, body.threads, 0, dynamic](*arrays.values())
-    return {
-        buffer.name: logical(
-            buffer, from_bits(np.asarray(arrays[buffer.name].copy_to_host()), buffer.dtype)
-        )
-        for buffer in body.written
-    }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lowering import ptx
+from layoutalg import LayoutError
+from layoutalg.targets import has, lacking
+from lowering import names, ptx
 from lowering.address import Style
 from lowering.body import Body
 from lowering.instructions import MmaInst
@@ -118,6 +120,23 @@ def _mma_function(inst: MmaInst, selectors: tuple[int, ...]) -> list[str]:
         f"               : {source});",
         "}",
     ]
+
+
+def check(body: Body, name: str) -> None:
+    """Refuse a body that the texts do not say, or whose target lacks an instruction of it.
+
+    Both texts call the same functions; this writes one of them and looks at what it calls.
+
+    Raises:
+        LayoutError: an operation that no text has, an instruction that the target lacks, or one
+            name for two things.
+    """
+    writer = Writer(body, Cpp())
+    writer.run_all()
+    names.check_made(writer.made(name), name)
+    for asm in writer.calls():
+        if not has(asm.min_arch, body.arch):
+            raise LayoutError(f"lower: {lacking(asm.mnemonic, asm.min_arch, body.arch)}")
 
 
 def cuda_source(body: Body, name: str, title: str) -> str:

@@ -8,7 +8,6 @@ and addresses).
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,13 +15,16 @@ from typing import Any
 
 import lowering.variants  # noqa: F401 - registers what dispatch picks from
 from layoutalg import ComposeLayout, LayoutError, TileLayout
+from layoutalg.fragments import WARP
+from lowering import arguments, convergence, cuda_text, launching, names
 from lowering.address import FREE, Index
 from lowering.addressing import as_index
 from lowering.body import Barrier, Body, Scalar, cells, tensor_columns
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.dtypes import DType
-from lowering.executable import Executable, numba_machine
+from lowering.executable import Executable
 from lowering.instructions import compute_capability
+from lowering.limits import shared_limit
 from lowering.ops import (
     Arrive,
     Await,
@@ -74,23 +76,9 @@ from lowering.tile import (
     gemm,
     gemm_async,
 )
-from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts, execute, logical
+from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts
 
-SHARED_LIMIT = 227 * 1024  # bytes that one CTA of sm_90 can have
 CLUSTERS = (1, 2)  # CTAs that may run together
-_RESERVED = ("thread", "shared", "base", "cuda", "range", "bx", "by")
-# Words that a name in a kernel text cannot be, in Python or in C++.
-_KEYWORDS = frozenset(
-    (
-        *keyword.kwlist,
-        *"""alignas alignof asm auto bitand bitor bool case catch char compl concept const consteval
-        constexpr constinit decltype default delete do double enum explicit export extern false
-        float friend goto inline int long main mutable namespace new noexcept nullptr operator
-        private protected public register requires short signed sizeof static struct switch
-        template this throw true typedef typeid typename union unsigned using virtual void
-        volatile xor""".split(),
-    )
-)
 
 
 class Kernel:
@@ -134,8 +122,7 @@ class Kernel:
             LayoutError: the name is no identifier, the threads are no whole warps, or the target
                 has no such cluster.
         """
-        if not isinstance(name, str) or not name.isidentifier() or name in _KEYWORDS:
-            raise LayoutError(f"Kernel: the name must be an identifier; got {name!r}")
+        names.check_kernel(name)
         if type(threads) is not int or not 32 <= threads <= 1024 or threads % 32:
             raise LayoutError(f"Kernel: threads must be whole warps, 32..1024; got {threads!r}")
         if type(cluster) is not int or cluster not in CLUSTERS:
@@ -152,6 +139,10 @@ class Kernel:
         self.scalars: dict[str, Scalar] = {}
         self.barriers: dict[str, Barrier] = {}
         self._blocks: list[list[Statement]] = [[]]
+        self._variables: set[str] = set()
+        self._visible: list[str] = []  # variables that have a value here
+        self._unrolled: list[str] = []  # those of unrolled loops
+        self._named: dict[str, Index] = {}  # what let() named
         self._read_apart: set[str] = set()  # shared buffers that are read asynchronously
         self._unfenced = self._copied_apart = False
         self._accumulators: dict[Elements, None] = {}
@@ -161,9 +152,43 @@ class Kernel:
         """The scope of a call that names none: all threads of the CTA."""
         return {32: "warp", 128: "warpgroup"}.get(self.threads, "cta")
 
+    @property
+    def thread(self) -> Index:
+        """The number of the thread in its CTA: an index for ``when``, ``let`` and ``arrive``.
+
+        >>> k = Kernel("k", threads=128)
+        >>> str(k.thread), str(k.warp), str(k.lane), str(k.warpgroup), [str(b) for b in k.block]
+        ('thread', 'thread // 32', 'thread % 32', '0', ['bx', 'by'])
+        """
+        return Index.of("thread", self.threads)
+
+    @property
+    def warp(self) -> Index:
+        """The number of the warp in its CTA."""
+        return self.thread // WARP
+
+    @property
+    def lane(self) -> Index:
+        """The number of the thread in its warp."""
+        return self.thread % WARP
+
+    @property
+    def warpgroup(self) -> Index:
+        """The number of the warpgroup in its CTA."""
+        return self.thread // WARPGROUP
+
+    @property
+    def block(self) -> tuple[Index, Index]:
+        """The place of the CTA in its grid, (bx, by)."""
+        return Index.free("bx"), Index.free("by")
+
+    @property
+    def _taken(self) -> set[str]:
+        """The names that mean something already, those of variables included."""
+        return {self.name, *self.buffers, *self.scalars, *self.barriers, *self._variables}
+
     def _add_buffer(self, buffer: Buffer) -> Buffer:
-        if buffer.name in self.buffers or buffer.name in _RESERVED:
-            raise LayoutError(f"Kernel {self.name}: the name {buffer.name!r} is taken")
+        names.check_buffer(buffer.name, self.name, self._taken)
         self.buffers[buffer.name] = buffer
         return buffer
 
@@ -174,12 +199,14 @@ class Kernel:
         dtype: str | DType,
         layout: TileLayout | ComposeLayout | None = None,
         bounds: Sequence[str | None] | None = None,
+        multiple: int = 1,
     ) -> Buffer:
         """Declare a parameter: a buffer in global memory, dense and row-major by default.
 
-        A stride may be a number times the symbol of a scalar; ``bounds``: see :class:`Buffer`.
+        A stride may be a number times the symbol of a scalar; ``bounds`` and ``multiple``: see
+        :class:`Buffer`.
         """
-        return self._add_buffer(Buffer(name, shape, dtype, "global", layout, bounds))
+        return self._add_buffer(Buffer(name, shape, dtype, "global", layout, bounds, multiple))
 
     def scalar(self, name: str, token: str = "s32") -> Any:
         """Declare a number that the launch gives, and return its symbol.
@@ -193,23 +220,46 @@ class Kernel:
         """
         if token not in ("s32", "f32"):
             raise LayoutError(f"scalar: {name} must be s32 or f32; got {token!r}")
+        names.check_variable(name, "scalar", self._taken)
         symbol = self._symbol(name, FREE, "scalar")
         self.scalars[name] = Scalar(name, token)
         return symbol
 
-    def let(self, name: str, value: Index, extent: int = FREE) -> Any:
+    def let(self, name: str, value: Any, extent: int | None = None) -> Any:
         """Name the value of an index, and return its symbol: any number from 0 on.
 
         Args:
             name: letters alone.
-            value: what it stands for.
-            extent: of how many values it is one.
+            value: what it stands for: an index, or what makes one.
+            extent: of how many values it is one; by default as many as it may take. Fewer, of what
+                the launch decides, are a promise, which the launch is held to.
 
         Raises:
-            LayoutError: the name is taken or has other signs than letters.
+            LayoutError: the name is taken or has other signs than letters, the value may lie
+                beyond the extent, or an unrolled loop around would name it once per step.
+
+        >>> k = Kernel("k", threads=64)
+        >>> k.let("w", k.warp).extent
+        2
         """
+        index = as_index(value)
+        if extent is None:
+            extent = min(FREE, index.high + 1) if index.low >= 0 else FREE
+        known = extent < FREE and not index.free_variables()
+        if known and not 0 <= index.low <= index.high < extent:
+            raise LayoutError(
+                f"let: {name} is one of {extent} values from 0 on; {index} is {index.low} to "
+                f"{index.high}"
+            )
+        if self._unrolled:
+            raise LayoutError(
+                f"let: {name} would be named once per step of the unrolled loop "
+                f"{self._unrolled[-1]}; let that loop stay, or name it outside"
+            )
         symbol = self._symbol(name, extent, "let")
-        self._add(Let(name, value))
+        self._visible.append(name)
+        self._named[name] = index.replaced(self._named)
+        self._add(Let(name, index, extent))
         return symbol
 
     def rank(self, name: str = "rank") -> Any:
@@ -226,12 +276,14 @@ class Kernel:
     def _symbol(self, name: str, extent: int, operation: str) -> Any:
         from layoutalg.symbolic import Digit
 
-        taken = name in self.buffers or name in self.scalars
-        taken = taken or name in _RESERVED or name in _KEYWORDS
-        if taken or not (name.isascii() and name.isalpha()):
+        taken = {self.name, *self.buffers, *self.scalars, *self.barriers}
+        names.check_variable(name, operation, taken)
+        if name in self._visible:
             raise LayoutError(
-                f"{operation}: the variable needs a free name of letters; got {name!r}"
+                f"{operation}: {name} has a value here already; a loop inside another, and what "
+                "let() names, need names of their own"
             )
+        self._variables.add(name)
         return Digit(name, extent)
 
     @contextmanager
@@ -240,27 +292,40 @@ class Kernel:
 
         What follows, to the end of the enclosing block, the threads of the kernel do meanwhile.
         """
-        self._blocks.append([])
-        try:
+        with self._block() as body:
             yield
-        finally:
-            body = tuple(self._blocks.pop())
-        self._add(Specialised(body))
+        self._add(Specialised(tuple(body)))
 
     @contextmanager
-    def when(self, value: Any, below: Any) -> Iterator[None]:
-        """Run the statements of the ``with`` block where ``value < below``, alike in all threads.
+    def _block(self, *loop: str, unrolled: bool = False) -> Iterator[list[Statement]]:
+        """Collect the statements of a block; the variable of a loop has values inside."""
+        body: list[Statement] = []
+        before = len(self._visible), len(self._unrolled)
+        self._blocks.append(body)
+        self._visible += loop
+        self._unrolled += loop if unrolled else ()
+        try:
+            yield body
+        finally:
+            self._blocks.pop()
+            del self._visible[before[0] :], self._unrolled[before[1] :]
+
+    @contextmanager
+    def when(self, value: Any, below: Any, at_least: int = 0) -> Iterator[None]:
+        """Run the statements of the ``with`` block where ``at_least <= value < below``.
+
+        The condition may differ between threads as far as each statement inside allows: a product
+        takes whole warps, a copy between memories all threads of the CTA.
 
         Args:
-            value: a number, or a sum of multiples of variables.
+            value: a number, an index such as :attr:`warp`, or a sum of multiples of variables.
             below: likewise.
+            at_least: a number.
         """
-        self._blocks.append([])
-        try:
+        guard = Guard(as_index(value), at_least, as_index(below))
+        with self._block() as body:
             yield
-        finally:
-            body = tuple(self._blocks.pop())
-        self._add(Branch(Guard(as_index(value), 0, as_index(below)), body))
+        self._add(Branch(guard, tuple(body)))
 
     def alloc(
         self,
@@ -373,8 +438,7 @@ class Kernel:
         Raises:
             LayoutError: the name is taken.
         """
-        if name in self.buffers or name in self.barriers or name in _RESERVED:
-            raise LayoutError(f"Kernel {self.name}: the name {name!r} is taken")
+        names.check_buffer(name, self.name, self._taken)
         self.barriers[name] = Barrier(name, slots, arrivals)
         return self.barriers[name]
 
@@ -534,13 +598,12 @@ class Kernel:
             raise LayoutError(f"loop: the extent must be a number from 1 on; got {extent!r}")
         if unroll and not known:
             raise LayoutError(f"loop: {var} has {extent} steps, known at launch; it must stay")
-        symbol = self._symbol(var, extent if known else FREE, "loop")
-        self._blocks.append([])
-        try:
+        most = extent if known else as_index(extent).high
+        symbol = self._symbol(var, most if 0 < most < FREE - 1 else FREE, "loop")
+        with self._block(var, unrolled=unroll) as body:
             yield symbol
-        finally:
-            body = tuple(self._blocks.pop())
-        self._add(Repeat(symbol, extent if known else as_index(extent), unroll, body))
+        steps = extent if known else as_index(extent)
+        self._add(Repeat(symbol, steps, unroll, tuple(body)))
 
     def lower(self) -> KernelProgram:
         """Lower all statements.
@@ -579,11 +642,7 @@ class Kernel:
             self.early,
             by_scope["tmem"],
         )
-        if body.shared_bytes > SHARED_LIMIT:
-            raise LayoutError(
-                f"Kernel {self.name}: shared buffers take {body.shared_bytes} bytes; a CTA has "
-                f"{SHARED_LIMIT}"
-            )
+        self._check(body)
         stages = {
             "tile": text(statements),
             "unrolled": text(unrolled),
@@ -591,6 +650,41 @@ class Kernel:
             "operations": body.script(),
         }
         return KernelProgram(self.name, body, stages)
+
+    def _check(self, body: Body) -> None:
+        """Refuse what some machine could not run, or would run otherwise than another.
+
+        Raises:
+            LayoutError: a variable without a value, an operation that its unit does not take
+                alike, too much shared memory, or what the texts or the target lack.
+        """
+        names.check_scopes(body.ops, self.scalars)
+        convergence.check(body.ops, self.threads)
+        limit = shared_limit(self.arch)
+        if body.shared_bytes > limit:
+            raise LayoutError(
+                f"Kernel {self.name}: shared buffers take {body.shared_bytes} bytes; a CTA of "
+                f"{self.arch} has {limit}"
+            )
+        cuda_text.check(body, self.name)
+
+    def _check_begins(self, call: TilePrimitiveCall) -> None:
+        """Refuse regions that begin elsewhere in threads that take part in one access together.
+
+        Raises:
+            LayoutError: the region and the variable are named.
+        """
+        in_registers = any(buffer.scope == "local" for buffer in call.buffers)
+        unit = "warpgroup" if call.op == "gemm_async" else "warp" if in_registers else "cta"
+        for region in call.operands.values():
+            for begin, _ in region.ranges:
+                index = as_index(begin).replaced(self._named)
+                if not convergence.same_over(index, unit, self.threads):
+                    what = {"cta": "CTA"}.get(unit, unit)
+                    raise LayoutError(
+                        f"{call.op}: {region} begins elsewhere in other threads of one {what}, "
+                        f"which do this together; begin where the whole {what} does"
+                    )
 
     def _lower(
         self, statements: Sequence[Statement], taken: list[str], indent: str
@@ -694,6 +788,7 @@ class Kernel:
             buffer = call.operands["dst"].buffer
             elements = Elements(buffer.name, tuple(range(cells(buffer))))
             return Lowered((Zero(elements),), variant="zero")
+        self._check_begins(call)
         return dispatch(context_of(call, "cuda", self.threads, None, self.arch))
 
 
@@ -793,29 +888,59 @@ class KernelProgram(Executable):
             )
         return {name: as_matrix(value, known[name], name) for name, value in given.items()}
 
-    def trace(self, **matrices: Any) -> Machine:
-        """Run on the NumPy warp and return the machine: registers, memory, bank counts."""
-        return execute(self.body, self.matrices(matrices))
+    def trace(self, grid: tuple[int, int] = (1, 1), **given: Any) -> Machine:
+        """Run on the NumPy warp and return the first CTA: registers, memory, bank counts of all.
 
-    def simulate(self, **matrices: Any) -> dict[str, Matrix]:
+        Arguments and errors as :meth:`simulate`.
+        """
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        return arguments.simulate(self.body, made, extents)
+
+    def simulate(self, grid: tuple[int, int] = (1, 1), **given: Any) -> dict[str, Matrix]:
         """Run on the NumPy warp; return the parameters that the kernel writes, by name.
 
+        Args:
+            grid: how many CTAs along bx and by; of clusters, whole ones along bx.
+            given: each parameter that is read and each scalar, by name. A parameter is a matrix of
+                its shape, or of the extents that its bounds say where only the launch knows them.
+
         Raises:
+            LayoutError: a name is missing or unknown, or a value does not fit.
             SimulationError: it reads what nothing wrote, or races.
+
+        >>> from layoutalg import S, TileLayout, laneid
+        >>> import numpy as np
+        >>> k = Kernel("scaled")
+        >>> alpha, row = k.scalar("alpha", "f32"), TileLayout(S[(32, 2) : (1 @ laneid, 1)])
+        >>> a, o = (k.param(n, (64, 2), "float32") for n in "ao")
+        >>> r, b = k.alloc("r", (32, 2), "float32", layout=row), k.let("b", k.block[0], 2)
+        >>> k.copy(r, a[b * 32 : b * 32 + 32]), k.blend(r, alpha)
+        (None, None)
+        >>> k.copy(o[b * 32 : b * 32 + 32], r)
+        >>> out = k.lower().simulate(grid=(2, 1), a=np.ones((64, 2)), alpha=3)["o"]
+        >>> bool((out == 3).all())
+        True
         """
-        machine = self.trace(**matrices)
-        return {b.name: logical(b, machine.memory[b.name].values) for b in self.body.written}
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        machine = arguments.simulate(self.body, made, extents)
+        flat = {b.name: machine.memory[b.name].values for b in self.body.written}
+        return {name: made.matrix(name, values) for name, values in flat.items()}
 
-    def banks(self, **matrices: Any) -> tuple[BankCount, ...]:
-        """Return the shared-memory wavefronts of each operation, counted on the NumPy warp."""
-        return bank_counts(self.trace(**matrices))
+    def banks(self, grid: tuple[int, int] = (1, 1), **given: Any) -> tuple[BankCount, ...]:
+        """Return the shared-memory wavefronts of each operation, counted on the NumPy warp.
 
-    def run(self, **matrices: Any) -> dict[str, Matrix]:
-        """Run on the GPU: as :meth:`simulate`.
+        Arguments and errors as :meth:`simulate`.
+        """
+        return bank_counts(self.trace(grid, **given))
+
+    def run(self, grid: tuple[int, int] = (1, 1), **given: Any) -> dict[str, Matrix]:
+        """Run on the GPU: arguments, results and errors as :meth:`simulate`.
 
         Raises:
             LayoutError: there is no CUDA device.
         """
-        given = self.matrices(matrices)
-        written: dict[str, Matrix] = numba_machine().run(self.body, self.name, given)
-        return written
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        return launching.run(self.body, self.name, made, extents)

@@ -6,8 +6,9 @@ computed is decided here alone, so the two texts cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import Protocol
 
@@ -23,8 +24,6 @@ from lowering.ops import (
     Arrive,
     Await,
     Blend,
-    BulkLoad,
-    BulkStore,
     Commit,
     Drain,
     Drained,
@@ -56,6 +55,8 @@ from lowering.ops import (
     WgmmaWait,
     When,
     Zero,
+    line,
+    unknown,
     walk,
 )
 from lowering.ptx import Asm
@@ -150,9 +151,51 @@ class Writer:
         """Return the byte address of an element in memory."""
         bits = self.body.buffer(name).dtype.bits
         offset = index * bits // BYTE
-        return self.dialect.address(
-            space(self.body, name), f"{name}_base", offset.render(self.dialect.style)
-        )
+        return self.dialect.address(space(self.body, name), f"{name}_base", self.text(offset))
+
+    def calls(self) -> list[Asm]:
+        """Return the asm statements that the text calls, each once."""
+        products = (ptx.mma(*call) for call in self.instructions.values())
+        return [*self.functions.values(), *products]
+
+    def made(self, kernel: str) -> Iterator[tuple[str, str]]:
+        """Yield every name in the text with what it stands for."""
+        body = self.body
+        yield kernel, f"the kernel {kernel}"
+        for asm in self.calls():
+            yield asm.name, f"the instruction {asm.mnemonic}"
+        for each in body.params:
+            yield f"{each.name}_", f"the argument {each.name}"
+            yield f"{each.name}_base", f"the address of {each.name}"
+        for each in body.scalars:
+            yield each.name, f"the scalar {each.name}"
+            yield f"{each.name}_", f"the argument {each.name}"
+        for place in body.shared_places:
+            yield f"{place}_base", f"the address of {place}"
+        for barrier, variable in barriers_elsewhere(body).items():
+            yield variable, f"the address of {barrier} elsewhere"
+        for variable in shared_operands(body):
+            yield variable, f"the descriptor {variable}"
+        for buffer in body.registers:
+            yield from ((each, f"a register of {buffer.name}") for each in variables(buffer))
+        yield from ((f"t{number}", "a temporary") for number in range(self.temporaries))
+        for op in walk(body.ops):
+            if isinstance(op, (Let, Loop)):
+                yield op.var, f"the variable {op.var}"
+
+    def text(self, value: Index | Guard) -> str:
+        """Return an index or a condition as text."""
+        return value.render(self.dialect.style, self.wide)
+
+    @cached_property
+    def wide(self) -> frozenset[str]:
+        """The variables that have 64 bits: all but threads and those of loops of known extent."""
+        named = {
+            op.var
+            for op in walk(self.body.ops)
+            if isinstance(op, Let) or (isinstance(op, Loop) and isinstance(op.extent, Index))
+        }
+        return frozenset({each.name for each in self.body.scalars} | named)
 
     def temporary(self) -> str:
         """Return a new variable."""
@@ -165,13 +208,13 @@ class Writer:
             self.initialise()
         lane = Index.of("thread", self.body.threads) % self.body.cluster
         for name, there in barriers_elsewhere(self.body).items():
-            rank = self.dialect.word(lane.render(self.dialect.style))
+            rank = self.dialect.word(self.text(lane))
             self.call(ptx.barrier_of(), (there,), (self.barrier(name, 0), rank))
         for name, (operand, fixed) in shared_operands(self.body).items():
             start = self.dialect.address("shared", f"{operand.memory}_base", "0")
             self.call(wgmma.matrix_descriptor(operand.descriptor), (name,), (start,))
             if fixed.terms:
-                moved = self.dialect.address("shared", name, fixed.render(self.dialect.style))
+                moved = self.dialect.address("shared", name, self.text(fixed))
                 self.call(wgmma.same_in_warp(), (name,), (moved,))
         if self.body.early:
             self.call(ptx.after_the_kernel_before(), (), ())
@@ -196,7 +239,7 @@ class Writer:
         source = [name for op in ops for each in (op.a, op.b) for name in self.operand(each)]
         adds = first.accumulate
         if isinstance(adds, Index):
-            source.append(self.dialect.word(adds.render(self.dialect.style)))
+            source.append(self.dialect.word(self.text(adds)))
         known = None if isinstance(adds, Index) else adds
         asm = wgmma.multiply_in_turn(first.instruction, a, first.b.descriptor, known, len(ops))
         self.call(asm, words(self.body, first.d), tuple(source))
@@ -205,7 +248,7 @@ class Writer:
         """Open the branch that guards ask for; say whether there is one."""
         if not guards:
             return False
-        conditions = [guard.render(self.dialect.style) for guard in guards]
+        conditions = [self.text(guard) for guard in guards]
         self.emit(self.dialect.begin_if(self.dialect.all_of(conditions)))
         self.indent += 1
         return True
@@ -284,7 +327,7 @@ class Writer:
             else:
                 self.wait_for(op.phase)
         elif isinstance(op, Let):
-            self.emit(self.dialect.let(op.var, op.value.render(self.dialect.style)))
+            self.emit(self.dialect.let(op.var, self.text(op.value)))
         elif isinstance(op, When):
             self.guarded(op.guards)
             self.run(op.body)
@@ -293,10 +336,10 @@ class Writer:
             self.loop(op)
         elif isinstance(op, TensorOp):
             tensor_text.write(self, op)
-        else:
-            # Boxes are of a Fill or a Drain, products are written together.
-            assert not isinstance(op, (BulkLoad, BulkStore, Wgmma)), op
+        elif isinstance(op, (WgmmaFence, WgmmaCommit, WgmmaWait, ProxyFence)):
             self.warpgroup(op)
+        else:  # boxes are of a Fill or a Drain, products are written together
+            raise unknown(op, "text")
 
     def alone(self, number: str, write: Callable[[], None]) -> None:
         """Write what one thread does: where a number is zero."""
@@ -308,7 +351,7 @@ class Writer:
     def barrier(self, name: str, slot: int | Index, base: str = "") -> str:
         """Return the address of an mbarrier, of this CTA or from another base on."""
         place = slot * BARRIER_BYTES
-        text = place.render(self.dialect.style) if isinstance(place, Index) else str(place)
+        text = self.text(place) if isinstance(place, Index) else str(place)
         return self.dialect.address("shared", base or f"{name}_base", text)
 
     def initialise(self) -> None:
@@ -341,7 +384,7 @@ class Writer:
         there = barriers_elsewhere(self.body)[op.barrier] if op.everywhere else ""
         lanes = self.body.cluster if op.everywhere else 1
         lane = Guard(Index.of("thread", self.body.threads) % WARP, 0, lanes)
-        conditions = [guard.render(self.dialect.style) for guard in (lane, *op.guards)]
+        conditions = [self.text(guard) for guard in (lane, *op.guards)]
         yes, no = (self.dialect.number(value, "u32") for value in (1, 0))
         taking = self.dialect.choice(conditions, yes, no)
         asm = ptx.barrier_arrive_there() if op.everywhere else ptx.barrier_arrive_where()
@@ -349,7 +392,7 @@ class Writer:
 
     def asked(self, phase: Phase) -> tuple[str, str]:
         """Return the address of a phase's barrier and its parity."""
-        parity = self.dialect.word(phase.parity.render(self.dialect.style))
+        parity = self.dialect.word(self.text(phase.parity))
         return self.barrier(phase.barrier, phase.slot), parity
 
     def wait_for(self, phase: Phase) -> None:
@@ -366,7 +409,7 @@ class Writer:
             size = self.dialect.number(op.size, "u32")
             self.call(ptx.barrier_expect(), (), (barrier, size))
             for load in op.loads:
-                row, col = (self.dialect.word(i.render(self.dialect.style)) for i in load.place)
+                row, col = (self.dialect.word(self.text(i)) for i in load.place)
                 into = self.at(load.into, load.into_address)
                 asm = ptx.bulk_load()
                 if load.multicast:
@@ -381,7 +424,7 @@ class Writer:
     def drain(self, op: Drain) -> None:
         """Write the stores of boxes, by the thread that is here."""
         for store in op.stores:
-            row, col = (self.dialect.word(i.render(self.dialect.style)) for i in store.place)
+            row, col = (self.dialect.word(self.text(i)) for i in store.place)
             source = self.at(store.source, store.source_address)
             self.call(ptx.bulk_store(), (), (f"{store.memory}_base", col, row, source))
         self.call(ptx.bulk_commit(), (), ())
@@ -390,7 +433,7 @@ class Writer:
         """Write a barrier: of a cluster, of the threads that share a role, or of a warpgroup."""
         if op.scope == "warpgroup":
             number = Index.of("thread", self.body.threads) // WARPGROUP + FIRST_OF_WARPGROUPS
-            name = self.dialect.word(number.render(self.dialect.style))
+            name = self.dialect.word(self.text(number))
             self.call(ptx.sync_warpgroup(WARPGROUP), (), (name,))
         elif op.scope == "cluster":
             self.call(ptx.sync_cluster(op.memory), (), ())
@@ -420,7 +463,7 @@ class Writer:
 
     def loop(self, op: Loop) -> None:
         """Write a loop that stays."""
-        extent = op.extent.render(self.dialect.style) if isinstance(op.extent, Index) else op.extent
+        extent = self.text(op.extent) if isinstance(op.extent, Index) else op.extent
         self.emit(self.dialect.begin_loop(op.var, str(extent)))
         self.indent += 1
         self.run(op.body)
@@ -455,7 +498,7 @@ class Writer:
         units of 16 bytes, which the address adds to, and shared memory ends before they do.
         """
         name, _, moving = descriptor_variable(operand)
-        return self.dialect.address("shared", name, moving.render(self.dialect.style))
+        return self.dialect.address("shared", name, self.text(moving))
 
     def zero(self, into: Elements) -> None:
         """Set elements to zero: whole words at once, else bit by bit."""
@@ -483,31 +526,59 @@ class Writer:
         return f"({place.variable} >> {self.dialect.number(place.shift, 'u32')})"
 
     def move(self, op: Move) -> None:
-        """Copy registers; between f32 and f16 or bf16 by pairs."""
+        """Copy registers, or convert them between f32 and f16 or bf16.
+
+        Raises:
+            LayoutError: one element is written before it is read.
+        """
         if op.into == op.source:
             return
+        if op.into.buffer == op.source.buffer and set(op.into.numbers) & set(op.source.numbers):
+            raise LayoutError(f"text: {line(op)} overwrites registers that it reads")
         into, source = self.token(op.into.buffer), self.token(op.source.buffer)
-        if into == source:
-            if pack(self.body.buffer(op.into.buffer).dtype) == 1:
-                names = zip(words(self.body, op.into), words(self.body, op.source), strict=True)
-                for name, value in names:
-                    self.emit(self.dialect.assign(name, value))
-                return
+        if into == "f32" and source != "f32":
+            self.widen(op, source)
+        elif into != source:
+            self.narrow(op, into, source)
+        elif pack(self.body.buffer(op.into.buffer).dtype) == 1:
+            names = zip(words(self.body, op.into), words(self.body, op.source), strict=True)
+            for name, value in names:
+                self.emit(self.dialect.assign(name, value))
+        else:
             pairs = zip(parts(self.body, op.into), parts(self.body, op.source), strict=True)
             for place, from_place in pairs:
                 mask = self.dialect.number(from_place.mask >> from_place.shift, "u32")
                 self.insert(place, f"({self.extract(from_place)} & {mask})")
-            return
-        if into == "f32":
-            asm = ptx.split_pair(source)
-            wide = words(self.body, op.into)
-            for at, name in enumerate(words(self.body, op.source)):
-                self.call(asm, wide[2 * at : 2 * at + 2], (name,))
-            return
-        asm = ptx.convert_pair(into, source)
-        values = list(words(self.body, op.source))
-        for at, name in enumerate(words(self.body, op.into)):
-            self.call(asm, (name,), (values[2 * at + 1], values[2 * at]))
+
+    def widen(self, op: Move, source: str) -> None:
+        """Convert elements of 16 bits to f32: both of a word that is read whole, else one."""
+        asm, wide = ptx.split_pair(source), words(self.body, op.into)
+        numbers, at = op.source.numbers, 0
+        while at < len(numbers):
+            place = part(self.body, Elements(op.source.buffer, numbers[at : at + 1]))
+            if whole_pair(numbers, at):
+                self.call(asm, wide[at : at + 2], (place.variable,))
+                at += 2
+                continue
+            pair = self.temporary(), self.temporary()
+            self.call(asm, pair, (place.variable,))
+            self.emit(self.dialect.assign(wide[at], pair[place.shift > 0]))
+            at += 1
+
+    def narrow(self, op: Move, into: str, source: str) -> None:
+        """Convert f32 to elements of 16 bits: two that fill a word together, else one."""
+        asm, values = ptx.convert_pair(into, source), words(self.body, op.source)
+        numbers, at = op.into.numbers, 0
+        while at < len(numbers):
+            place = part(self.body, Elements(op.into.buffer, numbers[at : at + 1]))
+            if whole_pair(numbers, at):
+                self.call(asm, (place.variable,), (values[at + 1], values[at]))
+                at += 2
+                continue
+            low = self.temporary()
+            self.call(asm, (low,), (self.dialect.number(0, "f32"), values[at]))
+            self.insert(place, low)
+            at += 1
 
     def blend(self, op: Blend) -> None:
         """Write ``alpha * into + beta * source`` for each f32."""
@@ -544,7 +615,7 @@ class Writer:
         bits = op.count * self.body.buffer(op.into).dtype.bits
         target, source = self.at(op.into, op.into_address), self.at(op.memory, op.address)
         if op.fill:
-            conditions = [guard.render(self.dialect.style) for guard in op.guards]
+            conditions = [self.text(guard) for guard in op.guards]
             whole, nothing = (self.dialect.number(size, "u32") for size in (bits // BYTE, 0))
             size = self.dialect.choice(conditions, whole, nothing)
             self.call(ptx.cp_async_or_zero(), (), (target, source, size))
@@ -573,6 +644,15 @@ def _product_kind(op: Op) -> tuple[object, ...]:
         return ()
     a = op.a.descriptor if isinstance(op.a, SharedMatrix) else None
     return op.instruction, op.d, a, op.b.descriptor, a is not None or op.accumulate
+
+
+def whole_pair(numbers: tuple[int, ...], at: int) -> bool:
+    """Say whether two neighbours of 16 bits from a place on are the halves of one word, in order.
+
+    >>> whole_pair((2, 3, 5), 0), whole_pair((2, 3, 5), 1), whole_pair((2, 3, 5), 2)
+    (True, False, False)
+    """
+    return numbers[at] % 2 == 0 and numbers[at + 1 : at + 2] == (numbers[at] + 1,)
 
 
 def descriptor_variable(operand: SharedMatrix) -> tuple[str, Index, Index]:

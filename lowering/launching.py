@@ -18,10 +18,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 import layoutalg
 from layoutalg import LayoutError, files
-from lowering import dtypes
-from lowering.kernel import KernelProgram
+from lowering import assemble, dtypes
+from lowering.arguments import Arguments
+from lowering.body import Body
+from lowering.executable import Executable, numba_machine
 
 _MAGIC = b"layoutalg kernel 1\n"
 _C_TYPES: dict[str, Any] = {"s32": ctypes.c_int32, "f32": ctypes.c_float}
@@ -106,30 +111,35 @@ class Compiled:
         return cls(**json.loads(head), code=code)
 
 
-def compile_program(program: KernelProgram, arch: str) -> Compiled:
+def compile_program(program: Executable, arch: str) -> Compiled:
     """Return a program's machine code for a target; no GPU is needed.
 
     Raises:
         LayoutError: numba-cuda is not installed, or does not know the target.
         AssembleError: the assembler refuses.
     """
-    body = program.body
+    return compile_body(program.body, program.name, arch)
+
+
+def compile_body(body: Body, name: str, arch: str) -> Compiled:
+    """Return a body's machine code for a target, as :func:`compile_program`."""
+    code = assemble.link_whole(numba_machine().compile_ltoir(body, name, arch), arch)
     return Compiled(
         tuple(buffer.name for buffer in body.params),
         tuple((scalar.name, scalar.token) for scalar in body.scalars),
         body.launched,
         body.shared_bytes,
         tuple(
-            (name, *load.box, load.swizzle, body.buffer(name).dtype.token)
-            for name, load in body.boxes.items()
+            (box, *load.box, load.swizzle, body.buffer(box).dtype.token)
+            for box, load in body.boxes.items()
         ),
-        program.whole(arch),
+        code,
         body.cluster,
         body.early,
     )
 
 
-def compiled(name: str, arch: str, program: Callable[[], KernelProgram]) -> Compiled:
+def compiled(name: str, arch: str, program: Callable[[], Executable]) -> Compiled:
     """Return a kernel from the disk, or compile it and keep it.
 
     Args:
@@ -399,3 +409,65 @@ class Loaded:
     def ordered(self, scalars: Mapping[str, float]) -> tuple[float, ...]:
         """Return scalars in the order of the kernel."""
         return tuple(scalars[name] for name, _ in self.made.scalars)
+
+
+_LOADED: dict[str, Loaded] = {}  # by text, on device 0
+
+
+def _loaded(body: Body, name: str) -> Loaded:
+    """Return a body's kernel on device 0, compiled once for each text."""
+    source = numba_machine().kernel_source(body, name)
+    if source not in _LOADED:
+        on = device(0)
+        _LOADED[source] = Loaded(compile_body(body, name, _target(body, on)), on)
+    return _LOADED[source]
+
+
+def _target(body: Body, on: Device) -> str:
+    """Return what to compile for: the body's own target where it is of the device's number."""
+    return body.arch if body.arch.rstrip("af") == on.arch else on.arch
+
+
+def run(
+    body: Body, name: str, given: Arguments, grid: tuple[int, int] = (1, 1)
+) -> dict[str, npt.NDArray[Any]]:
+    """Run a body on device 0 and return the parameters that it writes, as matrices.
+
+    Args:
+        body: what to run.
+        name: of the kernel.
+        given: its arguments; what was not given is poisoned.
+        grid: CTAs along bx and by.
+
+    Raises:
+        LayoutError: there is no CUDA device, or its driver refuses.
+    """
+    machine = numba_machine()
+    if not device_count():
+        raise LayoutError("run: no CUDA device is available; simulate() runs on the NumPy warp")
+    kernel = _loaded(body, name)
+    dtypes_of = {buffer.name: buffer.dtype for buffer in body.params}
+    images = {each: machine.to_bits(flat, dtypes_of[each]) for each, flat in given.cells.items()}
+    pointers: dict[str, int] = {}
+    try:
+        for each, image in images.items():
+            pointers[each] = int(call("cuMemAlloc", max(1, image.nbytes)))
+            call("cuMemcpyHtoD", pointers[each], image.ctypes.data, image.nbytes)
+        passed = pointers | {
+            each: tensor_maps(0).address(
+                pointers[each], given.boxes[each].extents, given.boxes[each].pitch, tuple(box)
+            )
+            for each, *box in kernel.made.boxes
+        }
+        kernel.launch(grid, tuple(passed.values()), kernel.ordered(given.scalars), 0)
+        call("cuCtxSynchronize")
+        written: dict[str, npt.NDArray[Any]] = {}
+        for buffer in body.written:
+            image = np.empty_like(images[buffer.name])
+            call("cuMemcpyDtoH", image.ctypes.data, pointers[buffer.name], image.nbytes)
+            flat = machine.from_bits(image, buffer.dtype)
+            written[buffer.name] = given.matrix(buffer.name, flat)
+        return written
+    finally:
+        for pointer in pointers.values():
+            call("cuMemFree", pointer)

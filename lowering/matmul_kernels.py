@@ -19,7 +19,6 @@ from layoutalg.fragments import WARP, transposed
 from layoutalg.swizzle import ComposeLayout
 from lowering import dtypes
 from lowering.address import FREE, Index
-from lowering.addressing import EDGE
 from lowering.body import Body
 from lowering.dtypes import DType
 from lowering.instructions import MMA_INSTRUCTIONS, MmaInst, compute_capability
@@ -28,6 +27,7 @@ from lowering.registers import WARPGROUP
 from lowering.tile import Buffer, BufferRegion
 from lowering.warp import Grid, Matrix, poison
 
+EDGE = 8  # elements: what divides every size and pitch, so that vectors end at the edges
 VECTOR = 16  # bytes of a copy
 PERIOD = 128  # bytes of a row of a swizzled tile, at most
 EPILOGUES = ("", "alpha", "beta")  # D = A·B, alpha·A·B, alpha·A·B + beta·C
@@ -279,7 +279,7 @@ class Config:
         >>> Config().target("sm_90"), Config(bulk=True, producer=True).target("sm_90")
         ('sm_90', 'sm_90a')
         """
-        return arch + "a" * self.producer
+        return arch if arch.endswith(("a", "f")) else arch + "a" * self.producer
 
     @property
     def shared(self) -> str:
@@ -313,6 +313,15 @@ class Config:
             -(-size // tile) for size, tile in zip((rows, cols), self.span, strict=True)
         )
         return self.group * across, -(-down // self.group)
+
+
+def tiles_along(tile: int, config: Config) -> int:
+    """Return how many tiles lie along M or N at most, those beyond the last row included.
+
+    >>> tiles_along(256, Config(group=8))
+    65552
+    """
+    return -(-FREE // tile) + 2 * config.group * config.cluster
 
 
 def raster(
@@ -442,7 +451,7 @@ def _operand(kernel: Kernel, form: Form, config: Config, role: str) -> Operand:
         stored, names = stored[::-1], names[::-1]
     bounds = tuple(name if form.edges or name == "K" else None for name in names)
     pitch = kernel.scalar(f"pitch{role}")
-    given = kernel.param(role, (FREE, FREE), form.dtype, pitched(pitch), bounds)
+    given = kernel.param(role, (FREE, FREE), form.dtype, pitched(pitch), bounds, EDGE)
     tiles = (config.stages, *stored)
     ring = kernel.alloc(
         f"{role}_ring",
@@ -474,14 +483,19 @@ def matmul_program(form: Form, config: Config, arch: str = "sm_90") -> KernelPro
     """
     if form.dtype.bits != 16:
         raise LayoutError(f"matmul: {form.dtype} goes by wgmma alone; got the config {config}")
-    kernel = Kernel(f"matmul_{form}_{config}", config.threads, arch)
+    kernel = Kernel(f"matmul_{form}_{config}", config.threads, config.target(arch))
     sizes = {name: kernel.scalar(name) for name in "MNK"}
     tile_m, tile_n, tile_k = config.tile
     a, b = (_operand(kernel, form, config, role) for role in "AB")
     layout, shape = fragments_over(config, form.row)["D"]
     total = kernel.alloc("D_held", shape, "float32", layout=layout)
     finish = Epilogue(kernel, form, config, total)
-    row, col = (kernel.let(n, i) for n, i in zip(("row", "col"), raster(config.group), strict=True))
+    row, col = (
+        kernel.let(name, place, tiles_along(tile, config))
+        for name, place, tile in zip(
+            ("row", "col"), raster(config.group), config.tile[:2], strict=True
+        )
+    )
     with kernel.when(row * tile_m, sizes["M"]):
         tiles = kernel.let("tiles", (Index.free("K") + (tile_k - 1)) // tile_k)
         rounds = kernel.let("rounds", (Index.free("tiles") + (config.stages - 1)) // config.stages)
@@ -650,9 +664,9 @@ class Epilogue:
         self.coefficients: tuple[Any, ...] = ()
         if form.epilogue == "beta":
             pitch = pitched(kernel.scalar("pitchC"))
-            self.given = kernel.param("C", (FREE, FREE), form.out, pitch, bounds)
+            self.given = kernel.param("C", (FREE, FREE), form.out, pitch, bounds, EDGE)
         pitch = pitched(kernel.scalar("pitchD"))
-        self.result = kernel.param("D", (FREE, FREE), form.out, pitch, bounds)
+        self.result = kernel.param("D", (FREE, FREE), form.out, pitch, bounds, EDGE)
         if form.epilogue:
             names = ("alpha", "beta")[: 1 + (form.epilogue == "beta")]
             self.coefficients = tuple(kernel.scalar(name, "f32") for name in names)

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, S, TileLayout, tx
 from layoutalg.fragments import WARP
-from lowering import dtypes, ptx
+from lowering import dtypes, launching, ptx
 from lowering.address import Index
+from lowering.arguments import arguments
 from lowering.arithmetic import PAIRS
 from lowering.body import Body
 from lowering.dtypes import DType
-from lowering.executable import numba_machine
 from lowering.instructions import MmaInst
 from lowering.ops import (
     Elements,
@@ -68,8 +68,7 @@ def simulator(body: Body, name: str, matrices: Mapping[str, Array]) -> Mapping[s
 
 def device(body: Body, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
     """Run a body on the GPU; return the parameters that it writes."""
-    written: Mapping[str, Array] = numba_machine().run(body, name, matrices)
-    return written
+    return launching.run(body, name, arguments(body, matrices))
 
 
 # -- raw kernels ----------------------------------------------------------------------------------

@@ -6,12 +6,12 @@ expressions of the thread and of loop variables, counted in elements of their bu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Union
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Union
 
 from layoutalg import LayoutError
-from lowering.address import Index, Style
+from lowering.address import FREE, INT, Index, Style
 from lowering.descriptors import Descriptor
 from lowering.instructions import MmaInst
 from lowering.wgmma import WgmmaInst
@@ -40,18 +40,18 @@ class Guard:
     low: int
     high: int | Index
 
-    def render(self, style: Style) -> str:
-        """Return the condition as text."""
-        text = self.index.operand(style)
-        if isinstance(self.high, Index):  # sizes of a launch: 32 bits hold them
-            cast = {"python": "int32", "c": "int", "script": ""}[style]
-            high = self.high.operand(style)
-            return (
-                f"{cast}({self.index.render(style)}) < {cast}({high})"
-                if cast
-                else f"{text} < {high}"
-            )
-        upper = f"{text} < {self.high}"
+    def render(self, style: Style, wide: Collection[str] = ()) -> str:
+        """Return the condition as text; in 32 bits where they hold sizes of a launch."""
+        text = self.index.operand(style, wide)
+        if isinstance(self.high, Index):
+            high = self.high.operand(style, wide)
+            fits = all(-INT <= each.low <= each.high < INT for each in (self.index, self.high))
+            cast = {"python": "int32", "c": "int", "script": ""}[style] if fits else ""
+            upper = f"{text} < {high}"
+            if cast:
+                upper = f"{cast}({self.index.render(style, wide)}) < {cast}({high})"
+        else:
+            upper = f"{text} < {self.high}"
         if self.low <= self.index.low:
             return upper
         return f"{self.low} <= {text} {'&&' if style == 'c' else 'and'} {upper}"
@@ -385,15 +385,20 @@ class Loop:
 
 @dataclass(frozen=True)
 class Let:
-    """Name the value of an index: ``var = value``."""
+    """Name the value of an index: ``var = value``, which lies in ``0 .. extent - 1``."""
 
     var: str
     value: Index
+    extent: int = FREE
 
 
 @dataclass(frozen=True)
 class When:
-    """Operations that run where the guards hold; all threads of the CTA decide alike."""
+    """Operations that run in the threads in which the guards hold.
+
+    :mod:`lowering.convergence` says over which threads a condition must be the same for what
+    stands inside.
+    """
 
     guards: tuple[Guard, ...]
     body: tuple[Op, ...]
@@ -463,11 +468,43 @@ def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
             yield from walk((*op.produce, *op.consume))
 
 
+def indices(value: Any) -> Iterator[Index]:
+    """Yield every index in an operation, guards, phases and boxes included; bodies are left out.
+
+    >>> [str(each) for each in indices(Let("x", Index.of("thread", 32) // 4))]
+    ['thread // 4']
+    """
+    if isinstance(value, Index):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from indices(each)
+    elif is_dataclass(value) and not isinstance(value, type):
+        bodies = ("body", "produce", "consume") if isinstance(value, (Loop, When, Roles)) else ()
+        for each in fields(value):
+            if each.name not in bodies:
+                yield from indices(getattr(value, each.name))
+
+
+def unknown(op: object, reader: str) -> LayoutError:
+    """Return the error of a reader that comes to an operation which it does not know.
+
+    >>> print(unknown(3, "script"))
+    script: the operation int is unknown to this reader; got 3
+    """
+    return LayoutError(
+        f"{reader}: the operation {type(op).__name__} is unknown to this reader; got {op}"
+    )
+
+
 def line(op: Op) -> str:
     """Return an operation as one line of script; the body of a loop or branch is not shown.
 
     >>> line(Zero(Elements("D", (0, 1, 2, 3))))
     'D[0..3] = 0'
+
+    Raises:
+        LayoutError: an operation that is none of those here.
     """
     if isinstance(op, Zero):
         return f"{op.into} = 0"
@@ -546,7 +583,11 @@ def _asynchronous(op: Wgmma | WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence)
         return f"wgmma.wait({', '.join(map(str, (op.pending, *op.complete)))})"
     if isinstance(op, ProxyFence):
         return "fence.proxy.async"
-    return "wgmma.fence" if isinstance(op, WgmmaFence) else "wgmma.commit"
+    if isinstance(op, WgmmaFence):
+        return "wgmma.fence"
+    if isinstance(op, WgmmaCommit):
+        return "wgmma.commit"
+    raise unknown(op, "script")
 
 
 def _phase(phase: Phase) -> str:

@@ -12,10 +12,9 @@ import numpy as np
 from layoutalg import LayoutError
 from lowering import dtypes, operands, tuning
 from lowering.address import FREE
-from lowering.addressing import EDGE
 from lowering.dtypes import DType
 from lowering.launching import Device, Loaded, call, compiled, device, tensor_maps
-from lowering.matmul_kernels import OUTPUTS, Config, Form, Problem
+from lowering.matmul_kernels import EDGE, OUTPUTS, Config, Form, Problem
 from lowering.operands import DeviceMatrix
 from lowering.wgmma_kernels import fitted, launch_of, program_of
 

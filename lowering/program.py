@@ -9,9 +9,10 @@ from typing import Any
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.iters import row_major
+from lowering import arguments, convergence, launching
 from lowering.body import Body, cells
 from lowering.dispatch import Lowered, context_of, dispatch, list_variants
-from lowering.executable import Executable, numba_machine
+from lowering.executable import Executable
 from lowering.instructions import MmaInst
 from lowering.ops import Mma, Move, Op, Zero, script
 from lowering.tile import EXTRAS, Buffer, TilePrimitiveCall
@@ -227,8 +228,8 @@ class Program(Executable):
         Raises:
             LayoutError: no CUDA device, or as :meth:`simulate`.
         """
-        given = self._complete(matrices)
-        written: dict[str, Matrix] = numba_machine().run(self.body, self.name, given)
+        given = arguments.arguments(self.body, self._complete(matrices))
+        written = launching.run(self.body, self.name, given)
         return written[self.body.written[0].name]
 
 
@@ -251,7 +252,8 @@ def lower(
 
     Raises:
         DispatchError: every variant declines; the error lists each reason.
-        LayoutError: the threads do not make whole units of the scope.
+        LayoutError: the threads do not make whole units of the scope, or the variant that fits
+            gives operations that no machine knows.
     """
     context = context_of(call, target, threads, active, arch)
     if call.op != "gemm" and list_variants(call.op, target):
@@ -259,4 +261,5 @@ def lower(
             f"lower: takes a gemm call; a {call.op} is a statement of a Kernel; got {call}"
         )
     lowered = dispatch(context)
+    convergence.check(lowered.ops, context.threads)
     return Program(call, lowered, context.threads, target, arch)

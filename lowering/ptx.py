@@ -6,13 +6,27 @@ import re
 from dataclasses import dataclass
 
 from layoutalg import LayoutError, fragments
-from layoutalg.targets import TARGETS
+from layoutalg.targets import TARGETS, targets_of
 from lowering.instructions import MmaInst
 
 _LETTERS = {"f32": "f", "f64": "d"}
-_ASYNC_ARCH = "sm_80"  # PTX ISA, cp.async
-_BULK_ARCH = "sm_90"  # PTX ISA, cp.async.bulk
-_PAIR_ARCH = "sm_80"  # PTX ISA, cvt: .f16x2 and .bf16x2
+# Which targets have an instruction that not all have: by the longest name here that its mnemonic
+# begins with. Matrix instructions have rows of their own; a test holds this to nvJitLink.
+# Source: PTX ISA, "Target ISA Notes" of each.
+ARCHS = {
+    "cp.async": "sm_80", "cvt.rn.f16x2.f32": "sm_80", "cvt.rn.bf16x2.f32": "sm_80",
+    "mbarrier": "sm_80", "mbarrier.try_wait": "sm_90", "mbarrier.arrive.expect_tx": "sm_90",
+    "mbarrier.arrive.shared::cluster": "sm_90", "fence.mbarrier_init": "sm_90",
+    "fence.proxy.async": "sm_90", "cp.async.bulk": "sm_90", "prefetch.tensormap": "sm_90",
+    "mapa": "sm_90", "barrier.cluster": "sm_90", "griddepcontrol": "sm_90", "elect.sync": "sm_90",
+    "setmaxnreg": "sm_90a, sm_100a, sm_110a, sm_120a",
+}  # fmt: skip
+
+
+def _arch(mnemonic: str) -> str:
+    """Return where an instruction is."""
+    known = [name for name in ARCHS if mnemonic.startswith(name)]
+    return ARCHS[max(known, key=len)] if known else TARGETS[0]
 
 
 def letter(token: str) -> str:
@@ -39,26 +53,34 @@ def counts(inst: MmaInst) -> tuple[int, int, int]:
 class Asm:
     """One asm statement: text with ``$n`` operands, constraint letters of outputs and inputs.
 
-    ``min_arch`` says which targets have it, as :mod:`layoutalg.targets` reads it. ``in_place``: the
-    outputs are inputs too, after the others, and are read before being written.
+    ``min_arch`` says which targets have it, as :mod:`layoutalg.targets` reads it; that of its
+    instructions in :data:`ARCHS` unless given. ``in_place``: the outputs are inputs too, after the
+    others, and are read before being written.
     """
 
     name: str
     text: str
     outputs: str
     inputs: str
-    min_arch: str = TARGETS[0]
+    min_arch: str = ""
     in_place: bool = False
+
+    def __post_init__(self) -> None:
+        """Look up the targets where they are not given."""
+        if not self.min_arch:
+            object.__setattr__(self, "min_arch", _arch(self.mnemonic))
 
     @property
     def mnemonic(self) -> str:
-        """The instruction with its qualifiers.
+        """The instruction with its qualifiers; of several, the one that the fewest targets have.
 
-        >>> cp_async(16).mnemonic
-        'cp.async.cg.shared.global'
+        >>> cp_async(16).mnemonic, barrier_wait().mnemonic
+        ('cp.async.cg.shared.global', 'mbarrier.try_wait.parity.shared::cta.b64')
         """
-        statement = self.text.strip("{ };").rsplit(";", 1)[-1]
-        return statement.split()[0]
+        statements = (each.strip("{} ") for each in self.text.split(";"))
+        unlabelled = (re.sub(r"^(\w+:|@!?\w+)\s*", "", each) for each in statements)
+        found = [each.split()[0] for each in unlabelled if each and not each.startswith(".reg")]
+        return min(reversed(found), key=lambda each: len(targets_of(_arch(each))))
 
     @property
     def constraints(self) -> str:
@@ -236,7 +258,7 @@ def cp_async(size: int) -> Asm:
     """
     cache = "cg" if size == 16 else "ca"
     text = f"cp.async.{cache}.shared.global [$0], [$1], {size};"
-    return Asm(f"cp_async_{size}", text, "", "rl", _ASYNC_ARCH)
+    return Asm(f"cp_async_{size}", text, "", "rl")
 
 
 def cp_async_or_zero() -> Asm:
@@ -252,12 +274,12 @@ def cp_async_or_zero() -> Asm:
 
 def commit() -> Asm:
     """Return ``cp.async.commit_group``."""
-    return Asm("cp_async_commit", "cp.async.commit_group;", "", "", _ASYNC_ARCH)
+    return Asm("cp_async_commit", "cp.async.commit_group;", "", "")
 
 
 def wait(pending: int) -> Asm:
     """Return ``cp.async.wait_group``."""
-    return Asm(f"cp_async_wait_{pending}", f"cp.async.wait_group {pending};", "", "", _ASYNC_ARCH)
+    return Asm(f"cp_async_wait_{pending}", f"cp.async.wait_group {pending};", "", "")
 
 
 def barrier_init() -> Asm:
@@ -288,7 +310,7 @@ def barrier_arrive_where() -> Asm:
         "{ .reg .pred taking; setp.ne.u32 taking, $1, 0; "
         "@taking mbarrier.arrive.shared::cta.b64 _, [$0]; }"
     )
-    return Asm("barrier_arrive_where", text, "", "rr", _BULK_ARCH)
+    return Asm("barrier_arrive_where", text, "", "rr")
 
 
 def barrier_of() -> Asm:
@@ -299,7 +321,7 @@ def barrier_of() -> Asm:
 
     Source: PTX ISA, mapa. What is added to the result stays in that CTA.
     """
-    return Asm("barrier_of", "mapa.shared::cluster.u32 $0, $1, $2;", "r", "rr", _BULK_ARCH)
+    return Asm("barrier_of", "mapa.shared::cluster.u32 $0, $1, $2;", "r", "rr")
 
 
 def barrier_arrive_there() -> Asm:
@@ -312,13 +334,13 @@ def barrier_arrive_there() -> Asm:
         "{ .reg .pred taking; setp.ne.u32 taking, $1, 0; "
         "@taking mbarrier.arrive.shared::cluster.b64 _, [$0]; }"
     )
-    return Asm("barrier_arrive_there", text, "", "rr", _BULK_ARCH)
+    return Asm("barrier_arrive_there", text, "", "rr")
 
 
 def barriers_ready_everywhere() -> Asm:
     """Return the fence after which other CTAs of a cluster may see initialised barriers."""
     text = "fence.mbarrier_init.release.cluster;"
-    return Asm("barriers_ready_everywhere", text, "", "", _BULK_ARCH)
+    return Asm("barriers_ready_everywhere", text, "", "")
 
 
 def after_the_kernel_before() -> Asm:
@@ -333,7 +355,7 @@ def after_the_kernel_before() -> Asm:
     Source: PTX ISA, griddepcontrol; CUDA programming guide, programmatic dependent launch.
     """
     text = "griddepcontrol.launch_dependents; griddepcontrol.wait;"
-    return Asm("after_the_kernel_before", text, "", "", _BULK_ARCH)
+    return Asm("after_the_kernel_before", text, "", "")
 
 
 def sync_cluster(memory: bool) -> Asm:
@@ -348,7 +370,7 @@ def sync_cluster(memory: bool) -> Asm:
     """
     arrive, wait = ("release", ".acquire") if memory else ("relaxed", "")
     text = f"barrier.cluster.arrive.{arrive}; barrier.cluster.wait{wait};"
-    return Asm("sync_cluster" + "_memory" * memory, text, "", "", _BULK_ARCH)
+    return Asm("sync_cluster" + "_memory" * memory, text, "", "")
 
 
 def barrier_expect() -> Asm:
@@ -409,7 +431,7 @@ def prefetch_map() -> Asm:
     >>> prefetch_map().text
     'prefetch.tensormap [$0];'
     """
-    return Asm("prefetch_map", "prefetch.tensormap [$0];", "", "l", _BULK_ARCH)
+    return Asm("prefetch_map", "prefetch.tensormap [$0];", "", "l")
 
 
 def bulk_load() -> Asm:
@@ -437,7 +459,7 @@ def bulk_load_everywhere(cluster: int) -> Asm:
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         ".multicast::cluster [$0], [$1, {$2, $3}], [$4], all; }"
     )
-    return Asm(f"bulk_load_to_{cluster}", text, "", "rlrrr", _BULK_ARCH)
+    return Asm(f"bulk_load_to_{cluster}", text, "", "rlrrr")
 
 
 def bulk_store() -> Asm:
@@ -447,12 +469,12 @@ def bulk_store() -> Asm:
     'cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group'
     """
     text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3];"
-    return Asm("bulk_store", text, "", "lrrr", _BULK_ARCH)
+    return Asm("bulk_store", text, "", "lrrr")
 
 
 def bulk_commit() -> Asm:
     """Return ``cp.async.bulk.commit_group``."""
-    return Asm("bulk_commit", "cp.async.bulk.commit_group;", "", "", _BULK_ARCH)
+    return Asm("bulk_commit", "cp.async.bulk.commit_group;", "", "")
 
 
 def bulk_wait(pending: int) -> Asm:
@@ -462,7 +484,7 @@ def bulk_wait(pending: int) -> Asm:
     'cp.async.bulk.wait_group.read 1;'
     """
     text = f"cp.async.bulk.wait_group.read {pending};"
-    return Asm(f"bulk_wait_{pending}", text, "", "", _BULK_ARCH)
+    return Asm(f"bulk_wait_{pending}", text, "", "")
 
 
 def convert_pair(into: str, source: str) -> Asm:
@@ -476,7 +498,7 @@ def convert_pair(into: str, source: str) -> Asm:
     """
     if source != "f32" or into not in ("f16", "bf16"):
         raise LayoutError(f"move: converts f32 to f16 or bf16; got {source} to {into}")
-    return Asm(f"cvt_{into}x2_f32", f"cvt.rn.{into}x2.f32 $0, $1, $2;", "r", "ff", _PAIR_ARCH)
+    return Asm(f"cvt_{into}x2_f32", f"cvt.rn.{into}x2.f32 $0, $1, $2;", "r", "ff")
 
 
 def split_pair(source: str) -> Asm:

@@ -11,7 +11,7 @@ import numpy as np
 from layoutalg import ComposeLayout, LayoutError, TileLayout
 from layoutalg.fragments import transposed
 from lowering.address import Index
-from lowering.addressing import as_index, environment, linear_address, unmoved
+from lowering.addressing import as_index, linear_address, unmoved
 from lowering.descriptors import CHUNK, MAJORS, Descriptor, describe
 from lowering.dispatch import fail
 from lowering.ops import SharedMatrix
@@ -137,5 +137,6 @@ def _values(index: Index) -> tuple[int, ...]:
     """Return every value of an index; none where there are more than a descriptor is tried for."""
     if math.prod(index.limits().values()) > MOST_MOVES:
         return ()
-    found = environment([index], 1)
-    return tuple(int(value) for value in np.unique(index.value(found)))
+    limits = index.limits()
+    grid = np.meshgrid(*map(np.arange, limits.values()), indexing="ij")
+    return tuple(np.unique(index.value(dict(zip(limits, grid, strict=True)))).tolist())

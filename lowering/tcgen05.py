@@ -506,10 +506,10 @@ def elected() -> Asm:
     """Return 1 in one thread of the warp, 0 in the others; always the same one.
 
     >>> elected().mnemonic
-    'selp.b32'
+    'elect.sync'
     """
     text = "{ .reg .pred one; elect.sync _|one, 0xffffffff; selp.b32 $0, 1, 0, one; }"
-    return Asm("elected", text, "r", "", "sm_90")
+    return Asm("elected", text, "r", "")
 
 
 def _named(text: str) -> str:

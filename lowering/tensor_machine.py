@@ -16,7 +16,7 @@ from lowering import tcgen05
 from lowering.address import Index
 from lowering.arithmetic import as_accumulated, as_multiplied, scaled
 from lowering.body import Body
-from lowering.ops import Elements, Op, SharedMatrix, TensorOp, line
+from lowering.ops import Elements, Op, SharedMatrix, TensorOp, line, unknown
 from lowering.registers import WARPGROUP
 from lowering.tcgen05 import CELL, LANES, TensorInst
 from lowering.tensor_memory import TensorMemory, from_cells, matrix_of, to_cells
@@ -49,6 +49,7 @@ class Warps(Protocol):
 
     body: Body
     env: dict[str, Any]
+    mask: npt.NDArray[np.bool_]
     registers: dict[str, Matrix]
     synced: Ints
     clock: int
@@ -93,7 +94,7 @@ def step(machine: Warps, op: TensorOp) -> None:
     Of a pair of CTAs the first starts what both take part in.
     """
     if isinstance(op, ISSUED):
-        if op.cta_group == 1 or machine.rank == 0:
+        if machine.mask[ISSUER] and (op.cta_group == 1 or machine.rank == 0):
             _issue(machine, op, machine.cluster if op.cta_group == 2 else [machine])
         return
     tensor = machine.tensor
@@ -103,26 +104,27 @@ def step(machine: Warps, op: TensorOp) -> None:
     elif isinstance(op, TensorStore):
         _store(machine, op)
     elif isinstance(op, TensorWait):
-        tensor.wait(op.verb, machine.clock)
+        tensor.wait(op.verb, machine.clock, machine.mask)
     elif isinstance(op, TensorFence):
-        tensor.fence(op.side, machine.clock)
+        tensor.fence(op.side, machine.clock, machine.mask)
         if op.side == "after" and machine.rank == 0:
             for other in machine.cluster:
                 other.tensor.acquire_elsewhere()
     elif isinstance(op, TensorAllocate):
         tensor.allocate(op, op.columns)
         _meet(machine)
-    else:
-        assert isinstance(op, TensorFree), op
+    elif isinstance(op, TensorFree):
         _meet(machine)
         tensor.free(op)
+    else:
+        raise unknown(op, "simulate")
 
 
 def _meet(machine: Warps) -> None:
     """Let all threads fence and meet, as they do where tensor memory is allocated and freed."""
-    machine.tensor.fence("before", machine.clock)
+    machine.tensor.fence("before", machine.clock, machine.mask)
     machine.sync_all()
-    machine.tensor.fence("after", machine.clock)
+    machine.tensor.fence("after", machine.clock, machine.mask)
 
 
 def _start(machine: Warps, place: TensorMatrix, env: Env) -> tuple[int, int]:
@@ -283,38 +285,42 @@ def _moved(machine: Warps, op: TensorLoad | TensorStore, place: TensorMatrix) ->
     first = machine.body.tensor_offsets[place.memory]
     lanes, columns = (machine.addresses(index) for index in (place.lane, place.column))
     apart = fragment.lanes
-    warps = [each.reshape(-1, apart) for each in (lanes, columns)]
+    own = machine.mask.reshape(-1, apart)[:, 0]
+    warps = [each.reshape(-1, apart)[own] for each in (lanes, columns)]
     if any((each != each[:, :1]).any() for each in warps):
         raise SimulationError(f"simulate: {line(op)} needs one address per warp")
     row, col = np.moveaxis(fragment.coords, -1, 0)
     lane = warps[0][:, :1, None] + row
     column = warps[1][:, :1, None] + col + first
-    allowed = np.arange(len(lane)) % (WARPGROUP // apart) * apart
+    numbers = np.flatnonzero(own)
+    allowed = numbers % (WARPGROUP // apart) * apart
     outside = (lane < allowed[:, None, None]) | (lane >= allowed[:, None, None] + apart)
     if outside.any():
-        warp = int(np.argwhere(outside)[0][0])
+        at = int(np.argwhere(outside)[0][0])
         raise SimulationError(
-            f"simulate: {line(op)} reaches lane {int(lane[outside][0])}; warp {warp} may touch "
-            f"lanes {int(allowed[warp])} to {int(allowed[warp]) + apart - 1}"
+            f"simulate: {line(op)} reaches lane {int(lane[outside][0])}; warp {numbers[at]} may "
+            f"touch lanes {int(allowed[at])} to {int(allowed[at]) + apart - 1}"
         )
-    return machine.tensor.cells(op, lane, column).reshape(machine.body.threads, -1)
+    return machine.tensor.cells(op, lane, column).reshape(int(machine.mask.sum()), -1)
 
 
 def _load(machine: Warps, op: TensorLoad) -> None:
     """Load words of every warp; they may be touched after a wait."""
     tensor = machine.tensor
     dtype = machine.body.buffer(op.into.buffer).dtype
-    threads = np.arange(machine.body.threads)[:, None]
+    threads = np.flatnonzero(machine.mask)[:, None]
     cell = _moved(machine, op, op.source)
     values = from_cells(tensor.read(op, cell, threads, UNDER_WAY), dtype)
-    machine.write(op.into, values.reshape(machine.body.threads, -1))
+    found = machine.registers[op.into.buffer][:, list(op.into.numbers)]
+    found[machine.mask] = values.reshape(len(threads), -1)
+    machine.write(op.into, found)
     tensor.loading.update(dict.fromkeys(registers(op.into), op))
 
 
 def _store(machine: Warps, op: TensorStore) -> None:
     """Store words of every warp; they are there after a wait."""
     dtype = machine.body.buffer(op.source.buffer).dtype
-    threads = np.arange(machine.body.threads)[:, None]
+    threads = np.flatnonzero(machine.mask)[:, None]
     cell = _moved(machine, op, op.into)
-    values = machine.read(op.source, op).reshape(*cell.shape, CELL // dtype.bits)
+    values = machine.read(op.source, op)[machine.mask].reshape(*cell.shape, CELL // dtype.bits)
     machine.tensor.write(op, cell, threads, to_cells(values, dtype))

@@ -118,13 +118,15 @@ class TensorMemory:
 
     # -- order --------------------------------------------------------------------------------
 
-    def fence(self, side: str, clock: int) -> None:
-        """Let all threads fence: what they did so far, or what they do from now on."""
+    def fence(self, side: str, clock: int, mask: npt.NDArray[np.bool_]) -> None:
+        """Let threads fence: what they did so far, or what they do from now on."""
+        who = np.flatnonzero(mask)
         if side == "before":
-            self.fenced[: self.threads] = clock
+            self.fenced[who] = clock
         else:
-            others = slice(0, self.core)
-            self.acquired[:, others] = self.released[:, others]
+            self.acquired[:, who] = self.released[:, who]
+            fillers = slice(self.threads, self.core)
+            self.acquired[:, fillers] = self.released[:, fillers]
 
     def meet_elsewhere(self, clock: int) -> None:
         """Order what all threads did so far before what a thread of another CTA starts."""
@@ -281,10 +283,12 @@ class TensorMemory:
         self.written[cell] = True
         self.writes.note(cell, me, UNDER_WAY, len(self.history) - 1)
 
-    def wait(self, verb: str, clock: int) -> None:
-        """Complete what all threads loaded or stored."""
+    def wait(self, verb: str, clock: int, mask: npt.NDArray[np.bool_]) -> None:
+        """Complete what threads loaded or stored."""
+        own = np.zeros(len(self.synced), dtype=bool)
+        own[: self.threads] = mask
         for access in self.reads if verb == "ld" else (self.writes,):
-            access.stamp[(access.who != self.core) & (access.stamp == UNDER_WAY)] = clock
+            access.stamp[own[access.who] & (access.stamp == UNDER_WAY)] = clock
         if verb == "ld":
             self.loading.clear()
 

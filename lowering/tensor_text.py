@@ -10,7 +10,7 @@ from lowering import ptx, tcgen05
 from lowering.address import Index, Style
 from lowering.body import Body
 from lowering.emit import words
-from lowering.ops import Elements, SharedMatrix, TensorOp
+from lowering.ops import Elements, SharedMatrix, TensorOp, unknown
 from lowering.ptx import Asm
 from lowering.tcgen05 import COLUMNS
 from lowering.tensor_ops import (
@@ -72,6 +72,9 @@ class Lines(Protocol):
     def low_word(self, operand: SharedMatrix) -> str:
         """Return the low word of an operand's descriptor."""
 
+    def text(self, value: Index) -> str:
+        """Return an index as text."""
+
     def temporary(self) -> str:
         """Return a new variable."""
 
@@ -100,7 +103,7 @@ def _address(lines: Lines, place: TensorMatrix) -> str:
     """Return an address in tensor memory."""
     first = lines.body.tensor_offsets[place.memory]
     offset = place.lane * LANE + place.column + first
-    return lines.dialect.address("shared", BASE, offset.render(lines.dialect.style))
+    return lines.dialect.address("shared", BASE, lines.text(offset))
 
 
 def _start(lines: Lines, op: Issued) -> None:
@@ -121,7 +124,7 @@ def _start(lines: Lines, op: Issued) -> None:
     inputs += [_address(lines, place) for place in op.scales]
     if isinstance(op.accumulate, Index):
         accumulate = "maybe"
-        inputs.append(lines.dialect.word(op.accumulate.render(lines.dialect.style)))
+        inputs.append(lines.dialect.word(lines.text(op.accumulate)))
     else:
         accumulate = "add" if op.accumulate else "overwrite"
     a = op.a.descriptor if isinstance(op.a, SharedMatrix) else None
@@ -150,11 +153,12 @@ def write(lines: Lines, op: TensorOp) -> None:
         lines.call(tcgen05.fence(op.side), (), ())
     elif isinstance(op, TensorAllocate):
         _allocate(lines, op)
-    else:
-        assert isinstance(op, TensorFree), op
+    elif isinstance(op, TensorFree):
         _meet(lines)
         asm = tcgen05.free(op.columns, op.cta_group)
         _in_first_warp(lines, lambda: lines.call(asm, (), (BASE,)))
+    else:
+        raise unknown(op, "text")
 
 
 def _letters(body: Body, held: Elements) -> str:

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from layoutalg import ComposeLayout, LayoutError, TCol, TileLayout, TLane
+from layoutalg import Axis, ComposeLayout, LayoutError, TCol, TileLayout, TLane
+from layoutalg import iters as algebra
 from layoutalg.coordinates import as_region as as_ranges
 from layoutalg.iters import row_major
-from layoutalg.size import as_extent, as_size, tidy
+from layoutalg.size import Size, as_extent, as_size, less, tidy
 from lowering import dtypes
 from lowering.address import Index
 from lowering.dtypes import DType
+from lowering.names import plain
 
 SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
 _SCOPE_NAMES = {"wg": "warpgroup"} | {scope: scope for scope in SCOPES}
@@ -36,13 +38,46 @@ def _in_tensor_memory(layout: TileLayout | ComposeLayout) -> bool:
     return axes <= {TLane, TCol}
 
 
+def reached(layout: TileLayout | ComposeLayout) -> dict[Axis, tuple[Size, Size]]:
+    """Return the first and the last place that a layout names on each axis, before a swizzle.
+
+    >>> from layoutalg import S
+    >>> reached(TileLayout(S[(8, 8) : (8, -1)] + 7))
+    {m: (0, 63)}
+    """
+    tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
+    ends = dict.fromkeys(tile.offset, (0, 0)) | algebra.reach((*tile.shard, *tile.replica))
+    start = tile.offset
+    return {
+        axis: (low + start.get(axis, 0), high + start.get(axis, 0))
+        for axis, (low, high) in ends.items()
+    }
+
+
+def _check_addresses(name: str, layout: TileLayout | ComposeLayout) -> None:
+    """Refuse a layout that begins below the first cell, register or column.
+
+    Raises:
+        LayoutError: it does.
+    """
+    for axis, (low, _) in reached(layout).items():
+        if axis.memory and less(low, 0):
+            raise LayoutError(
+                f"Buffer {name}: places on axis {axis} are counted from 0 on; {layout} begins at "
+                f"{low}. Add {tidy(-low)} to its offset"
+            )
+
+
 @dataclass(frozen=True)
 class Buffer:
     """A named tile of elements: in registers (``local``), shared, global or tensor memory.
 
     ``bounds`` names for each dimension the scalar that ends it at run time, or None: copies stay
-    below. ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says
-    which lane and which register holds each element. Elsewhere the default is dense and row-major.
+    below. They are multiples of ``multiple``, so that vectors of so many elements lie inside or
+    outside as a whole; a vector across a bound that may be any number is taken apart.
+
+    ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says which
+    lane and which register holds each element. Elsewhere the default is dense and row-major.
 
     Raises:
         LayoutError: unknown dtype or scope, a shape that is none, a register buffer without a
@@ -58,6 +93,7 @@ class Buffer:
     scope: str = "local"
     layout: Any = None
     bounds: tuple[str | None, ...] = field(default=(), repr=False)
+    multiple: int = field(default=1, repr=False)
 
     def __init__(
         self,
@@ -67,9 +103,10 @@ class Buffer:
         scope: str = "local",
         layout: TileLayout | ComposeLayout | None = None,
         bounds: Sequence[str | None] | None = None,
+        multiple: int = 1,
     ) -> None:
         """Convert, then check."""
-        if not isinstance(name, str) or not name.isidentifier():
+        if not plain(name):
             raise LayoutError(f"Buffer: the name must be an identifier; got {name!r}")
         if not isinstance(shape, (tuple, list)) or not shape:
             raise LayoutError(f"Buffer {name}: the shape must be a tuple of extents; got {shape!r}")
@@ -96,6 +133,7 @@ class Buffer:
                 f"Buffer {name}: a buffer in tensor memory (scope 'tmem') lies on the axes TLane "
                 f"and TCol; got {layout}"
             )
+        _check_addresses(name, layout)
         if bounds is not None and len(bounds) != len(extents):
             raise LayoutError(
                 f"Buffer {name}: bounds need a name or None for each of {len(extents)} dimensions; "
@@ -108,6 +146,7 @@ class Buffer:
             ("scope", scope),
             ("layout", layout),
             ("bounds", (None,) * len(extents) if bounds is None else tuple(bounds)),
+            ("multiple", as_extent(multiple, f"Buffer {name}: multiple")),
         ):
             object.__setattr__(self, key, value)
 

@@ -48,6 +48,7 @@ from lowering.ops import (
     Move,
     MoveMatrix,
     Op,
+    Peek,
     Phase,
     ProxyFence,
     Roles,
@@ -65,9 +66,11 @@ from lowering.ops import (
     When,
     Zero,
     line,
+    unknown,
 )
 from lowering.registers import WARPGROUP
 from lowering.tensor_memory import TensorMemory
+from lowering.tensor_ops import TensorAllocate, TensorFree, TensorLoad, TensorStore, TensorWait
 from lowering.tile import Buffer
 from lowering.warpgroup import SEEN, UNDER_WAY, SimulationError, Warpgroups
 
@@ -75,8 +78,12 @@ Matrix = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
 
-def as_matrix(value: Any, buffer: Buffer, role: str) -> Matrix:
+def as_matrix(
+    value: Any, buffer: Buffer, role: str, shape: tuple[int, ...] | None = None
+) -> Matrix:
     """Return a caller's matrix in the buffer's dtype, rounded to nearest where it is wider.
+
+    Its shape is the buffer's unless another is named.
 
     Raises:
         LayoutError: another shape, or not numeric.
@@ -85,10 +92,10 @@ def as_matrix(value: Any, buffer: Buffer, role: str) -> Matrix:
         array = np.asarray(value)
     except ValueError as error:
         raise LayoutError(f"operand {role}: {buffer.name} needs a matrix: {error}") from None
-    if array.shape != buffer.shape:
+    shape = buffer.shape if shape is None else shape
+    if array.shape != shape:
         raise LayoutError(
-            f"operand {role}: {buffer.name} needs a matrix of shape {buffer.shape}; "
-            f"got {array.shape}"
+            f"operand {role}: {buffer.name} needs a matrix of shape {shape}; got {array.shape}"
         )
     kinds = "fiuV" if buffer.dtype.integers == (0, 0) else "bfiuV"
     if array.dtype.kind not in kinds or array.dtype.names is not None:
@@ -191,6 +198,17 @@ class BarrierState:
 
 
 @dataclass(frozen=True)
+class Copies:
+    """What threads copy by one ``cp.async``: (threads, cells), and of which group of each it is."""
+
+    op: Transfer
+    into: Ints
+    thread: Ints
+    values: Matrix
+    group: Ints
+
+
+@dataclass(frozen=True)
 class BankCount:
     """Shared-memory wavefronts of one operation: how many there were, and the fewest possible."""
 
@@ -212,7 +230,7 @@ class Machine:
     registers: dict[str, Matrix] = field(default_factory=dict)
     known: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     memory: dict[str, Memory] = field(default_factory=dict)
-    groups: list[list[tuple[Transfer, Ints, Ints, Matrix]]] = field(default_factory=list)
+    copies: list[Copies] = field(default_factory=list)
     drains: list[list[tuple[str, Ints, int]]] = field(default_factory=list)
     banks: dict[str, list[int]] = field(default_factory=dict)
     env: dict[str, Any] = field(default_factory=dict)
@@ -231,6 +249,8 @@ class Machine:
         """Allocate registers and shared memory, poisoned."""
         self.cluster = [self]
         threads = self.body.threads
+        self.mask = np.ones(threads, dtype=bool)
+        self.closed = np.zeros(threads, dtype=np.int64)
         self.env["thread"] = np.arange(threads)
         self.warpgroups = Warpgroups(threads)
         # The last barrier of each pair of threads. Then come those that fill in each CTA of the
@@ -274,9 +294,9 @@ class Machine:
     # -- registers ----------------------------------------------------------------------------
 
     def read(self, source: Elements, op: Op) -> Matrix:
-        """Return registers of all threads; refuse any that nothing wrote."""
+        """Return registers of all threads; refuse any that nothing wrote, of those active."""
         numbers = list(source.numbers)
-        known = self.known[source.buffer][:, numbers]
+        known = self.known[source.buffer][:, numbers] | ~self.mask[:, None]
         if not known.all():
             thread, at = (int(i) for i in np.argwhere(~known)[0])
             raise SimulationError(
@@ -286,16 +306,20 @@ class Machine:
         return self.registers[source.buffer][:, numbers]
 
     def write(self, into: Elements, values: Any) -> None:
-        """Set registers of all threads."""
+        """Set registers of the active threads; ``values`` has a row for every thread."""
         numbers = list(into.numbers)
-        self.registers[into.buffer][:, numbers] = values
-        self.known[into.buffer][:, numbers] = True
+        here: Any = slice(None), numbers
+        if not self.mask.all():
+            here = np.ix_(self.mask, numbers)
+            values = np.broadcast_to(values, (len(self.mask), len(numbers)))[self.mask]
+        self.registers[into.buffer][here] = values
+        self.known[into.buffer][here] = True
 
     # -- memory -------------------------------------------------------------------------------
 
     def active(self, guards: Sequence[Guard]) -> npt.NDArray[np.bool_]:
-        """Return which threads take part."""
-        taking = np.ones(self.body.threads, dtype=bool)
+        """Return which of the active threads take part."""
+        taking = self.mask.copy()
         for guard in guards:
             value = np.broadcast_to(guard.index.value(self.env), taking.shape)
             taking &= (value >= guard.low) & (value < self.number(guard.high))
@@ -409,13 +433,22 @@ class Machine:
             )
 
     def count_banks(self, name: str, start: Ints, size: int, op: Op) -> None:
-        """Count the wavefronts of a vector access of ``size`` bytes by every thread."""
-        self.count_groups(name, start.reshape(-1, memory_access.phase_lanes(size)), size, op)
+        """Count the wavefronts of a vector access of ``size`` bytes by every active thread."""
+        lanes = memory_access.phase_lanes(size)
+        self.count_groups(name, start.reshape(-1, lanes), self.mask.reshape(-1, lanes), size, op)
 
-    def count_groups(self, name: str, groups: Ints, size: int, op: Op) -> None:
-        """Count the wavefronts of groups of starts: one each, and one per further conflict."""
-        if all(buffer.name != name for buffer in self.body.shared):
+    def count_groups(
+        self, name: str, groups: Ints, taking: npt.NDArray[np.bool_], size: int, op: Op
+    ) -> None:
+        """Count the wavefronts of groups of starts: one each, and one per further conflict.
+
+        What does not take part asks for nothing: it stands for one that does.
+        """
+        if all(buffer.name != name for buffer in self.body.shared) or not taking.any():
             return
+        if not taking.all():
+            first = np.take_along_axis(groups, taking.argmax(axis=1)[:, None], axis=1)
+            groups = np.where(taking, groups, first)[taking.any(axis=1)]
         bits = self.body.buffer(name).dtype.bits
         words = memory_access.bank_counts(self.body.shared_offsets[name] + groups * bits // 8, size)
         count = self.banks.setdefault(line(op), [0, 0])
@@ -431,7 +464,7 @@ class Machine:
             SimulationError: it reads what nothing wrote, races, waits forever, or leaves copies
                 under way.
         """
-        running = [(each, each.run(each.body.ops)) for each in self.cluster]
+        running = [(each, each.run(each.body.ops, each.mask, each.env)) for each in self.cluster]
         while running:
             before, waiting = sum(each.clock for each in self.cluster), []
             for machine, steps in running:
@@ -455,41 +488,72 @@ class Machine:
                 "after the last"
             )
         loads = any(state.loads for state in self.barriers.values())
-        if any(self.groups) or loads or self.drains:
+        if self.copies or loads or self.drains:
             raise SimulationError(
                 "simulate: asynchronous copies are under way at the end: wait for them"
             )
         self.warpgroups.finish()
         self.tensor.finish()
 
-    def run(self, ops: Sequence[Op]) -> Iterator[Op]:
-        """Run operations in order; yield one that waits, before each further try."""
+    def run(
+        self, ops: Sequence[Op], mask: npt.NDArray[np.bool_], env: dict[str, Any]
+    ) -> Iterator[Op]:
+        """Run operations in order; yield one that waits, before each further try.
+
+        Args:
+            ops: which.
+            mask: the threads that run them.
+            env: the values of variables, as these threads know them.
+        """
         for op in ops:
+            self.mask, self.env = mask, env
             if isinstance(op, Loop):
-                for step in range(int(self.number(op.extent))):
-                    self.env[op.var] = step
-                    yield from self.run(op.body)
-                self.env.pop(op.var, None)
+                extent = np.broadcast_to(self.number(op.extent), mask.shape)
+                for step in range(int(extent[mask].max(initial=0))):
+                    env[op.var] = step
+                    yield from self.run(op.body, mask & (step < extent), env)
+                env.pop(op.var, None)
             elif isinstance(op, Roles):
+                assert mask.all(), op
                 yield from self.both(op)
             elif isinstance(op, Let):
-                self.env[op.var] = op.value.value(self.env)
+                value = op.value.value(env)
+                if not mask.all() and op.var in env:
+                    value = np.where(mask, value, env[op.var])
+                env[op.var] = value
             elif isinstance(op, When):
                 taking = self.active(op.guards)
-                if taking.any() != taking.all():
-                    raise SimulationError(f"simulate: {line(op)} must hold in all threads or none")
-                if taking.all():
-                    yield from self.run(op.body)
+                if taking.any():
+                    yield from self.run(op.body, taking, env)
             else:
                 phase = op.phase if isinstance(op, Await) else None
                 phase = op.free if isinstance(op, Fill) else phase
                 while phase is not None and not self.passes(phase, op):
                     yield op
+                    self.mask, self.env = mask, env
                 if isinstance(op, Sync) and op.scope == "cluster":
+                    self.check_whole(op)
                     self.meetings += 1
                     while not all(each.has_come(self.meetings) for each in self.cluster):
                         yield op
+                        self.mask, self.env = mask, env
                 self.step(op)
+
+    def check_whole(self, op: Op) -> None:
+        """Refuse an operation of whole warps, warpgroups or CTAs that a part of one runs."""
+        unit = op.scope if isinstance(op, Sync) else UNITS.get(type(op), "thread")
+        size = SIZES.get(unit, len(self.mask))
+        if size == 1 or self.mask.all():
+            return
+        whole = self.mask.reshape(-1, size) if len(self.mask) % size == 0 else self.mask[None]
+        broken = whole.any(axis=1) & ~whole.all(axis=1)
+        if broken.any():
+            first = int(np.argmax(broken))
+            active, idle = (first * size + int(np.argmax(whole[first] == on)) for on in (1, 0))
+            raise SimulationError(
+                f"simulate: {line(op)} is done by whole {unit}s: thread {active} comes to it, and "
+                f"thread {idle} of its {unit} does not"
+            )
 
     def has_come(self, meeting: int) -> bool:
         """Say whether all threads have come to a barrier of the cluster, or have ended."""
@@ -498,7 +562,9 @@ class Machine:
 
     def both(self, op: Roles) -> Iterator[Op]:
         """Run two programs in turns, each until it waits."""
-        producer, consumer = self.run(op.produce), self.run(op.consume)
+        apart = self.env | {"thread": np.int64(self.body.threads)}
+        producer = self.run(op.produce, self.mask, apart)
+        consumer = self.run(op.consume, self.mask, self.env)
         left = [producer, consumer]
         self.producing = True
         while left:
@@ -528,6 +594,7 @@ class Machine:
     def step(self, op: Op) -> None:
         """Run one operation in all threads."""
         self.clock += 1
+        self.check_whole(op)
         if isinstance(op, (Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, ProxyFence)):
             self.asynchronous(op)
             return
@@ -556,7 +623,7 @@ class Machine:
         elif isinstance(op, Transfer):
             self.transfer(op)
         elif isinstance(op, Commit):
-            self.groups.append([])
+            self.closed[self.mask] += 1
         elif isinstance(op, Wait):
             self.wait(op)
         elif isinstance(op, Sync):
@@ -574,6 +641,8 @@ class Machine:
             self.synced[self.fillers, : self.core] = self.clock
             state = self.barriers[op.phase.barrier, int(self.number(op.phase.slot))]
             self.tensor.await_commit(state.committed, slice(0, self.body.threads))
+        elif not isinstance(op, Peek):
+            raise unknown(op, "simulate")
 
     def reach(self, op: Op) -> None:
         """Note that an operation reaches other CTAs; refuse it before they are ready."""
@@ -586,22 +655,20 @@ class Machine:
 
     def arrive(self, op: Arrive) -> None:
         """Let every warp arrive, where the guards hold."""
-        taking = self.active(op.guards)
-        if taking.any() != taking.all():
-            raise SimulationError(f"simulate: {line(op)} must hold in all threads or none")
-        if not taking.all():
+        taking = self.active(op.guards)[::WARP]
+        if not taking.any():
             return
         if op.everywhere:
             self.reach(op)
         for each in self.cluster if op.everywhere else [self]:
             state = each.barriers[op.barrier, int(self.number(op.slot))]
-            state.arrived += self.body.threads // WARP
+            state.arrived += int(taking.sum())
             state.clocks[self.rank] = self.clock
             self.complete(state)
 
     def complete(self, state: BarrierState) -> None:
         """Complete the phase of a barrier once all have arrived and no bytes are to come."""
-        if state.arrived >= state.expected and not state.loads and not state.owed:
+        while state.arrived >= state.expected and not state.loads and not state.owed:
             state.arrived -= state.expected
             state.completed += 1
 
@@ -630,6 +697,8 @@ class Machine:
 
     def fill(self, op: Fill) -> None:
         """Start the loads of boxes; they arrive when their barrier is waited for."""
+        if not self.body.specialised and not self.mask[0]:
+            return
         if op.free is not None:
             freed = self.barriers[op.free.barrier, int(self.number(op.free.slot))]
             for each in self.cluster:
@@ -674,7 +743,8 @@ class Machine:
     def drain(self, op: Drain) -> None:
         """Start the stores of boxes by the first thread of each warpgroup."""
         group: list[tuple[str, Ints, int]] = []
-        for leader in range(0, self.body.threads, WARPGROUP):
+        for leader in np.flatnonzero(self.mask[::WARPGROUP]).tolist():
+            leader *= WARPGROUP
             env = self.env | {"thread": leader}
             for each in op.stores:
                 source = box_cells(each, self.body.buffer(each.source).dtype.bits)
@@ -741,7 +811,7 @@ class Machine:
             return
         threads = self.body.threads
         size = {"warp": WARP, "warpgroup": WARPGROUP}.get(op.scope, threads)
-        group = np.arange(threads) // size
+        group = np.where(self.mask, np.arange(threads) // size, -1 - np.arange(threads))
         self.synced[:threads, :threads][group[:, None] == group[None, :]] = self.clock
         if self.body.tensor:
             self.tensor.meet(group)
@@ -749,6 +819,7 @@ class Machine:
     def meet_cluster(self, meeting: int) -> None:
         """Order the memory of all threads here, and before what other CTAs start from now on."""
         self.clock += 1
+        self.mask = np.ones_like(self.mask)
         self.sync(Sync("cta"))
         self.tensor.meet_elsewhere(self.clock)
         self.ordered = meeting
@@ -805,8 +876,9 @@ class Machine:
         bits = self.body.buffer(op.memory).dtype.bits
         pack = 32 // bits
         start = self.addresses(op.address)
-        if (start * bits % 128).any():
-            thread = int(np.flatnonzero(start * bits % 128)[0])
+        skewed = (start * bits % 128 != 0) & self.mask
+        if skewed.any():
+            thread = int(np.flatnonzero(skewed)[0])
             raise SimulationError(
                 f"simulate: {line(op)} needs 16-byte rows: thread {thread} gives {op.memory} at "
                 f"{int(start[thread])}"
@@ -821,14 +893,17 @@ class Machine:
                     cell[:, :, j, p] = rows[:, 8 * j + 2 * (lane % 4) + p] + lane // 4
                 else:
                     cell[:, :, j, p] = rows[:, 8 * j + lane // 4] + lane % 4 * pack + p
-        cell = cell.reshape(self.body.threads, op.count * pack)
-        threads = np.arange(self.body.threads)[:, None]
+        cell = cell.reshape(self.body.threads, op.count * pack)[self.mask]
+        threads = np.flatnonzero(self.mask)[:, None]
         if isinstance(op, LoadMatrix):
-            self.write(registers, self.fetch(op.memory, cell, threads, op))
+            values = self.registers[registers.buffer][:, list(registers.numbers)]
+            values[self.mask] = self.fetch(op.memory, cell, threads, op)
+            self.write(registers, values)
         else:
-            self.put(op.memory, cell, threads, self.read(registers, op), op)
+            self.put(op.memory, cell, threads, self.read(registers, op)[self.mask], op)
+        taking = self.mask.reshape(-1, WARP)[:, :8]
         for j in range(op.count):
-            self.count_groups(op.memory, rows[:, 8 * j : 8 * j + 8], 16, op)
+            self.count_groups(op.memory, rows[:, 8 * j : 8 * j + 8], taking, 16, op)
 
     def transpose(self, op: MoveMatrix) -> None:
         """Transpose 8x8 matrices: lane 4g+t holds row g, columns 2t and 2t+1 of each."""
@@ -849,7 +924,7 @@ class Machine:
         if op.fill:
             whole = np.zeros((self.body.threads, op.count), dtype=values.dtype)
             whole[taking] = values
-            taking, values = np.ones_like(taking), whole
+            taking, values = self.mask, whole[self.mask]
         thread = np.broadcast_to(np.flatnonzero(taking)[:, None], values.shape)
         into = self.addresses(op.into_address)[taking, None] + np.arange(op.count)
         size = op.count * self.body.buffer(op.into).dtype.bits // 8
@@ -858,23 +933,26 @@ class Machine:
         if not op.asynchronous:
             self.put(op.into, into, thread, values, op)
             return
-        if not self.groups:
-            self.groups.append([])
         store = self.memory[op.into]
         self.check_bounds(op.into, into, op)
         self.check_order(op.into, into, thread, op, "r", store.reader)
         store.written[into] = False
         store.pending[into] = True
-        self.groups[-1].append((op, into, thread, values))
+        self.copies.append(Copies(op, into, thread, values, self.closed[thread[:, 0]]))
 
     def wait(self, op: Wait) -> None:
         """Complete all but the newest groups; a group that is still open never completes."""
-        closed = self.groups[:-1]
-        done = closed[: max(0, len(closed) - op.pending)]
-        for group in done:
-            for transfer, into, thread, values in group:
-                self.put(transfer.into, into, thread, values, transfer)
-        self.groups = self.groups[len(done) :]
+        left = []
+        for each in self.copies:
+            who = each.thread[:, 0]
+            done = self.mask[who] & (each.group < self.closed[who] - op.pending)
+            if done.any():
+                into, thread, values = each.into[done], each.thread[done], each.values[done]
+                self.put(each.op.into, into, thread, values, each.op)
+            if not done.all():
+                rest = (part[~done] for part in (each.into, each.thread, each.values, each.group))
+                left.append(Copies(each.op, *rest))
+        self.copies = left
 
     def gather(self, elements: Elements, fragment: Fragment, op: Op) -> Matrix:
         """Return one matrix per warp or warpgroup (one per product of it), in float64.
@@ -900,7 +978,7 @@ class Machine:
             for role, each in zip(inst.extras, op.extra, strict=True)
         ]
         if inst.kind == "sp":
-            check_positions(extra[0], op)
+            check_positions(extra[0][self.mask[::WARP]], op)
             a = expanded(a, extra[0])
         elif inst.kind:
             a, b = scaled(a, b, *extra)
@@ -1011,11 +1089,33 @@ def check_positions(positions: Matrix, op: Op) -> None:
         )
 
 
+# What whole warps, warpgroups or CTAs do together; the rest each thread does by itself.
+SIZES = {"thread": 1, "warp": WARP, "warpgroup": WARPGROUP}
+UNITS: dict[type, str] = {
+    Mma: "warp",
+    LoadMatrix: "warp",
+    StoreMatrix: "warp",
+    MoveMatrix: "warp",
+    Arrive: "warp",
+    TensorLoad: "warp",
+    TensorStore: "warp",
+    TensorWait: "warp",
+    Wgmma: "warpgroup",
+    WgmmaFence: "warpgroup",
+    WgmmaCommit: "warpgroup",
+    WgmmaWait: "warpgroup",
+    TensorAllocate: "cta",
+    TensorFree: "cta",
+}
+
+
 @dataclass
 class Grid:
     """A grid of CTAs over one global memory, run one CTA or one cluster after the other.
 
     ``sizes`` gives the scalars of the body; ``extents`` and ``pitches``, what a tensor map would.
+    ``unwritten``: parameters that nothing wrote before. ``first``: the first CTA that ran; it
+    counts the bank conflicts of all.
     """
 
     body: Body
@@ -1023,6 +1123,8 @@ class Grid:
     extents: Mapping[str, tuple[int, int]]
     pitches: Mapping[str, int]
     memory: dict[str, Memory] = field(default_factory=dict)
+    unwritten: frozenset[str] = frozenset()
+    first: Machine | None = None
 
     def run(self, extents: tuple[int, int], cells: Mapping[str, Matrix]) -> dict[str, Matrix]:
         """Run every CTA and return the cells of all parameters.
@@ -1039,11 +1141,22 @@ class Grid:
                     machine.pitches |= self.pitches
                     for name, values in cells.items():
                         if name not in self.memory:
-                            machine.allocate(self.body.buffer(name), values.copy(), True)
+                            known = name not in self.unwritten
+                            machine.allocate(self.body.buffer(name), values.copy(), known)
                             self.memory[name] = machine.memory[name]
                     machine.memory |= self.memory
                 machines[0].run_to_end()
+                self.first = self.first or machines[0]
+                for machine in machines:
+                    self.count(machine)
         return {name: memory.values for name, memory in self.memory.items()}
+
+    def count(self, machine: Machine) -> None:
+        """Add the wavefronts of a CTA to those of the first."""
+        assert self.first is not None
+        for op, (there, fewest) in machine.banks.items() if machine is not self.first else ():
+            here = self.first.banks.setdefault(op, [0, 0])
+            here[0], here[1] = here[0] + there, here[1] + fewest
 
 
 def cluster(body: Body, bx: int = 0, by: int = 0) -> list[Machine]:

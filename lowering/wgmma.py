@@ -305,4 +305,4 @@ def wait(pending: int, letters: str) -> Asm:
 
 def proxy_fence() -> Asm:
     """Return ``fence.proxy.async``: what was written is visible to the tensor core's own reads."""
-    return Asm("fence_proxy_async", "fence.proxy.async.shared::cta;", "", "", "sm_90")
+    return Asm("fence_proxy_async", "fence.proxy.async.shared::cta;", "", "")

@@ -23,6 +23,7 @@ from lowering.address import FREE, Index
 from lowering.addressing import as_index
 from lowering.kernel import Kernel, KernelProgram
 from lowering.matmul_kernels import (
+    EDGE,
     PERIOD,
     Config,
     Form,
@@ -33,6 +34,7 @@ from lowering.matmul_kernels import (
     raster,
     run_grid,
     swizzled,
+    tiles_along,
 )
 from lowering.registers import WARPGROUP
 from lowering.tcgen05 import LANES
@@ -155,7 +157,7 @@ def _staged(kernel: Kernel, form: Form, config: Config, role: str) -> Staged:
     if flip:
         shape, names = shape[::-1], names[::-1]
     pitch = kernel.scalar(f"pitch{role}")
-    given = kernel.param(role, (FREE, FREE), form.dtype, pitched(pitch), tuple(names))
+    given = kernel.param(role, (FREE, FREE), form.dtype, pitched(pitch), tuple(names), EDGE)
     tiles = (config.stages, *shape)
     layout = swizzled(tiles, config.swizzle, form.dtype.bits)
     ring = kernel.alloc(f"{role}_ring", tiles, form.dtype, "shared", layout)
@@ -210,7 +212,7 @@ def _starts(kernel: Kernel, config: Config, prefix: str) -> tuple[Any, Any]:
         ("row", "col"), places, config.tile[:2], config.span, strict=True
     ):
         own = place * (span // tile) + (rank if span > tile else 0)
-        found.append(kernel.let(f"{prefix}{name}", own) * tile)
+        found.append(kernel.let(f"{prefix}{name}", own, tiles_along(tile, config)) * tile)
     return found[0], found[1]
 
 
@@ -443,7 +445,7 @@ class Epilogue:
         if form.epilogue == "beta":
             pitch = pitched(kernel.scalar("pitchC"))
             bounds = ("M", "N") if form.edges else None
-            self.given = kernel.param("C", (FREE, FREE), form.out, pitch, bounds)
+            self.given = kernel.param("C", (FREE, FREE), form.out, pitch, bounds, EDGE)
         pitch = pitched(kernel.scalar("pitchD"))
         self.result = kernel.param("D", (FREE, FREE), form.out, pitch)
         if form.epilogue:

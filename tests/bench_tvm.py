@@ -6,6 +6,11 @@ beside TVM's. Rounds of ours and of TVM's alternate. The exit status is 1 where 
 longer than TVM's, where the table of a 128x256 tile is not 100 times faster than TVM's element by
 element, or where a warm symbolic apply takes 2 ms.
 
+``--cold`` takes five layouts as kernels have them (two fragments of mma, an accumulator of wgmma,
+shared and tensor memory), makes every operand afresh for each call, and prints for each operation
+the ratio to TVM's time on each layout and the geometric mean; the exit status is 1 where a mean is
+above 1.
+
 Needs apache-tvm 0.27.0.post1: the extra ``oracle``.
 """
 
@@ -14,13 +19,14 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
+import math
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from layoutalg import Axis, Iter, S, TileLayout, laneid, warpid
+from layoutalg import Axis, Iter, S, TileLayout, laneid
 from tests.tvm_side import Tvm
 from tests.vectors import plain
 
@@ -84,9 +90,28 @@ def built(side: Side) -> list[tuple[str, Any, tuple[int, ...], tuple[tuple[int, 
     ]  # fmt: skip
 
 
-def subjects(ours: Side, theirs: Side, tvm: Tvm) -> Iterator[Subject]:
+def five(side: Side) -> list[tuple[str, Any, tuple[int, ...], tuple[tuple[int, int], ...]]]:
+    """Build the five layouts of ``--cold`` with one side's own operations."""
+    lane, warp, spec, layout = side.axes["laneid"], side.axes["wid_in_wg"], side.spec, side.layout
+    rows, columns = side.axes["TLane"], side.axes["TCol"]
+    return [
+        ("mma D", layout(spec[(2, 8, 4, 2) : (2, 4 @ lane, 1 @ lane, 1)]),
+         (16, 8), ((8, 16), (0, 8))),
+        ("mma A", layout(spec[(2, 8, 2, 4, 2) : (2, 4 @ lane, 4, 1 @ lane, 1)]),
+         (16, 16), ((0, 16), (8, 16))),
+        ("wgmma", layout(spec[(4, 2, 8, 8, 4, 2) : (1 @ warp, 2, 4 @ lane, 4, 1 @ lane, 1)]),
+         (64, 64), ((16, 32), (32, 64))),
+        ("smem", layout(spec[(128, 64) : (64, 1)]), (128, 64), ((32, 64), (0, 32))),
+        ("tmem", layout(spec[(128, 256) : (1 @ rows, 1 @ columns)]),
+         (128, 256), ((32, 64), (128, 256))),
+    ]  # fmt: skip
+
+
+def subjects(
+    build: Callable[[Side], Sequence[Any]], ours: Side, theirs: Side, tvm: Tvm
+) -> Iterator[Subject]:
     """Yield each layout, once it is the same on both sides."""
-    for left, right in zip(built(ours), built(theirs), strict=True):
+    for left, right in zip(build(ours), build(theirs), strict=True):
         name, mine, shape, region = left
         if plain(mine) != tvm.plain(right[1]):
             raise SystemExit(f"{name} differs: {plain(mine)}, TVM {tvm.plain(right[1])}")
@@ -109,7 +134,7 @@ def constructors(side: Side, layout: TileLayout) -> tuple[Callable[[], Any], Cal
     return by_spec, by_iters
 
 
-def calls(subject: Subject) -> Iterator[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]:
+def calls(subject: Subject) -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any]]]:
     """Yield the name of an operation, our call of it, and TVM's."""
     shape, region = subject.shape, subject.region
     listed, double = list(shape), tuple(2 * extent for extent in shape)
@@ -127,12 +152,12 @@ def calls(subject: Subject) -> Iterator[tuple[str, Callable[[Any], Any], Callabl
 
 
 def stretch(call: Callable[[Any], Any], arguments: Sequence[Any]) -> float:
-    """Return the time of one call, in microseconds, over a stretch of them."""
+    """Return the time of one call, in microseconds of this process, over a stretch of them."""
     gc.disable()
-    begun = time.perf_counter()
+    begun = time.process_time_ns()
     for argument in arguments:
         call(argument)
-    spent = time.perf_counter() - begun
+    spent = (time.process_time_ns() - begun) / 1e9
     gc.enable()
     return spent / len(arguments) * 1e6
 
@@ -154,6 +179,12 @@ def compared(
     return Row(name, *map(statistics.median, (mine, warm, other)))
 
 
+def both_sides(tvm: Tvm) -> tuple[Side, Side]:
+    """Return our names and TVM's."""
+    ours = Side(TileLayout, S, Iter, dict(Axis.registry))
+    return ours, Side(tvm.lib.TileLayout, tvm.lib.S, tvm.lib.Iter, tvm.axes)
+
+
 def ignoring(make: Callable[[], Any]) -> Callable[[Any], Any]:
     """Return a call that takes an argument and only makes."""
     return lambda _: make()
@@ -168,9 +199,8 @@ NOTHING = nothing, nothing
 
 def rows(tvm: Tvm, rounds: int) -> Iterator[Row]:
     """Yield the lines of the table."""
-    ours = Side(TileLayout, S, Iter, {axis.name: axis for axis in (laneid, warpid, Axis.get("m"))})
-    theirs = Side(tvm.lib.TileLayout, tvm.lib.S, tvm.lib.Iter, tvm.axes)
-    for subject in subjects(ours, theirs, tvm):
+    ours, theirs = both_sides(tvm)
+    for subject in subjects(built, ours, theirs, tvm):
         mine = subject.pair[0]
         (own_spec, own_iters), (its_spec, its_iters) = (
             constructors(side, mine) for side in (ours, theirs)
@@ -183,6 +213,45 @@ def rows(tvm: Tvm, rounds: int) -> Iterator[Row]:
                 yield compared(
                     f"{subject.name}: {name}", left, right, (own_iters, its_iters), rounds
                 )
+
+
+def cold(tvm: Tvm, rounds: int) -> int:
+    """Print the table of ``--cold``; return 1 where the mean of an operation is above 1."""
+    sides = both_sides(tvm)
+    found: dict[str, list[Row]] = {}
+    names = []
+    for subject in subjects(five, *sides, tvm):
+        names.append(subject.name)
+        makers = [constructors(side, subject.pair[0])[1] for side in sides]
+        shape, size = subject.shape, math.prod(subject.shape)
+        outer = TileLayout(S[(2, 2) : (2 * size, size)])
+        outers = [constructors(side, outer)[1] for side in sides]
+        for name, ours, theirs in calls(subject):
+            with tvm.target_of("cuda" if "cuda" in name else None):
+                row = compared(name, ours, theirs, (makers[0], makers[1]), rounds)
+            found.setdefault(name, []).append(row)
+        row = compared(
+            "direct_sum",
+            lambda pair, s=shape: pair[0].direct_sum(pair[1], (2, 2), s),
+            lambda pair, s=list(shape): pair[0].direct_sum(pair[1], [2, 2], s),
+            (joined(makers[0], outers[0]), joined(makers[1], outers[1])),
+            rounds,
+        )
+        found.setdefault(row.name, []).append(row)
+    print(f"{'first/TVM':18}{''.join(f'{name:>9}' for name in names)}{'mean':>9}")
+    slow = 0
+    for name, lines in found.items():
+        mean = statistics.geometric_mean(row.ratio for row in lines)
+        slow |= mean > 1
+        print(f"{name:18}{''.join(f'{row.ratio:9.2f}' for row in lines)}{mean:9.2f}")
+        for label in ("first", "theirs"):
+            print(f"  {label:16}{''.join(f'{getattr(row, label):9.2f}' for row in lines)} us")
+    return slow
+
+
+def joined(make: Callable[[], Any], other: Callable[[], Any]) -> Callable[[], Any]:
+    """Return what makes a pair of layouts."""
+    return lambda: (make(), other())
 
 
 def whole_table(tvm: Tvm) -> Row:
@@ -225,8 +294,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the table; return 1 where a limit is broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench_tvm", description=__doc__)
     parser.add_argument("--rounds", type=int, default=30, help=f"stretches of {CALLS} calls each")
-    rounds = parser.parse_args(arguments).rounds
-    tvm, slow = Tvm(), []
+    parser.add_argument("--cold", action="store_true", help="five layouts, operands made afresh")
+    asked = parser.parse_args(arguments)
+    tvm, slow, rounds = Tvm(), [], asked.rounds
+    if asked.cold:
+        return cold(tvm, rounds)
     print(f"{'median, us':42} {'first':>9} {'again':>9} {'TVM':>9} {'first/TVM':>9}")
 
     def tell(row: Row, within: bool) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import lowering as lw
 from layoutalg import LayoutError, fragments, parse
-from lowering import assemble
+from lowering import assemble, launching
 from lowering.instructions import compute_capability
 from lowering.verification import TOLERANCE, Case, standard_cases
 from tests.gemm_cases import lower_case
@@ -113,7 +113,7 @@ def test_what_is_no_target(arch: Any) -> None:
 
 
 def test_without_a_device_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "device_available", lambda: False)
+    monkeypatch.setattr(launching, "device_count", lambda: 0)
     program = PROGRAMS["mma.m16n8k8.f16"]
     given = matrices(program, 1)
     message = "^run: no CUDA device is available; simulate.. runs on the NumPy warp$"

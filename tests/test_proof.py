@@ -118,7 +118,11 @@ def check_equivalent(left: TileLayout, right: TileLayout) -> None:
     for shown, meant in ((reason.left, one[at]), (reason.right, other[at])):
         places = {kept(place) for place in shown}
         assert places <= meant
-        assert places == meant or len(meant) > 8
+        assert places == meant or max(len(one[at]), len(other[at])) > 8
+    alone = {kept(place) for place in (*reason.left, *reason.right)}
+    if max(len(one[at]), len(other[at])) > 8:
+        assert len(alone) == 1
+        assert alone <= one[at] ^ other[at]
     bijections = all(
         len(set().union(*side)) == sum(map(len, side)) == len(side) for side in (one, other)
     )

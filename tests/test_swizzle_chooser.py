@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from click.testing import CliRunner
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from layoutalg import ComposeLayout, LayoutError, S, SwizzleLayout, TileLayout, fragments, laneid
+from layoutalg import (
+    ComposeLayout,
+    LayoutError,
+    S,
+    SwizzleLayout,
+    TileLayout,
+    draw,
+    fragments,
+    laneid,
+)
 from layoutalg.interop import CuteLayout, from_cute
 from layoutalg.matrix_load import MatrixLoad, matrix_loads
 from layoutalg.memory_access import (
@@ -24,6 +35,7 @@ from layoutalg.memory_access import (
     fewest_wavefronts,
     matrices,
     phase_lanes,
+    phases,
     rowwise,
     sectors,
     slotwise,
@@ -31,6 +43,7 @@ from layoutalg.memory_access import (
 )
 from layoutalg.swizzle_choice import choose_swizzle, evaluate_swizzle, swizzle_in_words
 from lowering import ptx
+from lowering.cli import main
 from tests.strategies import laws
 
 CASES = {
@@ -164,6 +177,16 @@ def ways_by_loops(starts: list[int], size: int) -> dict[int, int]:
     return found
 
 
+def wavefronts_by_loops(starts: list[int | None], size: int) -> int:
+    """Count the wavefronts of one request: byte addresses by lane, None where it takes no part."""
+    lanes = {1: 32, 2: 32, 4: 32, 8: 16, 16: 8}[size]
+    total = 0
+    for begin in range(0, len(starts), lanes):
+        asked = [start for start in starts[begin : begin + lanes] if start is not None]
+        total += max(ways_by_loops(asked, size).values(), default=0)
+    return total
+
+
 @laws
 @given(
     st.sampled_from([1, 2, 4, 8, 16]),
@@ -193,6 +216,13 @@ def test_sectors_are_those_of_loops(size: int, starts: list[list[int]]) -> None:
     for row, touched in zip(starts, found, strict=True):
         want = sorted({byte // 32 for start in row for byte in range(start, start + size)})
         assert touched.tolist() == want
+
+
+def test_a_vector_that_ends_a_sector_does_not_touch_the_next() -> None:
+    """The last byte counts: 31 is of sector 0, 32 of sector 1."""
+    ends = [(0, 32), (24, 8), (31, 1), (31, 2), (30, 2), (32, 1), (16, 16), (17, 16)]
+    found = [sectors(np.array([[start]]), size)[0].tolist() for start, size in ends]
+    assert found == [[0], [0], [0], [0, 1], [0], [1], [0], [0, 1]]
 
 
 def test_lanes_that_ask_for_one_word_share_it() -> None:
@@ -315,15 +345,12 @@ def total_by_loops(access: Access, layout: Any, shape: tuple[int, int], bits: in
     """Count the wavefronts of an access by loops over its phases."""
     table = layout.table(shape)["m"].tolist()
     size = max(1, access.count * bits // 8)
-    lanes = min(phase_lanes(size), access.coords.shape[1])
-    total = 0
-    for request in access.coords.tolist():
-        for begin in range(0, len(request), lanes):
-            starts = [
-                table[lane[0][0]][lane[0][1]] * bits // 8 for lane in request[begin : begin + lanes]
-            ]
-            total += max(ways_by_loops(starts, size).values())
-    return total
+    return sum(
+        wavefronts_by_loops(
+            [None if at[0] < 0 else table[at[0]][at[1]] * bits // 8 for at, *_ in request], size
+        )
+        for request in access.coords.tolist()
+    )
 
 
 TILES = st.sampled_from(
@@ -361,8 +388,151 @@ def test_no_swizzle_beats_the_choice(tile: Any, unit: int, length: int, further:
         SwizzleLayout(unit, length, length + further), shape, bits, pitch, names
     )
     assert other.total >= choice.best.total
-    if other.total == choice.best.total:
-        assert length >= choice.best.swizzle.swizzle_len
+
+
+@pytest.mark.parametrize(
+    ("shape", "bits", "pitch", "names", "equals"),
+    [
+        ((32, 8), 32, 8, ("column",), [(0, 3, 5), (0, 4, 5), (0, 5, 5)]),
+        ((16, 32), 16, 32, ("ldmatrix", "cp.async"), [(3, 2, 3), (3, 3, 3)]),
+        ((8, 16), 32, 32, ("column",),
+         [(0, 3, 5), (1, 3, 4), (2, 3, 3), (0, 4, 4), (0, 4, 5), (1, 4, 4), (0, 5, 5)]),
+        ((8, 32), 16, 40, ("ldmatrix",), [(0, 0, 0), (3, 1, 1), (3, 1, 2), (4, 1, 1)]),
+    ],
+)  # fmt: skip
+def test_of_equals_the_shortest_wins_then_the_least_lengths(
+    shape: tuple[int, int], bits: int, pitch: int, names: tuple[str, ...], equals: list[Any]
+) -> None:
+    """All swizzles that permute the tile in itself and keep its vectors, counted by loops."""
+    accesses = [ACCESSES[name](shape, bits) for name in names]
+    vector, cells = max(access.count for access in accesses), shape[0] * pitch
+    plain = TileLayout(S[shape : (pitch, 1)])
+    found = {(0, 0, 0): sum(total_by_loops(a, plain, shape, bits) for a in accesses)}
+    for unit, length, atom in itertools.product(range(5), range(1, 7), range(1, 10)):
+        reaches = 1 << unit + atom < cells and 1 << unit < 1024 // bits
+        inside = cells % (1 << unit + length) == 0 and 1 << unit + length <= 1024 // bits
+        if length <= atom and 1 << unit >= vector and reaches and inside:
+            layout = ComposeLayout(unit, length, atom, plain)
+            found[unit, length, atom] = sum(
+                total_by_loops(access, layout, shape, bits) for access in accesses
+            )
+    least = min(found.values())
+    ties = sorted(
+        (key for key, total in found.items() if total == least),
+        key=lambda key: (key[1], key[0], key[2]),
+    )
+    assert ties == equals
+    choice = choose_swizzle(shape, bits, pitch, names)
+    assert [c.key for c in choice.candidates if c.total == least] == ties
+    assert choice.best.key == ties[0]
+
+
+def moved(name: str, shape: tuple[int, int], bits: int) -> list[list[tuple[int, int]]]:
+    """Return, per request, where each lane's vector begins: from what the accesses say they do."""
+    rows, columns = shape
+    if name == "column":
+        return [
+            [(row, column) for row in range(begin, min(begin + 32, rows))]
+            for column in range(columns)
+            for begin in range(0, rows, 32)
+        ]
+    wide = 128 // bits
+    vectors = [(row, column) for row in range(rows) for column in range(0, columns, wide)]
+    return [vectors[begin : begin + 32] for begin in range(0, len(vectors), 32)]
+
+
+@st.composite
+def any_tiles(draw: st.DrawFn) -> tuple[str, tuple[int, int], int, int, SwizzleLayout]:
+    """Return an access, a tile of any number of rows and columns, and a swizzle of its vectors."""
+    name = draw(st.sampled_from(["column", "st.shared", "cp.async"]))
+    bits = draw(st.sampled_from([8, 16, 32, 64] if name != "column" else [4, 8, 16, 32, 64, 128]))
+    wide = 1 if name == "column" else 128 // bits
+    rows = draw(st.integers(1, 70))
+    columns = wide * draw(st.integers(1, 6))
+    pitch = columns + wide * draw(st.integers(0, 9))
+    unit = wide.bit_length() - 1 + draw(st.integers(0, 2))
+    length = draw(st.integers(0, 3))
+    return name, (rows, columns), bits, pitch, SwizzleLayout(unit, length, length + 1)
+
+
+@laws
+@given(any_tiles())
+@example(("column", (31, 32), 32, 32, NONE))
+@example(("column", (24, 8), 32, 32, NONE))
+@example(("column", (33, 8), 32, 32, NONE))
+@example(("column", (40, 8), 32, 32, NONE))
+@example(("st.shared", (33, 8), 32, 32, NONE))
+@example(("cp.async", (5, 8), 16, 64, NONE))
+def test_any_number_of_rows_and_columns_is_counted_by_whole_warps(case: Any) -> None:
+    """Requests of 32 lanes, the last one partial; phases by the width of a lane's vector."""
+    name, shape, bits, pitch, swizzle = case
+    layout = swizzle.over(TileLayout(S[shape : (pitch, 1)]))
+    table = layout.table(shape)["m"]
+    size = 16 if name != "column" else max(1, bits // 8)
+    want = [
+        wavefronts_by_loops([int(table[at]) * bits // 8 for at in request], size)
+        for request in moved(name, shape, bits)
+    ]
+    found = evaluate_swizzle(swizzle, shape, bits, pitch, [name])
+    assert found.wavefronts == (sum(want),)
+    choice = choose_swizzle(shape, bits, pitch, [name])
+    table = choice.layout.table(shape)["m"]
+    assert choice.best.total == sum(
+        wavefronts_by_loops([int(table[at]) * bits // 8 for at in request], size)
+        for request in moved(name, shape, bits)
+    )
+
+
+@laws
+@given(st.data())
+def test_lanes_that_take_no_part_ask_for_nothing(data: st.DataObject) -> None:
+    """Any number of lanes, any of them guarded away, any width."""
+    size = data.draw(st.sampled_from([1, 2, 4, 8, 16]))
+    requests, lanes = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 70))
+    start = st.one_of(st.none(), st.integers(0, 400))
+    asked = data.draw(
+        st.lists(
+            st.lists(start, min_size=lanes, max_size=lanes), min_size=requests, max_size=requests
+        )
+    )
+    taking = np.array([[each is not None for each in row] for row in asked])
+    starts = np.array([[each or 0 for each in row] for row in asked]) * size
+    starts[~taking] = data.draw(st.integers(-5000, 5000))
+    groups, kept = phases(starts, size, taking)
+    assert kept.any(axis=1).all()
+    counts = bank_counts(groups, size, kept)
+    want = sum(
+        wavefronts_by_loops([None if each is None else each * size for each in row], size)
+        for row in asked
+    )
+    assert wavefronts(counts).sum() == want
+    # groups without a lane ask for nothing either
+    assert wavefronts(bank_counts(starts, size, np.zeros_like(taking))).tolist() == [0] * requests
+    for row, mine, touched in zip(starts, taking, sectors(starts, size, taking), strict=True):
+        bytes_asked = {byte for at in row[mine].tolist() for byte in range(at, at + size)}
+        assert touched.tolist() == sorted({byte // 32 for byte in bytes_asked})
+
+
+@pytest.mark.parametrize("rows", [24, 31, 33, 40])
+def test_the_swizzle_command_and_the_picture_count_partial_warps(rows: int) -> None:
+    """31 lanes of one warp meet in one bank; of 40 rows, 32 do and then 8."""
+    found = CliRunner().invoke(
+        main, ["swizzle", f"{rows},8", "--pitch", "32", "--dtype", "32", "--access", "column",
+               "--check", "0,0,0", "--json"],
+    )  # fmt: skip
+    said = json.loads(found.output)
+    assert (said["checked"]["total"], said["checked"]["worst"]) == (8 * rows, [min(rows, 32)])
+    assert said["chosen"]["total"] == 8 * (1 + (rows > 32))
+    page = draw.banks_scene(TileLayout(S[(rows, 8) : (32, 1)]), (rows, 8), 32, "column")
+    lanes = "up to 32" if rows > 32 else str(rows)
+    (note,) = [
+        text.string for text in page.panel("title").texts if text.string.startswith("column")
+    ]
+    assert note == (
+        f"column: {8 * (1 + (rows > 32))} phases of {lanes} lanes, 4 bytes each: "
+        f"{8 * rows} → {said['chosen']['total']} wavefronts, "
+        f"at least {8 * (1 + (rows > 32))}"
+    )
 
 
 @pytest.mark.parametrize("columns", [16, 32, 64, 128, 256])
@@ -446,6 +616,19 @@ SCATTERED = TileLayout(S[(8, 4) : (4 @ laneid, 1 @ laneid)])
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (
+            lambda: columnwise((8, 8), 32).phases(np.zeros((8, 32), dtype=np.int64), 256),
+            "banks: a lane moves 1, 2, 4, 8 or 16 bytes of shared memory at once; got 32 bytes",
+        ),
+        (lambda: phase_lanes(12), "got 12 bytes"),
+        (
+            lambda: Access("mine", np.zeros((2, 32, 2), dtype=np.int64)),
+            r"mine: an access is an array.*got shape \(2, 32, 2\)",
+        ),
+        (
+            lambda: Access("mine", np.array([[[[0, 0], [0, -1]]]])),
+            "-1 throughout in a lane that takes no part; got -1 in a part of a lane",
+        ),
         (lambda: choose_swizzle((64, 64), 12), r"bits.*got 12.*bf16"),
         (lambda: choose_swizzle((64, 64), "f17"), "'f17'"),
         (lambda: choose_swizzle((64, 64), 16, 32), "pitch is the distance.*64 or more; got 32"),

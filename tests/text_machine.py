@@ -27,6 +27,13 @@ MMA = re.compile(r"mma\.sync\.aligned\.m16n8k(8|16)\.row\.col\.f32\.(f16|bf16)\.
 ACCESS = re.compile(r"(ld|st)\.(?:global|shared)(?:\.v([24]))?\.(u8|u16|u32|f32)")
 MATRIX = re.compile(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared\.b16")
 CONVERT = re.compile(r"cvt\.rn\.(f16|bf16)x2\.f32")
+# What two 16-bit elements of a word become in f32, low half first (PTX ISA, cvt; a bf16 is the
+# upper half of an f32).
+SPLIT = {
+    "cvt.f32x2.f16": "{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; "
+    "cvt.f32.f16 %1, h; }",
+    "cvt.f32x2.bf16": "shl.b32 %0, %2, 16; and.b32 %1, %2, 0xffff0000;",
+}
 ASYNC = re.compile(r"cp\.async\.(?:cg|ca)\.shared\.global")
 WGMMA = re.compile(
     r"wgmma\.m64n(\d+)k16\.f32\.f16\.f16\.(ss|rs)([01]+)((?:\.h[0-9a-f]+)+)(?:\.(add|maybe))?"
@@ -290,6 +297,11 @@ def instruction(machine: Machine, mnemonic: str) -> Callable[..., Any]:
             low.astype(kind).view(np.uint16).astype(np.uint32)
             | high.astype(kind).view(np.uint16).astype(np.uint32) << np.uint32(16)
         )
+    if mnemonic in SPLIT:
+        kind = mnemonic.rsplit(".", 1)[1]
+        return lambda word: tuple(
+            half.astype(np.float32) for half in halves(np.asarray(word, np.uint32), kind)
+        )
     if mnemonic.startswith(("cp.async.commit_group", "cp.async.wait_group")):
         return lambda *operands: None
     if mnemonic in ("wgmma.fence", "wgmma.commit", "fence.proxy.async"):
@@ -369,6 +381,7 @@ def run(
         "shared_address": lambda base: base,
         **{kind: getattr(np, kind) for kind in ("uint8", "uint32", "float32")},
         "uint64": lambda value: np.asarray(value, dtype=np.int64),
+        "int64": lambda value: np.asarray(value, dtype=np.int64),
         "range": range,
     }
     machine.names["cuda"] = SimpleNamespace(
@@ -443,6 +456,11 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
             assert text == warpgroup_text(name, numbers)
             found[name] = (name.replace("_", "."), references)
             continue
+        if name.startswith("cvt_f32x2_"):
+            assert text == SPLIT[name.replace("_", ".")]
+            assert re.findall(r'"=f"\((\w+)\)', constraints) == names[:2]
+            found[name] = (name.replace("_", "."), references)
+            continue
         if (mma := MMA.fullmatch(mnemonic)) is not None:
             a, b = int(mma[1]) // 4, int(mma[1]) // 8
             groups = [numbers[:4], numbers[4 : 4 + a], numbers[4 + a : 4 + a + b], numbers[:4]]
@@ -515,6 +533,7 @@ def python_of(source: str) -> tuple[str, dict[str, str]]:
             part = re.sub(r"\b(\d+)u\b", r"uint32(\1)", part).replace("0.0f", "float32(0)")
             part = re.sub(r"= 0$", "= uint32(0)", part)
             part = part.replace(" / ", " // ").replace("&&", "and")
+            part = re.sub(r"static_cast<int64_t>\(", "int64(", part)
             depth -= part == "else:"
             if part:
                 lines.append("  " * depth + part)

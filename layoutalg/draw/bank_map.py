@@ -65,7 +65,7 @@ class Side:
         layout: of the tile.
         places: per element address its row and column, -1 where nothing lies.
         counts: distinct words per phase and bank.
-        starts: element address of each lane's vector, per phase.
+        starts: element address of each vector that is moved, per phase.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Side:
     layout: TileLayout | ComposeLayout
     places: IntArray
     counts: IntArray
-    starts: IntArray
+    starts: tuple[IntArray, ...]
 
 
 def way_color(count: int) -> str:
@@ -101,7 +101,9 @@ def _side(
     places[table] = np.moveaxis(np.indices(shape), 0, -1)
     starts = access.starts(layout, shape, bits)
     counts = access.counts_at(starts, bits)
-    return Side(name, title, layout, places, counts, starts.reshape(len(counts), -1))
+    groups = zip(*access.phases(starts, bits), strict=True)
+    vectors = tuple(each[taking] for each, taking in groups)
+    return Side(name, title, layout, places, counts, vectors)
 
 
 def _pitch_of(layout: TileLayout, shape: tuple[int, int]) -> int:
@@ -156,8 +158,10 @@ def banks_scene(
     totals = [int(wavefronts(side.counts).sum()) for side in sides]
     room = width * INCH - 2 * MARGIN
     size = asked.size(bits)
+    served = {len(each) for each in sides[0].starts}
     notes = [
-        f"{asked.name}: {phases} phases of {sides[0].starts.shape[1]} lanes, {size} bytes each: "
+        f"{asked.name}: {phases} phases of {'up to ' * (len(served) > 1)}{max(served)} lanes, "
+        f"{size} bytes each: "
         f"{' → '.join(map(str, totals))} wavefronts, at least {fewest}",
         words,
         f"a cell is {_unit(after, size, bits)} bytes: row, unit of the tile; at the left the byte "

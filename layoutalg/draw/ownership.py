@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg.axis import Axis
+from layoutalg.budget import CELLS, check_budget
 from layoutalg.draw.palette import FILLS, WARP_HUES
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import WARP
@@ -156,7 +158,7 @@ def checked_shape(shape: Any, function: str) -> tuple[int, ...]:
     """Return a shape as a tuple of ints.
 
     Raises:
-        LayoutError: it is no sequence of ints.
+        LayoutError: it is no sequence of ints, or holds more than a picture shows.
 
     >>> checked_shape((16, "n"), "lane_map")
     Traceback (most recent call last):
@@ -164,11 +166,13 @@ def checked_shape(shape: Any, function: str) -> tuple[int, ...]:
 got (16, 'n')
     """
     try:
-        return tuple(operator.index(extent) for extent in shape)
+        extents = tuple(operator.index(extent) for extent in shape)
     except TypeError:
         raise LayoutError(
             f"{function}: a shape is a sequence of numbers, such as (16, 8); got {shape!r}"
         ) from None
+    check_budget(function, math.prod(extents), CELLS, "elements in a picture", "Draw a slice")
+    return extents
 
 
 def checked_range(value: Any, count: int, name: str, step: int = 1) -> range:

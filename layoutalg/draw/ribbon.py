@@ -47,7 +47,7 @@ class Grouped(Protocol):
         """The ordered iters."""
 
     @property
-    def replica(self) -> tuple[Iter, ...]:
+    def copies(self) -> tuple[Iter, ...]:
         """The iters along which each element is repeated."""
 
     @property
@@ -158,13 +158,13 @@ def derived(layout: Grouped, shape: Sequence[int]) -> Derivation:
                 part.append(Digit(index, weight, it.extent, it.stride, it.axis.name, top))
             weight = weight * it.extent
         parts.append(tuple(reversed(part)))
-    copies = [it for it in layout.replica if it.extent != 1]
+    copies = layout.copies
     replica = tuple(
         Digit("r" if len(copies) == 1 else f"r{n}", 1, it.extent, it.stride, it.axis.name, True)
         for n, it in enumerate(copies)
     )
     offsets = {axis.name: value for axis, value in layout.offset.items() if value != 0}
-    axes = {it.axis for it in (*layout.shard, *layout.replica)} | set(layout.offset)
+    axes = {it.axis for it in (*layout.shard, *copies)} | set(layout.offset)
     ordered = sorted(axes, key=lambda axis: (axis.memory, axis.name))
     return Derivation(
         names, shape, tuple(parts), replica, tuple(axis.name for axis in ordered), offsets

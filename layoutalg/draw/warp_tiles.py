@@ -11,6 +11,7 @@ import numpy as np
 
 from layoutalg import fragments
 from layoutalg.axis import warpid
+from layoutalg.budget import CELLS, check_budget
 from layoutalg.draw.chosen import chosen_fragments
 from layoutalg.draw.maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.naming import index_names, role_of, slot_name
@@ -155,6 +156,7 @@ def parts_of(
             f"warps need M a multiple of {tile[0] * down}, N of {tile[1] * right} and K of "
             f"{tile[2]}; got {sizes}"
         )
+    check_budget("tiling", max(m * n, m * k, k * n), CELLS, "elements in an operand", "Draw a part")
     kept = k * a.shape[1] // tile[2]  # columns of A: its nonzeros where it is sparse
     return (
         _part("A", a, (m, kept), (down, 1), down, Iter(right, down, warpid)),

@@ -123,7 +123,7 @@ def _modes(layout: TileLayout, shape: tuple[int, ...]) -> CuteLayout:
             f"to_cute: a CuTe layout gives offsets in one memory; {layout} uses "
             f"{', '.join(others)} (to_tv writes threads and values)"
         )
-    if any(it.extent != 1 for it in layout.replica):
+    if layout.copies:
         raise LayoutError(
             f"to_cute: a CuTe layout gives each element one offset; {layout} has replicas"
         )

@@ -107,7 +107,7 @@ def digits_of(layout: TileLayout, shape: Sequence[int], what: str) -> tuple[Digi
             if it.extent != 1:
                 found.append(_digit(it, dim, stride, layout, what))
             stride *= int(it.extent)
-    found.extend(_digit(it, None, 0, layout, what) for it in layout.replica if it.extent != 1)
+    found.extend(_digit(it, None, 0, layout, what) for it in layout.copies)
     return tuple(found)
 
 
@@ -115,8 +115,6 @@ def _digit(it: Iter, dim: int | None, stride: int, layout: TileLayout, what: str
     extent, place = int(it.extent), int(it.stride)
     if place <= 0:
         reason = "puts several elements on one place" if place == 0 else "counts downwards"
-        if dim is None:
-            reason = "names a place twice" if place == 0 else reason
         raise LayoutError(
             f"{what}: every iter must go up; {extent}:{place}@{it.axis} of {layout} {reason}"
         )

@@ -119,7 +119,7 @@ def _recipe(found: Conversion) -> dict[str, Any]:
         "bits": found.bits,
         "threads": found.threads,
         "registers": found.registers,
-        "steps": [str(step) for step in found.steps],
+        "steps": [step.text(count) for step in found.steps],
         "words": [word.text(count) for word in found.words],
         "per_thread": {
             "shfl": found.shuffles,

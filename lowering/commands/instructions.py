@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from layoutalg import LayoutError, fragments, parse
+from layoutalg.budget import UNROLLED, check_budget
 from layoutalg.export import to_json as export_json
 from layoutalg.export import write as write_export
 from layoutalg.targets import written
@@ -163,6 +165,7 @@ def lower(instruction: str, tiles: str, beta: int, form: str, arch: str) -> None
     counts = numbers(tiles, "--tiles")
     if len(counts) != 3:
         raise LayoutError(f"--tiles: needs Mt,Nt,Kt; got {tiles!r}")
+    check_budget("--tiles", math.prod(counts), UNROLLED, "instructions", "A kernel loops over more")
     program = Case(instruction, (counts[0], counts[1], counts[2]), beta).program()
     readers: dict[str, Callable[[], str]] = {
         "script": program.script,

@@ -13,7 +13,7 @@ from layoutalg import iters as algebra
 from layoutalg.targets import has, lacking
 from lowering import ptx
 from lowering.address import Index
-from lowering.addressing import as_index, edge_guards, environment, memory_address
+from lowering.addressing import as_index, edge_guards, environment, memory_address, one_edge
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ops import Guard, Op, Transfer
 from lowering.tile import BufferRegion
@@ -56,11 +56,13 @@ def _contiguous(
     base = np.broadcast_to(starts.value(env), env["thread"].shape)
     if (base % width).any():
         return False
+    edges = [edge_guards(region.buffer, _placed(region, algebra.split(flat, shape)))]
     for step in range(1, width):
-        there = _address(region, algebra.split(flat + step, shape)).value(env)
-        if (there != base + step).any():
+        digits = algebra.split(flat + step, shape)
+        if (_address(region, digits).value(env) != base + step).any():
             return False
-    return True
+        edges.append(edge_guards(region.buffer, _placed(region, digits)))
+    return one_edge(edges, region.buffer.multiple)
 
 
 @register_dispatch(
@@ -104,7 +106,7 @@ def lower_cooperative(context: Context) -> Lowered:
         edges = tuple(
             guard
             for region in (dst, src)
-            for guard in edge_guards(region.buffer, _placed(region, digits), width)
+            for guard in edge_guards(region.buffer, _placed(region, digits))
         )
         fill = bool(edges) and asynchronous
         if fill and (guards or width * bits != WIDEST):

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from layoutalg import LayoutError
 from lowering.address import Index
 from lowering.addressing import (
-    EDGE,
     as_index,
     edge_guards,
     environment,
     memory_address,
+    one_edge,
     region_tile,
     register_tile,
 )
@@ -41,6 +41,7 @@ class Ownership:
     addresses: Mapping[int, Index]
     guards: tuple[Guard, ...]
     edges: Mapping[int, tuple[Guard, ...]]  # of each register: that it lies within the bounds
+    multiple: int  # what divides the bounds
     values: npt.NDArray[np.int64]  # (registers, threads x loop values), in the order of addresses
     taking: npt.NDArray[np.bool_]
 
@@ -66,7 +67,7 @@ def ownership(
         for register, coordinate in tile.places.items()
     }
     addresses = {register: memory_address(memory.buffer, at) for register, at in places.items()}
-    edges = {register: edge_guards(memory.buffer, at, EDGE) for register, at in places.items()}
+    edges = {register: edge_guards(memory.buffer, at) for register, at in places.items()}
     guards = tile.guards
     indices = [*addresses.values(), *(guard.index for guard in guards)]
     env = environment(indices, threads)
@@ -83,6 +84,7 @@ def ownership(
         addresses,
         guards,
         edges,
+        memory.buffer.multiple,
         values[:, taking],
         taking,
     )
@@ -125,6 +127,8 @@ def runs(own: Ownership, width: int) -> list[tuple[int, ...]] | None:
             group[i] % unit or group[i : i + unit] != tuple(range(group[i], group[i] + unit))
             for i in range(0, width, unit)
         ):
+            return None
+        if not one_edge([own.edges[register] for register in group], own.multiple):
             return None
         found.append(group)
     return sorted(found)

@@ -49,7 +49,6 @@ class Problem:
     offsets: Mapping[int, tuple[int, ...]]
     addresses: Mapping[int, Index]
     words: tuple[tuple[int, ...], ...]
-    env: dict[str, Ints]
 
     @property
     def bits(self) -> int:
@@ -110,8 +109,7 @@ def pose(registers: BufferRegion, shared: BufferRegion, threads: int, load: bool
         word[0] % pack or word != tuple(range(word[0], word[0] + pack)) for word in words
     ):
         raise LayoutError(f"the registers of {registers} do not fill whole 32-bit words")
-    env = environment(list(addresses.values()), threads)
-    return Problem(registers, shared, threads, load, offsets, addresses, words, env)
+    return Problem(registers, shared, threads, load, offsets, addresses, words)
 
 
 def propose(problem: Problem, words: Sequence[tuple[int, ...]], trans: bool) -> Index | None:
@@ -140,7 +138,8 @@ def propose(problem: Problem, words: Sequence[tuple[int, ...]], trans: bool) -> 
 
 def _right(problem: Problem, words: Sequence[tuple[int, ...]], address: Index, trans: bool) -> bool:
     """Check a proposal: rows aligned, and every lane receives what its registers hold."""
-    env = problem.env | environment([address], problem.threads)
+    wanted = [problem.addresses[register] for word in words for register in word]
+    env = environment([address, *wanted], problem.threads)
     rows = np.broadcast_to(address.value(env), env["thread"].shape).reshape(-1, WARP)
     if (rows * problem.bits % ROW_BITS).any():
         return False

@@ -1,0 +1,45 @@
+"""How much is tried: the bound of every expansion, proof, listing and picture, in one place.
+
+Beyond a bound an operation is refused before it begins, with its size and the limit, or a proof
+ends in :class:`layoutalg.Undecided`: nothing runs on without a word.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layoutalg.errors import LayoutError
+
+TERMS = 512  # of a size, multiplied out
+DEPTH = 24  # of nested quotients, remainders and powers in a size
+SHIFTED = 1 << 12  # terms of a polynomial, its symbols counted from their lower bounds
+RESIDUES = 1 << 16  # monomials evaluated to settle whether a number divides a polynomial
+COMPARED = 1 << 20  # places that a proof compares one by one
+LISTED = 1 << 12  # replica steps of one element that a counter-example follows
+OWNERS = 1 << 16  # places of one element that `owners` lists
+ENTRIES = 1 << 26  # entries of a table: 512 MiB on each axis
+CELLS = 1 << 18  # elements of a tile in a picture
+SEARCHED = 1 << 19  # elements of a shared tile, gaps included, for which a swizzle is sought
+UNROLLED = 1 << 12  # instructions of a tile that is lowered without a loop
+
+
+def check_budget(what: str, count: Any, limit: int, unit: str, advice: str) -> None:
+    """Refuse what is too large before it is begun.
+
+    Args:
+        what: the operation, for messages.
+        count: how many units it would take; a size with symbols is not judged.
+        limit: how many it may take: one of the constants of this module.
+        unit: what is counted, in the plural.
+        advice: what would fit.
+
+    Raises:
+        LayoutError: there are too many.
+
+    >>> check_budget("table", 1 << 40, ENTRIES, "entries", "Slice the layout first")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: table: takes at most 67108864 entries; got 1099511627776. \
+Slice the layout first
+    """
+    if type(count) is int and count > limit:
+        raise LayoutError(f"{what}: takes at most {limit} {unit}; got {count}. {advice}")

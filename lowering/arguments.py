@@ -1,0 +1,265 @@
+"""What one launch of a body is given: matrices and scalars by name, as cells and numbers.
+
+The NumPy warp and a GPU are given the same: each parameter's cells where its layout puts them, the
+extents and the pitch that a tensor map says, the scalars checked. So both answer alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import LayoutError
+from lowering.address import FREE, INT, Index
+from lowering.addressing import memory_address
+from lowering.body import Body, Scalar, cells
+from lowering.ops import Fill, Let, Load, LoadMatrix, Transfer, indices, line, walk
+from lowering.tile import Buffer
+from lowering.warp import Grid, Machine, Matrix, as_matrix, poison
+
+UNIT = 16  # bytes: what a tensor map counts rows and starts in
+
+
+@dataclass(frozen=True)
+class Box:
+    """What a tensor map says of a matrix: its extents, and the elements from row to row."""
+
+    extents: tuple[int, int]
+    pitch: int
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The parameters of a launch, in the order of the body.
+
+    ``cells``: of each parameter, as they lie in memory. ``addresses``: where each element of its
+    matrix lies. ``known``: those that were given; the others are poisoned. ``boxes``: of those
+    that are read or written by boxes.
+    """
+
+    cells: Mapping[str, Matrix]
+    addresses: Mapping[str, npt.NDArray[np.int64]]
+    known: frozenset[str]
+    scalars: Mapping[str, int | float]
+    boxes: Mapping[str, Box]
+
+    def matrix(self, name: str, flat: Matrix) -> Matrix:
+        """Return the matrix that the cells of a parameter hold."""
+        found: Matrix = flat[self.addresses[name]]
+        return found
+
+
+def arguments(body: Body, given: Mapping[str, Any], grid: tuple[int, int] = (1, 1)) -> Arguments:
+    """Return what a launch is given, checked.
+
+    Args:
+        body: of the kernel.
+        given: parameter or scalar by name. A parameter is a matrix of its buffer's shape; a
+            dimension whose extent only the launch knows is as long as its bound says, or as the
+            matrix is. What is only written may be left out.
+        grid: of the launch, in CTAs.
+
+    Raises:
+        LayoutError: a name is missing or unknown, or a value does not fit.
+    """
+    _check_names(body, given)
+    scalars = {each.name: _scalar(body, each, given[each.name]) for each in body.scalars}
+    packed: dict[str, Matrix] = {}
+    addresses: dict[str, npt.NDArray[np.int64]] = {}
+    boxes: dict[str, Box] = {}
+    for buffer in body.params:
+        shape = _shape(buffer, scalars, given.get(buffer.name))
+        where = _addresses(buffer, shape, scalars)
+        addresses[buffer.name] = where
+        size = cells(buffer) if shape == buffer.shape else int(where.max()) + 1
+        packed[buffer.name] = poison(buffer.dtype.numpy, (size,))
+        if buffer.name in given:
+            whole = as_matrix(given[buffer.name], buffer, buffer.name, shape)
+            packed[buffer.name][where] = whole
+        if buffer.name in body.boxes:
+            boxes[buffer.name] = _box(buffer, where, scalars)
+    _check_promises(body, scalars, grid)
+    known = frozenset(buffer.name for buffer in body.params if buffer.name in given)
+    return Arguments(packed, addresses, known, scalars, boxes)
+
+
+def _check_names(body: Body, given: Mapping[str, Any]) -> None:
+    """Refuse a launch that names too little or too much.
+
+    Raises:
+        LayoutError: what is needed is listed.
+    """
+    written = {buffer.name for buffer in body.written}
+    read = {op.memory for op in walk(body.ops) if isinstance(op, (Load, LoadMatrix, Transfer))}
+    read |= {load.memory for op in walk(body.ops) if isinstance(op, Fill) for load in op.loads}
+    params = [buffer.name for buffer in body.params]
+    needed = [name for name in params if name in read - written]
+    needed += [scalar.name for scalar in body.scalars]
+    missing = [name for name in needed if name not in given]
+    unknown = sorted(set(given) - {*params, *needed})
+    if not missing and not unknown:
+        return
+    faults = [f"{name} is missing" for name in missing]
+    faults += [f"{name} is unknown" for name in unknown]
+    optional = [name for name in params if name not in needed]
+    takes = f", and takes {', '.join(optional)}" if optional else ""
+    raise LayoutError(
+        f"run: the kernel needs {', '.join(needed) or 'nothing'}{takes}; got "
+        f"{', '.join(sorted(given)) or 'nothing'}: {', '.join(faults)}"
+    )
+
+
+def _scalar(body: Body, scalar: Scalar, value: Any) -> int | float:
+    """Return the value of a scalar.
+
+    Raises:
+        LayoutError: no number, or one that the kernel's indices do not reckon with.
+    """
+    if scalar.token == "f32":
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
+            raise LayoutError(f"run: {scalar.name} must be a number; got {value!r}")
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise LayoutError(f"run: {scalar.name} must be an integer; got {value!r}")
+    limits = [
+        digit.limit
+        for op in walk(body.ops)
+        for index in indices(op)
+        for digit, _ in index.digits()
+        if digit.var == scalar.name
+    ]
+    limit = min(max(limits, default=FREE), INT)
+    if not 0 <= value < limit:
+        raise LayoutError(f"run: {scalar.name} must lie in 0..{limit - 1}; got {value}")
+    unit = max(
+        (buffer.multiple for buffer in body.params if scalar.name in buffer.bounds), default=1
+    )
+    if value % unit:
+        raise LayoutError(
+            f"run: {scalar.name} bounds vectors of {unit} elements and must be a multiple of it; "
+            f"got {value}"
+        )
+    return int(value)
+
+
+def _check_promises(body: Body, scalars: Mapping[str, Any], grid: tuple[int, int]) -> None:
+    """Hold a launch to what was said of indices that it decides.
+
+    Raises:
+        LayoutError: a named index would lie beyond its extent in some CTA.
+    """
+    bx, by = (np.arange(extent) for extent in grid)
+    env: dict[str, Any] = dict(scalars) | {"bx": bx[:, None], "by": by[None, :]}
+    for op in walk(body.ops):
+        if not isinstance(op, Let) or not op.value.variables() <= set(env):
+            continue
+        env[op.var] = value = np.asarray(op.value.value(env))
+        if op.extent < FREE and not 0 <= value.min() <= value.max() < op.extent:
+            raise LayoutError(
+                f"run: {line(op)} is one of {op.extent} values from 0 on; with the grid {grid} it "
+                f"is {value.min()} to {value.max()}"
+            )
+
+
+def _shape(buffer: Buffer, scalars: Mapping[str, Any], value: Any) -> tuple[int, ...]:
+    """Return the extents of a parameter's matrix.
+
+    Raises:
+        LayoutError: only the matrix could say them, and it is left out.
+    """
+    got = () if value is None else np.shape(value)
+    shape = []
+    for dim, (extent, bound) in enumerate(zip(buffer.shape, buffer.bounds, strict=True)):
+        if extent < FREE:
+            shape.append(int(extent))
+        elif bound is not None:
+            shape.append(int(scalars[bound]))
+        elif len(got) == len(buffer.shape):
+            shape.append(int(got[dim]))
+        else:
+            raise LayoutError(
+                f"run: give {buffer.name}, a matrix of {len(buffer.shape)} dimensions: nothing "
+                f"else says its extent in dimension {dim}"
+            )
+    return tuple(shape)
+
+
+def _addresses(
+    buffer: Buffer, shape: tuple[int, ...], scalars: Mapping[str, Any]
+) -> npt.NDArray[np.int64]:
+    """Return where each element of a matrix lies, in cells.
+
+    Raises:
+        LayoutError: two elements lie in one cell, or one below the first.
+    """
+    coordinate = [Index.of(f"d{dim}", int(n)) for dim, n in enumerate(buffer.shape)]
+    numbers = np.ogrid[tuple(slice(extent) for extent in shape)]
+    env = {f"d{dim}": each for dim, each in enumerate(numbers)} | dict(scalars)
+    where = memory_address(buffer, coordinate).value(env)
+    found = np.ascontiguousarray(np.broadcast_to(np.asarray(where, dtype=np.int64), shape))
+    if shape != buffer.shape and len(np.unique(found)) < found.size:
+        raise LayoutError(
+            f"run: elements of {buffer.name} {shape} share a cell; its layout {buffer.layout} "
+            "needs larger pitches"
+        )
+    return found
+
+
+def _box(buffer: Buffer, where: npt.NDArray[np.int64], scalars: Mapping[str, Any]) -> Box:
+    """Return what a tensor map says of a matrix.
+
+    Raises:
+        LayoutError: no tensor map has such a matrix.
+    """
+    rows, cols = where.shape
+    pitch = int(where[1, 0] - where[0, 0]) if rows > 1 else cols
+    plain = np.arange(rows)[:, None] * pitch + np.arange(cols)
+    size = pitch * buffer.dtype.bits // 8
+    if (where != plain).any() or size % UNIT:
+        raise LayoutError(
+            f"run: a tensor map has rows in consecutive cells, whole units of {UNIT} bytes apart; "
+            f"{buffer.name} has rows {size} bytes apart: {buffer.layout}"
+        )
+    bounds = [
+        scalars.get(bound, extent) for bound, extent in zip(buffer.bounds, where.shape, strict=True)
+    ]
+    height, width = (min(int(a), b) for a, b in zip(bounds, where.shape, strict=True))
+    return Box((height, width), pitch)
+
+
+def check_grid(body: Body, grid: Any) -> tuple[int, int]:
+    """Return the extents of a grid, in CTAs.
+
+    Raises:
+        LayoutError: no two numbers from 1 on, or no whole clusters.
+    """
+    if (
+        not isinstance(grid, (tuple, list))
+        or len(grid) != 2
+        or any(type(n) is not int or not 0 < n < FREE for n in grid)
+    ):
+        raise LayoutError(f"run: the grid must be (bx, by), CTAs from 1 on; got {grid!r}")
+    if grid[0] % body.cluster:
+        raise LayoutError(
+            f"run: CTAs along bx come in clusters of {body.cluster}; got the grid {tuple(grid)}"
+        )
+    return grid[0], grid[1]
+
+
+def simulate(body: Body, given: Arguments, grid: tuple[int, int]) -> Machine:
+    """Run every CTA of a grid on the NumPy warp; return the first, which shares its memory.
+
+    Raises:
+        SimulationError: a CTA reads what nothing wrote, or races.
+    """
+    extents = {name: box.extents for name, box in given.boxes.items()}
+    pitches = {name: box.pitch for name, box in given.boxes.items()}
+    unwritten = frozenset(given.cells) - given.known
+    whole = Grid(body, given.scalars, extents, pitches, unwritten=unwritten)
+    whole.run(grid, given.cells)
+    assert whole.first is not None
+    return whole.first

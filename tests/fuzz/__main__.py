@@ -14,7 +14,7 @@ import time
 import warnings
 from pathlib import Path
 
-from tests.fuzz import campaign, export, machines
+from tests.fuzz import campaign, export
 from tests.fuzz.ir import source
 from tests.fuzz.kernels import generate
 
@@ -34,7 +34,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     if given.show is not None:
         program, _, _ = generate(given.show)
-        print(machines.prelude(program.threads) + source(program))
+        print(source(program))
         found = campaign.Found()
         campaign.check(given.show, found)
         for each in found.failures:

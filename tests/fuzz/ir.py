@@ -263,7 +263,7 @@ def _region(region: Reg, program: Program, box: bool = False) -> str:
     return f"{region.buf}[{', '.join(parts)}]"
 
 
-_NUMBER = {"warp": "WARP_", "lane": "LANE_", "warpgroup": "GROUP_"}
+_NUMBER = {"warp": "k.warp", "lane": "k.lane", "warpgroup": "k.warpgroup"}
 
 
 def _lines(body: list[St], program: Program, depth: int) -> list[str]:
@@ -332,12 +332,10 @@ def _lines(body: list[St], program: Program, depth: int) -> list[str]:
             out += _lines(st.body, program, depth + 1) or [f"{pad}    pass"]
         elif st.op == "when":
             number = _NUMBER[a["number"]]
-            tests = []
-            if a["high"] is not None:
-                tests.append(f"k.when({number}, {a['high']})")
-            if a["low"]:
-                tests.append(f"k.when({a['low'] - 1}, {number})")
-            out.append(f"{pad}with {', '.join(tests)}:")
+            extent = {"warp": program.warps, "lane": WARP}.get(a["number"], program.warps // 4)
+            high = extent if a["high"] is None else a["high"]
+            least = f", at_least={a['low']}" if a["low"] else ""
+            out.append(f"{pad}with k.when({number}, {high}{least}):")
             out += _lines(st.body, program, depth + 1) or [f"{pad}    pass"]
         elif st.op == "producing":
             out.append(f"{pad}with k.producing():")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from layoutalg import ComposeLayout, parse
 from lowering.address import Index
 from lowering.kernel import Kernel, KernelProgram
-from lowering.warp import Grid, logical, physical
 from tests.fuzz import texts
 from tests.fuzz.ir import NUMPY, Array, Program, source
 
@@ -22,19 +20,11 @@ from lowering.kernel import Kernel
 """
 
 
-def prelude(threads: int) -> str:
-    """Return what a program's text needs before it."""
-    return (
-        f'THREAD = Index.of("thread", {threads})\n'
-        "WARP_, LANE_, GROUP_ = THREAD // 32, THREAD % 32, THREAD // 128\n"
-    )
-
-
 def kernel(program: Program, name: str = "fuzz") -> Kernel:
     """Run a program's text; return its kernel, not lowered."""
     names: dict[str, Any] = {"ComposeLayout": ComposeLayout, "parse": parse}
     names |= {"Index": Index, "Kernel": Kernel}
-    exec(compile(prelude(program.threads) + source(program, name), "<fuzz>", "exec"), names)
+    exec(compile(source(program, name), "<fuzz>", "exec"), names)
     made: Kernel = names["k"]
     return made
 
@@ -46,7 +36,7 @@ def lower(program: Program, name: str = "fuzz") -> KernelProgram:
 
 def reproducer(program: Program) -> str:
     """Return a whole Python program that shows a program's kernel on the NumPy warp."""
-    lines = [PRELUDE + prelude(program.threads) + source(program)]
+    lines = [PRELUDE + source(program)]
     lines.append("import numpy as np")
     given = []
     for name, (seed, least) in program.seeds.items():
@@ -58,20 +48,10 @@ def reproducer(program: Program) -> str:
     return "\n".join(lines)
 
 
-_GRIDS = "grid" in inspect.signature(KernelProgram.simulate).parameters
-
-
 def simulate(program: Program, made: KernelProgram) -> dict[str, Array]:
     """Run on the NumPy warp; return all parameters that it writes."""
     scalars = {name: value for name, (_, value) in program.scalars.items()}
-    if _GRIDS:
-        return made.simulate(grid=(program.grid, 1), **program.given, **scalars)  # type: ignore[arg-type]
-    body = made.body
-    cells = {b.name: physical(b, program.given[b.name]) for b in body.params}
-    extents = {b.name: (b.shape[0], b.shape[1]) for b in body.params}
-    pitches = {b.name: b.shape[1] for b in body.params}
-    found = Grid(body, scalars, extents, pitches).run((program.grid, 1), cells)
-    return {b.name: logical(b, found[b.name]) for b in body.written}
+    return made.simulate(grid=(program.grid, 1), **program.given, **scalars)
 
 
 def memory_of(program: Program, made: KernelProgram) -> tuple[list[Array], dict[str, Array]]:

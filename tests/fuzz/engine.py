@@ -409,6 +409,10 @@ class Run:
         self.drains: dict[int, list[list[Callable[[], None]]]] = {}
         self.products: dict[int, list[list[Callable[[], None]]]] = {}
         self.meeting: dict[tuple[Any, int], set[int]] = {}
+        # Registers of each warpgroup: touched since its last fence, and those of products under way.
+        self.fenced: set[int] = set()
+        self.touched: dict[int, set[tuple[str, int]]] = {}
+        self.flight: dict[int, list[set[tuple[str, int]]]] = {}
         self.count = 0
 
     def run(self) -> dict[str, Array]:
@@ -556,6 +560,8 @@ class Run:
         threads = self.lanes(warp, step, lanes)
         if not len(threads) and kind not in ("commit", "wait"):
             return
+        if self.observer:
+            self.touch(warp // 4, step)
         if kind == "load":
             cells = step.cells[self.rows(step, lanes)]
             self.check(step.name, cells)
@@ -637,6 +643,33 @@ class Run:
                 self.observer.fence(threads)
         else:
             raise AssertionError(kind)
+
+    def touch(self, group: int, step: Step) -> None:
+        """Note what registers a step of threads touches; products under way must not share them."""
+        found = set()
+        if step.registers:
+            found |= {(step.registers, number) for number in step.numbers}
+        else:
+            for value in vars(step.op).values():
+                if type(value).__name__ == "Elements":
+                    found |= {(value.buffer, number) for number in value.numbers}
+        if not found:
+            return
+        self.touched.setdefault(group, set()).update(found)
+        for running in self.flight.get(group, ()):
+            if found & running:
+                raise Broken(f"touches {min(found & running)} of a product that is under way")
+
+    def start(self, group: int, step: Step) -> None:
+        """Check the registers of a product: what threads touched needs a fence first."""
+        op = step.op
+        own = {(op.d.buffer, number) for number in op.d.numbers}
+        source = set()
+        if step.more[0] is None:
+            source = {(op.a.buffer, number) for number in op.a.numbers}
+        if group not in self.fenced or (own | source) & self.touched.get(group, set()):
+            raise Broken("a product's registers without a wgmma.fence")
+        self.flight.setdefault(group, [set()])[-1].update(own | source)
 
     def read(self, elements: Any, threads: Array) -> Array:
         found: Array = self.registers[elements.buffer][threads[:, None], list(elements.numbers)]
@@ -748,10 +781,14 @@ class Run:
         """Do a step of a warpgroup."""
         groups = self.products.setdefault(group, [[]])
         threads = np.arange(128) + 128 * group
+        flight = self.flight.setdefault(group, [set()])
         if step.kind == "wgmma_fence":
+            self.fenced.add(group)
+            self.touched.pop(group, None)
             return
         if step.kind == "wgmma_commit":
             groups.append([])
+            flight.append(set())
             if self.observer:
                 self.observer.commit_products(group)
             return
@@ -762,6 +799,7 @@ class Run:
                 for do in each:
                     do()
             self.products[group] = groups[len(done) :]
+            self.flight[group] = flight[len(done) :]
             if self.observer:
                 self.observer.wait_products(group, threads, step.more)
             return
@@ -772,6 +810,7 @@ class Run:
             if operand is not None:
                 self.check(operand[0], operand[1])
         if self.observer:
+            self.start(group, step)
             self.observer.product(step, group, threads, [each for each in (left, right) if each])
         held = None if left is not None else self.read(op.a, threads)
 

@@ -130,7 +130,7 @@ def racing(seed: int, number: int) -> Entry | str:
         shapes = {b.name: (b.shape[0], b.shape[1]) for b in lowered.body.params}
         scalars = {key: value for key, (_, value) in other.scalars.items()}
         try:
-            written = engine.write_out(lowered.body, {"bx": 0, "by": 0}, shapes)
+            written = engine.write_out(lowered.body, {"bx": 0, "by": 0} | scalars, shapes)
             order = Order(written)
             memory = engine.memory_of(other, lowered.body)
             engine.Run(written, memory, scalars, None, order).run()

@@ -54,7 +54,7 @@ def judge(
     scalars = {name: value for name, (_, value) in program.scalars.items()}
     memory = engine.memory_of(program, body)
     try:
-        written = engine.write_out(body, {"bx": 0, "by": 0}, shapes)
+        written = engine.write_out(body, {"bx": 0, "by": 0} | scalars, shapes)
         order = Order(written)
         found = engine.matrix_of(body, engine.Run(written, memory, scalars, None, order).run())
         if order.races:

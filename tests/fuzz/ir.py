@@ -607,6 +607,7 @@ def features(program: Program) -> dict[str, bool]:
         "a grid": program.grid > 1,
         "blend": "blend" in ops,
         "drain": "drain" in ops,
+        "bounds": any(b.bounds and any(b.bounds) for b in program.bufs.values()),
     }
 
 

@@ -125,7 +125,25 @@ class Maker:
         self.program.seeds[name] = (seed, low)
         self.program.given[name] = numbers.astype(NUMPY[dtype])
 
-    def param(self, shape: tuple[int, int], dtype: str, out: bool, loops: bool = True) -> Reg:
+    def bounds(self, shape: tuple[int, int]) -> tuple[str | None, str | None]:
+        """Declare scalars that end a matrix before its last row or column."""
+        found: list[str | None] = []
+        for extent in shape:
+            name = None
+            if self.chance(0.6):
+                name = f"end{_letter(len(self.program.scalars))}"
+                self.program.scalars[name] = ("s32", self.rng.randrange(1, extent + 1))
+            found.append(name)
+        return found[0], found[1]
+
+    def param(
+        self,
+        shape: tuple[int, int],
+        dtype: str,
+        out: bool,
+        loops: bool = True,
+        bounded: bool = False,
+    ) -> Reg:
         """Declare a parameter that has a tile for each step of the loops; return this step's tile.
 
         The tile may lie inside a larger matrix, whose layout may be strided.
@@ -157,7 +175,8 @@ class Maker:
             layout = f"S[({size[0]},{size[1]}):({strides[0]},{strides[1]})]"
         name = self.name("o" if out else "a")
         full = (size[0], size[1])
-        self.add(Buf(name, "global", full, dtype, None, layout, None, strides))
+        bounds = self.bounds(full) if bounded and self.chance(0.08) else None
+        self.add(Buf(name, "global", full, dtype, None, layout, None, strides, bounds))
         self.give(name, full, dtype)
         return Reg(name, tuple(begin), shape)
 
@@ -269,7 +288,7 @@ class Maker:
         shape = shape or self.shape()
         dtype = dtype or self.rng.choice(TYPES)
         name = self.tile(shape, dtype, bits)
-        self.emit("copy", self.whole(name), self.param(shape, dtype, False))
+        self.emit("copy", self.whole(name), self.param(shape, dtype, False, bounded=True))
         self.tiles.append(name)
         return name
 
@@ -460,7 +479,7 @@ class Maker:
         if name is None:
             return
         buf = self.program.bufs[name]
-        out = self.param((buf.shape[0], buf.shape[1]), buf.dtype, True)
+        out = self.param((buf.shape[0], buf.shape[1]), buf.dtype, True, bounded=True)
         if self.chance(0.65):
             self.emit("copy", out, self.whole(name))
             return

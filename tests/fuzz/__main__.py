@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")  # before NumPy comes
-
 import argparse
 import json
+import os
 import sys
 import time
 import warnings
 from pathlib import Path
 
-from tests.fuzz import campaign, export
-from tests.fuzz.ir import source
-from tests.fuzz.kernels import generate
+BY_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def main() -> int:
@@ -32,6 +26,12 @@ def main() -> int:
     parser.add_argument("--export-races", nargs=2, metavar=("N", "DIR"))
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    for name in BY_ONE_THREAD:
+        os.environ.setdefault(name, "1")  # before NumPy comes
+    from tests.fuzz import campaign, export
+    from tests.fuzz.ir import source
+    from tests.fuzz.kernels import generate
+
     if given.show is not None:
         program, _, _ = generate(given.show)
         print(source(program))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.ir import WARP, Array, Buf, Ex, Program, Reg, Reject, St, holders
+from tests.fuzz.ir import WARP, Array, Buf, Ex, Program, Reg, RejectError, St, holders
 
 LEVELS = ("", "warp", "warpgroup", "cta")
 
@@ -139,28 +139,28 @@ class Placer:
             if _count(st.body) == before:
                 break
         else:
-            raise Reject("barriers without an end")
+            raise RejectError("barriers without an end")
         out.append(st)
 
     def when(self, st: St, state: State, out: list[St], branch: bool) -> None:
         """Place barriers before a branch, and those of warps inside."""
-        program, a = self.program, st.args
+        a = st.args
         for _ in range(4):
             trial = State(list(state.accesses), dict(state.committed), dict(state.registers))
             try:
                 body = self.block(copy.deepcopy(st.body), trial, True)
-            except _TooWide as wide:
+            except _TooWideError as wide:
                 if not wide.outer or branch:
-                    raise Reject("a barrier inside a branch") from None
+                    raise RejectError("a barrier inside a branch") from None
                 self.sync(wide.level, state, out, None)
                 continue
             if a["number"] == "lane" and _count(body) != _count(st.body):
-                raise Reject("a barrier inside a branch of lanes")
+                raise RejectError("a barrier inside a branch of lanes")
             st.body = body
             state.accesses, state.registers = trial.accesses, trial.registers
             out.append(st)
             return
-        raise Reject("barriers before a branch without an end")
+        raise RejectError("barriers before a branch without an end")
 
     # -- needs -------------------------------------------------------------------------------------
 
@@ -174,13 +174,13 @@ class Placer:
             other, level = found
             if other.pending:
                 if branch:
-                    raise Reject("a wait inside a branch")
+                    raise RejectError("a wait inside a branch")
                 self.complete(other, state, out)
             else:
                 if branch and level > 1:
-                    raise _TooWide(level, True)
+                    raise _TooWideError(level, True)
                 self.sync(level, state, out, access.pending in ("gemm", "drain"))
-        raise Reject("barriers without an end")
+        raise RejectError("barriers without an end")
 
     def conflict(self, access: Access, state: State) -> tuple[Access, int] | None:
         """Return an access that one must be ordered after, and the least scope that does."""
@@ -218,7 +218,9 @@ class Placer:
             level = max(level, 2)
         if program.warps == 1:
             level = 1 if rng.random() < 0.7 and not apart else 3
-        elif (level == 1 and rng.random() < 0.1) or (level == 2 and (rng.random() < 0.3 or program.warps % 4)):
+        elif (level == 1 and rng.random() < 0.1) or (
+            level == 2 and (rng.random() < 0.3 or program.warps % 4)
+        ):
             level = 3
         if apart:
             level = max(level, 3)
@@ -411,7 +413,7 @@ def owners(buf: Buf, region: Reg, threads: int) -> tuple[Array, Array]:
     return one, warp
 
 
-class _TooWide(Exception):
+class _TooWideError(Exception):
     """A barrier of more than a warp would have to stand inside a branch."""
 
     def __init__(self, level: int, outer: bool) -> None:

@@ -242,7 +242,7 @@ def table(found: Found) -> str:
     n = max(1, found.kernels)
     refused = sum(found.refused.values())
     lines = [
-        f"right kernels             {found.kernels:6d}, median {data['median statements']} statements"
+        f"right kernels             {found.kernels:6d}, median {data['median statements']} steps"
     ]
     lines.append(f"  refused when lowered    {refused:6d}")
     for name in features(Program(0, 1)):

@@ -29,7 +29,7 @@ TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "s32": "INT32"}
 TOGETHER = 20  # kernels of one process under the sanitizer
 
 
-class Failed(Exception):
+class FailedError(Exception):
     """The driver reports an error; ``dead``: nothing more can be done in this process."""
 
     def __init__(self, text: str, dead: bool = False) -> None:
@@ -43,7 +43,7 @@ def call(name: str, *arguments: Any) -> Any:
 
     status, *results = getattr(driver, name)(*arguments)
     if int(status):
-        raise Failed(f"{name}: {status.name}", name in ("cuEventQuery", "cuCtxSynchronize"))
+        raise FailedError(f"{name}: {status.name}", name in ("cuEventQuery", "cuCtxSynchronize"))
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -127,9 +127,9 @@ def launch(entry: dict[str, Any], arrays: Any) -> str:
         if not int(status):
             break
         if status != driver.CUresult.CUDA_ERROR_NOT_READY:
-            raise Failed(f"the launch failed: {status.name}", True)
+            raise FailedError(f"the launch failed: {status.name}", True)
         if time.time() - start > SECONDS * entry.get("patience", 1):
-            raise Failed("hangs", True)
+            raise FailedError("hangs", True)
     different = ""
     for row, memory in zip(entry["params"], owned, strict=True):
         key = f"{name}.{row['name']}"
@@ -159,7 +159,7 @@ def launch_all(folder: Path, first: int, last: int, patience: int) -> int:
         entry = rows[at] | {"patience": patience}
         try:
             results[entry["name"]] = launch(entry, arrays) or "equal"
-        except Failed as failed:
+        except FailedError as failed:
             results[entry["name"]] = f"failed: {failed}"
             results_file.write_text(json.dumps(results, indent=1))
             if failed.dead:

@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 WARP = 32
 
 
-class Broken(Exception):
+class BrokenError(Exception):
     """A run that no right program has: it waits for ever, or leaves its memory."""
 
 
@@ -98,7 +98,7 @@ class Writer:
         """Return an index that is the same in all active lanes."""
         found = self.value(index)[self.mask]
         if not len(found) or (found != found[0]).any():
-            raise Broken("a number that differs between lanes")
+            raise BrokenError("a number that differs between lanes")
         return int(found[0])
 
     def holding(self, guards: Any) -> Array:
@@ -113,7 +113,7 @@ class Writer:
         """Add a step of the active lanes."""
         mask = self.mask if mask is None else mask
         if whole and not self.producer and not mask.all():
-            raise Broken(f"{type(op).__name__} by a part of a warp")
+            raise BrokenError(f"{type(op).__name__} by a part of a warp")
         step = Step(kind, op, np.flatnonzero(mask), whole, **rest)
         self.steps.append(step)
         return step
@@ -336,7 +336,7 @@ def write_out(body: Any, env: dict[str, Any], matrices: Mapping[str, tuple[int, 
     """Write out a lowered program for one CTA.
 
     Raises:
-        Broken: an operation of whole warps under a branch that lanes take apart.
+        BrokenError: an operation of whole warps under a branch that lanes take apart.
     """
     producer = any(type(op).__name__ == "Roles" for op in body.ops)
     steps = []
@@ -409,7 +409,7 @@ class Run:
         self.drains: dict[int, list[list[Callable[[], None]]]] = {}
         self.products: dict[int, list[list[Callable[[], None]]]] = {}
         self.meeting: dict[tuple[Any, int], set[int]] = {}
-        # Registers of each warpgroup: touched since its last fence, and those of products under way.
+        # Registers of each warpgroup: touched since its last fence; of products under way.
         self.fenced: set[int] = set()
         self.touched: dict[int, set[tuple[str, int]]] = {}
         self.flight: dict[int, list[set[tuple[str, int]]]] = {}
@@ -419,7 +419,7 @@ class Run:
         """Run to the end; return the memory.
 
         Raises:
-            Broken: it waits for ever, or leaves its memory.
+            BrokenError: it waits for ever, or leaves its memory.
         """
         left = [u for u in range(len(self.units)) if self.at[u] < self.length(u)]
         blocked: set[int] = set()
@@ -430,7 +430,7 @@ class Run:
                     self.land(0 if self.rng is None else self.rng.randrange(len(self.bulk)))
                     blocked.clear()
                     continue
-                raise Broken("waits for ever")
+                raise BrokenError("waits for ever")
             if self.rng is None:
                 unit = open_[0]
                 burst = 1 << 30
@@ -525,7 +525,7 @@ class Run:
         elif kind == "await":
             key, parity = step.more
             if key not in self.barriers:
-                raise Broken("no such mbarrier")
+                raise BrokenError("no such mbarrier")
             state = self.barriers[key]
             if state.phases % 2 == parity:
                 return False
@@ -552,7 +552,7 @@ class Run:
 
     def check(self, name: str, cells: Array) -> None:
         if cells.size and (cells.min() < 0 or cells.max() >= self.w.sizes[name]):
-            raise Broken(f"leaves {name}")
+            raise BrokenError(f"leaves {name}")
 
     def act(self, unit: int, warp: int, step: Step, lanes: Array) -> None:
         """Do a step of some lanes."""
@@ -620,7 +620,7 @@ class Run:
         elif kind == "arrive":
             key = step.more
             if key not in self.barriers:
-                raise Broken("no such mbarrier")
+                raise BrokenError("no such mbarrier")
             if self.observer:
                 self.observer.arrive(step, key, self.barriers[key].phases, threads[:1])
             self.barriers[key].arrived += 1
@@ -658,7 +658,7 @@ class Run:
         self.touched.setdefault(group, set()).update(found)
         for running in self.flight.get(group, ()):
             if found & running:
-                raise Broken(f"touches {min(found & running)} of a product that is under way")
+                raise BrokenError(f"touches {min(found & running)} of a product that is under way")
 
     def start(self, group: int, step: Step) -> None:
         """Check the registers of a product: what threads touched needs a fence first."""
@@ -668,7 +668,7 @@ class Run:
         if step.more[0] is None:
             source = {(op.a.buffer, number) for number in op.a.numbers}
         if group not in self.fenced or (own | source) & self.touched.get(group, set()):
-            raise Broken("a product's registers without a wgmma.fence")
+            raise BrokenError("a product's registers without a wgmma.fence")
         self.flight.setdefault(group, [set()])[-1].update(own | source)
 
     def read(self, elements: Any, threads: Array) -> Array:

@@ -134,7 +134,7 @@ def racing(seed: int, number: int) -> Entry | str:
             order = Order(written)
             memory = engine.memory_of(other, lowered.body)
             engine.Run(written, memory, scalars, None, order).run()
-        except engine.Broken:
+        except engine.BrokenError:
             continue
         shared = [each for each in order.races if each.split(" at ")[0].split()[-1][0] == "s"]
         if not shared:

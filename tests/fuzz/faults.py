@@ -25,7 +25,7 @@ RUNS = 64
 REFUSALS = (LayoutError, DispatchError)
 
 
-# -- judging ----------------------------------------------------------------------------------------
+# -- judging -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def judge(
             name = differs(engine.matrix_of(body, run.run()), want)
             if name:
                 return Verdict(True, "interleaving", f"{name} in interleaving {seed}")
-    except engine.Broken as error:
+    except engine.BrokenError as error:
         return Verdict(True, "broken", str(error))
     return Verdict(False)
 
@@ -84,7 +84,7 @@ def refused(program: Program, made: KernelProgram, want: dict[str, Array]) -> st
     return ""
 
 
-# -- planting in the fuzzer's program ---------------------------------------------------------------
+# -- planting in the fuzzer's program ------------------------------------------------------------
 
 Places = list[tuple[list[St], int, St]]
 
@@ -300,7 +300,7 @@ def asynchronous(program: Program, rng: random.Random) -> bool:
     return True
 
 
-# -- planting in the operations -----------------------------------------------------------------------
+# -- planting in the operations --------------------------------------------------------------------
 
 
 def _ops(ops: tuple[Any, ...], path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Any]]:

@@ -30,7 +30,7 @@ BITS = {
 }  # fmt: skip
 
 
-class Reject(Exception):
+class RejectError(Exception):
     """The generator has made what is no right program; another is made instead."""
 
 
@@ -491,9 +491,9 @@ class Meaning:
         box[where] = values[where]
 
     def check(self, values: Array) -> None:
-        """Reject what nothing wrote, and what is too large to be exact."""
+        """RejectError what nothing wrote, and what is too large to be exact."""
         if self.strict and (np.isnan(values).any() or (np.abs(values) > LARGEST).any()):
-            raise Reject("reads what nothing wrote, or is too large")
+            raise RejectError("reads what nothing wrote, or is too large")
 
     def mask(self, region: Reg) -> Array:
         """Return which warps' active threads hold each element: (warps, *size)."""
@@ -525,7 +525,7 @@ class Meaning:
         first = mask.argmax(axis=0)
         found = np.take_along_axis(values, first[None], axis=0)[0]
         if self.strict and (np.where(mask, values, found) != found)[mask].any():
-            raise Reject("copies differ")
+            raise RejectError("copies differ")
         return found, mask.any(axis=0)
 
     def gemm(self, st: St) -> None:
@@ -537,7 +537,7 @@ class Meaning:
                 value, known = self.collapse(region)
                 self.check(value[known])
                 if not known.all():
-                    raise Reject("an operand that nobody holds")
+                    raise RejectError("an operand that nobody holds")
             else:
                 value = self.memory_of(region)
             value = value.reshape([n for n in region.size if n != 1] or [1])
@@ -562,7 +562,7 @@ def meaning(program: Program, strict: bool = True) -> dict[str, Array]:
     """Return every parameter after a program has run.
 
     Raises:
-        Reject: the program reads what nothing wrote, or its numbers are not exact.
+        RejectError: the program reads what nothing wrote, or its numbers are not exact.
     """
     return Meaning(program, strict).run()
 
@@ -575,7 +575,8 @@ def kinds(program: Program) -> set[str]:
     found = set()
     for _, _, st in statements(program.body):
         if st.op == "copy":
-            assert st.dst is not None and st.src is not None
+            assert st.dst is not None
+            assert st.src is not None
             ends = [program.bufs[each.buf].scope for each in (st.src, st.dst)]
             found.add("cp.async" if st.args.get("asynchronous") else " to ".join(ends))
         elif st.op in ("zero", "cast", "blend", "gemm", "gemm_async", "fill", "drain"):

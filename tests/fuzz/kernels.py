@@ -22,7 +22,7 @@ from tests.fuzz.ir import (
     Ex,
     Program,
     Reg,
-    Reject,
+    RejectError,
     St,
     holders,
     meaning,
@@ -382,7 +382,8 @@ class Maker:
         shape = (buf.shape[0], buf.shape[1])
         room = [
             r.buf for r in self.shared
-            if self.program.bufs[r.buf].shape == shape and self.program.bufs[r.buf].dtype == buf.dtype
+            if self.program.bufs[r.buf].shape == shape
+            and self.program.bufs[r.buf].dtype == buf.dtype
             and self.program.bufs[r.buf].name not in self.aliased
         ]  # fmt: skip
         tile = (
@@ -687,7 +688,7 @@ class Maker:
             accum = Ex(0, ((self.loops[-1][0], 1),))
         operands = []
         cp = False
-        for role, shape in (("A", (m, k)), ("B", (n, k))):
+        for shape in ((m, k), (n, k)):
             tile = self.shared_tile(shape, dtype, period)
             self.aliased[tile] = "wgmma"
             given = self.param(shape, dtype, False)
@@ -1063,7 +1064,7 @@ class Maker:
         """Make the whole program.
 
         Raises:
-            Reject: it is none.
+            RejectError: it is none.
         """
         rng, program = self.rng, self.program
         feature = rng.choices(
@@ -1116,7 +1117,7 @@ class Maker:
                 stored = True
         self.commit()
         if len(program.bufs) < 2 or not program.body:
-            raise Reject("nothing")
+            raise RejectError("nothing")
         Placer(program, rng, rng.choice((0.0, 0.0, 0.3, 1.0))).place()
         self.spread()
         return program
@@ -1166,6 +1167,6 @@ def generate(seed: int) -> tuple[Program, dict[str, Any], int]:
         try:
             program = Maker(seed * 64 + attempt).make()
             return program, meaning(program), attempt + 1
-        except (Reject, IndexError):
+        except (RejectError, IndexError):
             continue
     raise AssertionError(f"no program for seed {seed}")

@@ -10,8 +10,8 @@ made visible to what is apart.
   that arrives (the first of its warp) to the phase, and a wait takes those of the last complete
   phase. Nothing else orders two threads: a warp's lanes are not in lockstep.
 - ``cp.async`` reads and writes between its start and its thread's wait for its group. Products read
-  between start and wait, bulk loads write between start and the phase of their mbarrier, bulk stores
-  read between start and the wait for their group.
+  between start and wait, bulk loads write between start and the phase of their mbarrier,
+  bulk stores read between start and the wait for their group.
 - What threads wrote is seen by products and bulk stores only through a fence of the proxy.
 
 Two accesses of one cell, one of them a write, neither before the other: a race.
@@ -229,8 +229,8 @@ class Order:
                 self.touch(step, view, None, who, source, far[inside][None], False, True)
             # What threads wrote must have been shown before what is apart overwrites it.
             self.touch(
-                step, self.seen[thread][None], self.shown[thread][None], who, into, near[None], True,
-                True,
+                step, self.seen[thread][None], self.shown[thread][None], who, into, near[None],
+                True, True,
             )  # fmt: skip
         seen, shown = self.seen[thread].copy(), self.shown[thread].copy()
         seen[agent] = self.clock[agent]

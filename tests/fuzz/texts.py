@@ -441,8 +441,8 @@ def _wgmma_text(found: re.Match[str]) -> str:
         left = "a" if shared else _list(at, 4)
         parts.append(
             f"{{ .reg .pred add;{made} setp.ne.b32 add, {1 if turn else first}, 0; "
-            f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b} {_list(0, count)}, {left}, b, add"
-            f"{signs}{flags}; }}"
+            f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b} {_list(0, count)}, {left}, b, "
+            f"add{signs}{flags}; }}"
         )
     return " ".join(parts)
 
@@ -738,7 +738,8 @@ def compile_text(text: str) -> Compiled:
     space: dict[str, Any] = {
         "_and": _and, "_select": _select, "_where": np.where, "_same": _same, "_not": _not,
         "cells_address": lambda x: x, "shared_address": lambda x: x, "int32": _integer,
-        "int64": _integer, "uint64": _integer, "uint32": _word, "float32": np.float32, "uint8": None,
+        "int64": _integer, "uint64": _integer, "uint32": _word, "float32": np.float32,
+        "uint8": None,
     }  # fmt: skip
     exec(compile("\n".join([*head, *lines, *tail]), "<text>", "exec"), space)
     return Compiled(space["kernel"], parameters, called)
@@ -861,7 +862,9 @@ def python_of(source: str) -> str:
         ):
             put(f"for {found[1]} in range({_expression(found[2])}):")
             depth += 1
-        elif re.fullmatch(rf"{_TYPE} \w+(?:, \w+)*;", line) or re.fullmatch(r"__sync(?:threads|warp)\(\);", line):
+        elif re.fullmatch(rf"{_TYPE} \w+(?:, \w+)*;", line) or re.fullmatch(
+            r"__sync(?:threads|warp)\(\);", line
+        ):
             continue
         elif "__shared__" in line:
             put("shared = 0")
@@ -896,7 +899,7 @@ def python_of(source: str) -> str:
     return "\n".join(lines)
 
 
-# -- launching --------------------------------------------------------------------------------------
+# -- launching -----------------------------------------------------------------------------------
 
 
 def run(

@@ -7,6 +7,7 @@ largest stride down gives the digits back, and each logical coordinate is a weig
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -154,6 +155,7 @@ class Inverse:
         from layoutalg.symbolic import Digit
 
         names = self._names()
+        ranks = {place: rank for rank, place in enumerate(self.places)}  # the lane's digits first
         sums: list[Any] = list(self.base)
         meaning: dict[str, Any] = {}
         for axis in self.axes:
@@ -162,8 +164,8 @@ class Inverse:
                     continue
                 meaning[names[place]] = tidy(digit)
                 if place.dim is not None:
-                    rank = self.places.index(place)  # sums print the lane's digits first
-                    sums[place.dim] += place.weight * Digit(names[place], place.extent, rank)
+                    digit = Digit(names[place], place.extent, ranks[place])
+                    sums[place.dim] += place.weight * digit
         return tuple(tidy(value) for value in sums), meaning
 
     def _names(self) -> dict[Place, str]:
@@ -178,10 +180,11 @@ class Inverse:
             else:
                 stem = "r" if place.axis.name == "m" else f"{place.axis}_"
                 stems[place] = stem + letters[place.dim % len(letters)]
+        of_stem, met = Counter(stems.values()), Counter[str]()
         result = {}
         for place, stem in stems.items():
-            same = [p for p in self.places if stems[p] == stem]
-            result[place] = stem if len(same) == 1 else f"{stem}{same.index(place)}"
+            result[place] = stem if of_stem[stem] == 1 else f"{stem}{met[stem]}"
+            met[stem] += 1
         return result
 
     def __str__(self) -> str:

@@ -68,7 +68,7 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(8, 1, 4, 2):(8, 7, 2, 1)]).canonicalize())
         S[64:1]
         """
-        fusing = as_target(target)
+        fusing = None if target is None else as_target(target)
         known: TileLayout | None = self._memo.get(fusing)
         if known is None:
             found = parts.canonical_parts(self, fusing)

@@ -25,7 +25,18 @@ Self = TypeVar("Self", bound="LayoutMap")
 NO_OFFSET: Mapping[Axis, Size] = MappingProxyType({})
 
 
-class LayoutMap(Explorable):
+class _Open(Explorable):
+    """A layout that is being filled: to fill it and then close it costs half of what setters do."""
+
+    __slots__ = ("_memo", "offset", "replica", "shard")
+
+    shard: Iters
+    replica: Iters
+    offset: Mapping[Axis, Size]
+    _memo: dict[Any, Any]  # what has been derived from this value; it never changes
+
+
+class LayoutMap(_Open):
     """The map ``x -> {sum digit*stride + offset + sum r*stride over all replica digits r}``.
 
     The digits are those of the flat index ``x``, split row-major over the shard extents.
@@ -37,24 +48,16 @@ class LayoutMap(Explorable):
     ({'m': 10}, {'m': 14})
     """
 
-    __slots__ = ("_memo", "offset", "replica", "shard")
+    __slots__ = ()
 
-    shard: Iters
-    replica: Iters
-    offset: Mapping[Axis, Size]
-    _memo: dict[Any, Any]  # what has been derived from this value; it never changes
-
-    def __init__(self, spec: parts.HasParts) -> None:
+    def __new__(cls: type[Self], spec: parts.HasParts) -> Self:
         """Build from ``S[...] + R[...] + offset``; :meth:`from_iters` builds from parts.
 
         Raises:
             LayoutError: the argument is no such expression.
         """
         try:
-            _put_shard(self, spec.shard)
-            _put_replica(self, spec.replica)
-            _put_offset(self, MappingProxyType(dict(spec.offset)) if spec.offset else NO_OFFSET)
-            _put_memo(self, {})
+            return cls._make(spec.shard, spec.replica, spec.offset)
         except AttributeError:
             raise LayoutError(
                 f"TileLayout: needs an expression such as S[(8,4):(4@laneid,1@laneid)]; got "
@@ -86,12 +89,13 @@ class LayoutMap(Explorable):
     @classmethod
     def _make(cls: type[Self], shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> Self:
         """Build from parts that the algebra has made."""
-        layout = _new(cls)
-        _put_shard(layout, shard)
-        _put_replica(layout, replica)
-        _put_offset(layout, MappingProxyType(dict(offset)) if offset else NO_OFFSET)
-        _put_memo(layout, {})
-        return layout
+        layout = _Open()
+        layout.shard = shard
+        layout.replica = replica
+        layout.offset = MappingProxyType(dict(offset)) if offset else NO_OFFSET
+        layout._memo = {}
+        layout.__class__ = cls  # closed: from here on it refuses to be set
+        return layout  # type: ignore[return-value]
 
     # -- identity ---------------------------------------------------------------------------
 
@@ -383,13 +387,6 @@ class LayoutMap(Explorable):
         2
         """
         return places.replication(self, _optional(shape, "replication"))
-
-
-_new = object.__new__
-# The slots' own setters: a LayoutMap refuses to be set in any other way.
-_put_shard, _put_replica, _put_offset, _put_memo = (
-    LayoutMap.__dict__[name].__set__ for name in ("shard", "replica", "offset", "_memo")
-)
 
 
 def _optional(shape: Sequence[Any] | None, what: str) -> tuple[Size, ...] | None:

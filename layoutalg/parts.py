@@ -71,6 +71,18 @@ def _thread_axes(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> t
     return tuple(axes)
 
 
+def counts(shard: Iters) -> bool:
+    """Say whether an iter is on a thread axis.
+
+    >>> counts((Iter(8, 1), Iter(4, 1, "laneid"))), counts((Iter(8, 1),))
+    (True, False)
+    """
+    for it in shard:  # noqa: SIM110 (each canonical form asks: any() takes twice the time)
+        if it.axis.scope is not None:
+            return True
+    return False
+
+
 def scope(parts: HasParts) -> tuple[str, str] | None:
     """Return (subscope, scope) of the layout; None where no shard iter is on a thread axis.
 
@@ -125,10 +137,12 @@ def canonical_parts(
     >>> canonical_parts(Parts((Iter(8, 4), Iter(4, 1)), (), {}), None)
     ((Iter(32, 1, 'm'),), (), {})
     """
-    replica, offset = parts.replica, _nonzero(parts.offset)
+    replica, offset = parts.replica, parts.offset
+    if offset:
+        offset = _nonzero(offset)
     shard = algebra.canonical(parts.shard)
-    axes = _thread_axes(shard, replica, offset)
-    if axes:
+    if counts(shard):
+        axes = _thread_axes(shard, replica, offset)
         pair = follow(axes)
         if isinstance(pair, str):
             # a unit iter may be the only link between two scopes: then it stays
@@ -162,14 +176,13 @@ def stands(parts: HasParts) -> bool:
     >>> stands(Parts((Iter(8, 4), Iter(4, 1)), (), {})), stands(Parts((Iter(1, 1),), (), {}))
     (True, False)
     """
-    counted = False
-    for it in parts.shard:
+    shard, offset = parts.shard, parts.offset
+    for it in shard:
         if it.extent == 1:
             return False
-        counted = counted or it.axis.scope is not None
-    if parts.offset and 0 in parts.offset.values():
+    if offset and 0 in offset.values():
         return False
-    return not counted or fault_of(parts) is None
+    return not counts(shard) or _fault(shard, parts.replica, offset) is None
 
 
 def _nonzero(offset: Mapping[Axis, Size]) -> Mapping[Axis, Size]:

@@ -10,15 +10,19 @@ permutation is one round. The fewest rounds by counting are tried first.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
+from operator import or_
 from typing import NamedTuple
 
 from layoutalg.fragment import WARP
 
 Elements = tuple[int, ...]  # of a word, in its order; -1: anything
 Loads = list[dict[int, int]]
+Plan = tuple[Sequence[Elements], list[list["Bundle"]]]  # lanes that read in step, and their words
 
 
 class Round(NamedTuple):
@@ -39,7 +43,8 @@ class Bundle(NamedTuple):
 class Warp:
     """What the lanes of a warp hold and want, slot by slot; -1 where that is nothing.
 
-    Every element that is wanted is held by some lane; ``pack`` slots share a register.
+    Every element that is wanted is held by some lane; ``pack`` slots share a register. A copy of an
+    element is the element: any lane that holds it may offer it.
     """
 
     held: tuple[Elements, ...]
@@ -67,21 +72,74 @@ class Warp:
             for lane, row in enumerate(self.wanted)
         )
 
-    def in_step(self) -> Iterator[tuple[Elements, ...]]:
-        """Return ways to put the lanes into groups that read in step, few groups first.
+    @cached_property
+    def in_step(self) -> tuple[tuple[Elements, ...], ...]:
+        """Ways to put the lanes into groups that read in step, the best ones first.
 
-        Lanes of a group want the same, or need the same, and agree in some bits of their numbers.
+        First lanes that want the same, or need the same, and agree in some bits of their numbers,
+        few groups first. Then, where a word has room for what several lanes want, any neighbours.
         """
-        seen = set()
-        for bits in sorted(range(WARP), key=int.bit_count):
-            for sides in (self.wanted, self.needs):
-                groups: dict[tuple[frozenset[int], int], list[int]] = {}
-                for lane, side in enumerate(sides):
-                    groups.setdefault((frozenset(side), lane & bits), []).append(lane)
-                found = tuple(map(tuple, groups.values()))
-                if found not in seen:
-                    seen.add(found)
-                    yield found
+        ways = [
+            [(frozenset(side), lane & bits) for lane, side in enumerate(sides)]
+            for bits in sorted(range(WARP), key=int.bit_count)
+            for sides in (self.wanted, self.needs)
+        ]
+        if self.pack > 1:
+            near = [frozenset(self.holders[e] for e in row if e >= 0) for row in self.wanted]
+            ways += [
+                [(from_, lane & bits) for lane, from_ in enumerate(near)] for bits in range(WARP)
+            ]
+            asking = [lane for lane, needs in enumerate(self.needs) if needs]
+            ways += [
+                [(frozenset(), asking.index(lane) // size if lane in asking else -1)
+                 for lane in range(len(self.needs))]
+                for size in range(2, len(asking) + 1)
+            ]  # fmt: skip
+            ways += [
+                [(frozenset(), lane & bits) for lane in range(len(self.needs))]
+                for bits in range(1, WARP - 1)
+            ]
+        found: dict[tuple[Elements, ...], None] = {}
+        for way in ways:
+            groups: dict[tuple[frozenset[int], int], list[int]] = {}
+            for lane, key in enumerate(way):
+                groups.setdefault(key, []).append(lane)
+            found[tuple(map(tuple, groups.values()))] = None
+        return tuple(found)
+
+    @cached_property
+    def asked(self) -> tuple[tuple[int, ...], Mapping[int, int]]:
+        """Per lane the registers that it needs, a bit each; and per holders the bits of theirs."""
+        numbers: dict[tuple[int, int], int] = {}
+        lanes, owners = [], dict[int, int]()
+        for needs in self.needs:
+            bits = 0
+            for e in needs:
+                mask = self.holders[e]
+                key = mask, self.held[(mask & -mask).bit_length() - 1].index(e) // self.pack
+                bit = 1 << numbers.setdefault(key, len(numbers))
+                bits, owners[mask] = bits | bit, owners.get(mask, 0) | bit
+            lanes.append(bits)
+        return tuple(lanes), owners
+
+    def may_do(self, groups: Sequence[Elements], count: int) -> bool:
+        """Say whether, by the numbers, registers as they are may do in so many rounds."""
+        lanes, owners = self.asked
+        asked = [reduce(or_, (lanes[lane] for lane in group)) for group in groups]
+        return all(each.bit_count() <= count for each in lanes) and all(
+            sum((each & bits).bit_count() for each in asked) <= count * mask.bit_count()
+            for mask, bits in owners.items()
+        )
+
+    def registers(self, lanes: Elements) -> list[Bundle]:
+        """Return the words that these lanes need together, where registers go as they are."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for e in dict.fromkeys(e for lane in lanes for e in self.needs[lane]):
+            mask = self.holders[e]
+            at = self.held[(mask & -mask).bit_length() - 1].index(e)
+            found.setdefault((mask, at // self.pack), []).append(e)
+        fill = (-1,) * self.pack
+        return [Bundle((*part, *fill)[: self.pack], mask) for (mask, _), part in found.items()]
 
     def bundles(self, lanes: Elements) -> list[Bundle]:
         """Return the words that these lanes need together: as few as may be, each from one lane."""
@@ -170,22 +228,83 @@ def least(warp: Warp) -> int:
 def rounds(warp: Warp) -> tuple[Round, ...]:
     """Return the rounds in which every lane reads what it needs, in as few as can be found.
 
+    Registers are offered as they are if that takes no more rounds; else elements are put together.
     What a lane holds itself needs no shuffle; it joins a round where there is room.
 
     >>> [each.reads for each in rounds(Warp(((0, 1), (2, 3)), ((2, 3), (1, 2)), 1))]
     [{0: 1, 1: 0}, {0: 1}]
     """
-    plans = [(groups, [warp.bundles(group) for group in groups]) for groups in warp.in_step()]
-    count = max(least(warp), min(max(map(len, words)) for _, words in plans))
+    count = max(least(warp), *(len(warp.bundles((lane,))) for lane in range(len(warp.needs))))
+    plans: list[Plan] = []
+    ways = iter(warp.in_step)
     while True:
-        for groups, words in plans:
-            if max(map(len, words)) <= count:
-                own = _own(warp, groups, words, count)
-                for each in ([a + b for a, b in zip(words, own, strict=True)], words):
-                    found = _shared_out(each, count)
-                    if found is not None:
-                        return tuple(_in_rounds(groups, found, count))
+        whole = (groups for groups in warp.in_step if warp.pack > 1 and warp.may_do(groups, count))
+        for groups, words in itertools.chain(
+            ((groups, [warp.registers(group) for group in groups]) for groups in whole),
+            plans,
+            _planned(warp, ways, plans),
+        ):
+            found = _followed(warp, groups, words, count)
+            if found is not None:
+                return tuple(found)
         count += 1
+
+
+def _planned(warp: Warp, ways: Iterator[Sequence[Elements]], plans: list[Plan]) -> Iterator[Plan]:
+    """Plan further ways to read in step, elements put together into words; keep the plans."""
+    for groups in ways:
+        plan = groups, [warp.bundles(group) for group in groups]
+        yield plan
+        plans.append(plan)
+
+
+def _followed(
+    warp: Warp, groups: Sequence[Elements], words: Sequence[Sequence[Bundle]], count: int
+) -> list[Round] | None:
+    """Return the rounds of a plan, ``count`` of them; None where it takes more.
+
+    A group that needs more words than there are rounds leaves some out, and each lane of it reads
+    those while the others read what it holds itself.
+    """
+    if any(
+        len(group) == 1 and len(mine) > count for group, mine in zip(groups, words, strict=True)
+    ):
+        return None
+    in_order = [sorted(mine, key=lambda each: each.holders) for mine in words]
+    late = [mine[count:] for mine in in_order]
+    first = [
+        mine if len(mine) <= count else ordered[:count]
+        for mine, ordered in zip(words, in_order, strict=True)
+    ]
+    own = _own(warp, groups, first, count)
+    for asked in ([[*mine, *near] for mine, near in zip(first, own, strict=True)], first):
+        lanes = _shared_out(asked, count)
+        if lanes is not None:
+            found = list(_in_rounds(warp, groups, lanes, count))
+            return found if _caught_up(warp, groups, late, found) else None
+    return None
+
+
+def _caught_up(
+    warp: Warp, groups: Sequence[Elements], late: Sequence[Sequence[Bundle]], found: list[Round]
+) -> bool:
+    """Let lanes read the words that were left out, in rounds that bring them nothing they need."""
+    for lane, bundle in ((lane, each) for g, mine in zip(groups, late, strict=True)
+                         for lane in g for each in mine):  # fmt: skip
+        needs = {*warp.needs[lane]}
+        if needs.isdisjoint(bundle.elements):
+            continue
+        for offers, reads in found:
+            if lane in reads and not needs.isdisjoint(offers[reads[lane]]):
+                continue
+            free = [s for s in _lanes(bundle.holders)
+                    if offers.get(s, bundle.elements) == bundle.elements]  # fmt: skip
+            if free:
+                offers[free[0]], reads[lane] = bundle.elements, free[0]
+                break
+        else:
+            return False
+    return True
 
 
 def _own(
@@ -241,8 +360,8 @@ def _assigned(masks: Sequence[int], counts: Sequence[int], room: int) -> Loads |
         load: dict[int, int] = {}
         found.append(load)
         while count:
-            lane = min(lanes, key=total.__getitem__)
-            taken = min(count if len(lanes) == 1 else 1, room - total[lane])
+            lane = next((lane for lane in lanes if total[lane] < room), lanes[0])
+            taken = min(count, room - total[lane])
             load[lane] = load.get(lane, 0) + taken
             total[lane] += taken
             count -= taken
@@ -279,9 +398,15 @@ def _moved_on(
 
 
 def _in_rounds(
-    groups: Sequence[Elements], words: Sequence[Mapping[int, list[Elements]]], count: int
+    warp: Warp,
+    groups: Sequence[Elements],
+    words: Sequence[Mapping[int, list[Elements]]],
+    count: int,
 ) -> Iterator[Round]:
-    """Split what each group reads from each lane into rounds: permutations, filled up with none."""
+    """Split what each group reads from each lane into rounds: permutations, filled up with none.
+
+    In a round as many groups as can fill the same slot.
+    """
     left = [[len(words[row].get(lane, ())) if row < len(words) else 0 for lane in range(WARP)]
             for row in range(WARP)]  # fmt: skip
     rows = [count - sum(row) for row in left]
@@ -293,29 +418,58 @@ def _in_rounds(
         rows[row] -= more
         columns[lane] -= more
         row, lane = (row + 1, lane) if not rows[row] else (row, lane + 1)
-    queues = [{lane: iter(each) for lane, each in mine.items()} for mine in words]
+    queues = [
+        {lane: _by_slot(warp, group, each) for lane, each in mine.items()}
+        for group, mine in zip(groups, words, strict=True)
+    ]
+    near = [group[0] for group in groups] + [*range(WARP)][len(groups) :]
     while count:
-        chosen = _permutation(left)
+        chosen = _permutation(left, near)
         times = min(left[row][lane] for row, lane in enumerate(chosen))
         for row, lane in enumerate(chosen):
             left[row][lane] -= times
         count -= times
         for _ in range(times):
             here = Round({}, {})
-            for group, mine, lane in zip(groups, queues, chosen, strict=False):
-                word = next(mine[lane], None) if lane in mine else None
-                if word is not None:
-                    here.offers[lane] = word
-                    here.reads.update(dict.fromkeys(group, lane))
+            ready = [
+                (group, lane, mine[lane])
+                for group, mine, lane in zip(groups, queues, chosen, strict=False)
+                if mine.get(lane)
+            ]
+            slots = Counter(next(iter(queue)) for _, _, queue in ready)
+            common = slots.most_common(1)[0][0] if slots else 0
+            for group, lane, queue in ready:
+                here.offers[lane] = queue.pop(common if common in queue else next(iter(queue)))
+                here.reads.update(dict.fromkeys(group, lane))
             yield here
 
 
-def _permutation(left: Sequence[Sequence[int]]) -> list[int]:
-    """Return a lane for each row, all different, where much is left: as much as can be in all."""
+def _by_slot(warp: Warp, group: Elements, words: Iterable[Elements]) -> dict[int, Elements]:
+    """Return the words by the first slot that they fill, in order; a second one beyond them all."""
+    slot: dict[int, int] = {}
+    for lane in group:
+        for at, e in enumerate(warp.wanted[lane]):
+            slot.setdefault(e, at)
+    found: dict[int, Elements] = {}
+    for word in words:
+        at = min(slot[e] for e in word if e >= 0)
+        while at in found:
+            at += len(warp.wanted[0])
+        found[at] = word
+    return dict(sorted(found.items()))
+
+
+def _permutation(left: Sequence[Sequence[int]], near: Sequence[int]) -> list[int]:
+    """Return a lane for each row, all different, where much is left: as much as can be in all.
+
+    Args:
+        left: how often each row reads each lane yet.
+        near: the lane that a row stands for, and would read first.
+    """
     for most in sorted({number for row in left for number in row if number}, reverse=True):
         open_to = [
             sorted((lane for lane in range(WARP) if row[lane] >= most), key=number.__xor__)
-            for number, row in enumerate(left)
+            for number, row in zip(near, left, strict=True)
         ]
         row_of: dict[int, int] = {}
         if all(_augmented(row, open_to, row_of, set()) for row in range(WARP)):

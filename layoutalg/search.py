@@ -125,7 +125,6 @@ class Task:
     def _select(self) -> Recipe | str:
         wanted = self.wanted.reshape(self.threads, self.results, self.pack)
         own = self.held.reshape(self.threads, self.sources, self.pack)
-        words = []
         for d, uniform in enumerate(self._uniform):
             if uniform is None:
                 lost = ~_together(own, wanted[:, d]).any(axis=1)
@@ -135,8 +134,7 @@ class Task:
                         return self._first_obstacle_of(
                             d * self.pack + int(lost_here.argmax()), int(thread)
                         )
-            words.append(uniform or self._gathered(wanted[:, d], own))
-        return (), tuple(words)
+        return self._put_together(own, [])
 
     def _first_obstacle_of(self, slot: int, thread: int) -> str:
         element = self.wanted[thread, slot]
@@ -206,9 +204,35 @@ class Task:
                 offer = (made.shape[1],)
                 made = self._after(Permute(self._gathered(offered, source)), steps, made)
             made = self._after(Shuffle(offer, lanes), steps, made)
+        return self._put_together(made, steps)
+
+    def _put_together(self, made: IntArray, steps: list[Step]) -> Recipe:
+        """Return the steps, and the words made of the registers that there are after them.
+
+        Where a word is one register in some threads only, the others may put theirs together first,
+        in registers that several words share: that is done where it takes fewer instructions.
+        """
         wanted = self.wanted.reshape(self.threads, self.results, self.pack)
-        words = [w or self._gathered(wanted[:, d], made) for d, w in enumerate(self._uniform)]
-        return tuple(steps), tuple(words)
+        open_ = [d for d, word in enumerate(self._uniform) if word is None]
+        words = {d: self._gathered(wanted[:, d], made) for d in open_}
+        lacked: list[IntArray] = []
+        for d in open_:
+            lack = (wanted[:, d] >= 0).any(axis=1) & ~_fitting(made, wanted[:, d]).any(axis=1)
+            if not lack.any():
+                continue
+            room = next((each for each in lacked if (each[lack] < 0).all()), None)
+            if room is None:
+                room = np.full_like(wanted[:, d], -1)
+                lacked.append(room)
+            room[lack] = wanted[lack, d]
+        joined: list[Step] = []
+        for each in lacked:
+            made = self._after(Permute(self._gathered(each, made)), joined, made)
+        sources = [step.source for step in joined if isinstance(step, Permute)]
+        whole = {d: self._gathered(wanted[:, d], made) for d in open_ if lacked}
+        if lacked and _cost([*sources, *whole.values()]) < _cost(words.values()):
+            steps, words = [*steps, *joined], whole
+        return tuple(steps), tuple(word or words[d] for d, word in enumerate(self._uniform))
 
     @staticmethod
     def _after(step: Shuffle | Permute, steps: list[Step], made: IntArray) -> IntArray:
@@ -226,8 +250,7 @@ class Task:
             wanted: (threads, elements), -1 where anything will do.
             made: (threads, registers, elements).
         """
-        fits = (made == wanted[:, None]) | (wanted[:, None] < 0)
-        whole = _chosen(fits.all(axis=2), wanted)
+        whole = _chosen(_fitting(made, wanted), wanted)
         if whole is not None:
             return Word((whole,) * self.pack, tuple((e,) for e in range(self.pack)))
         columns = []
@@ -350,6 +373,16 @@ def _transposed_source(
     return None
 
 
+def _cost(words: Iterable[Word]) -> int:
+    return sum(word.selects + word.permutes for word in words)
+
+
+def _fitting(made: IntArray, wanted: IntArray) -> Bools:
+    """Say which registers of a thread are the word that it wants, as they are."""
+    fits: Bools = ((made == wanted[:, None]) | (wanted[:, None] < 0)).all(axis=2)
+    return fits
+
+
 def _together(made: IntArray, wanted: IntArray) -> Bools:
     """Say which registers of a thread hold all that is wanted, wherever in them."""
     fits = np.ones(made.shape[:2], dtype=np.bool_)
@@ -368,13 +401,13 @@ def _chosen(fits: Bools, wanted: IntArray) -> PerThread | None:
     Returns:
         The registers; None where none fits a thread.
     """
-    asks: Bools = (wanted >= 0).any(axis=1)
-    if not fits[asks].any(axis=1).all():
+    asks: Bools = np.any(wanted >= 0, axis=1)
+    if not np.all(np.any(fits[asks], axis=1)):
         return None
     column = np.full(len(fits), -1, dtype=np.int64)
-    left: Bools = fits & asks[:, None]
+    left: Bools = np.logical_and(fits, asks[:, None])
     used: IntArray = np.flatnonzero(left.any(axis=0))
-    left = left[:, used]
+    left = np.take(left, used, axis=1)
     while left.any():
         most = int(left.sum(axis=0).argmax())
         served = left[:, most].copy()

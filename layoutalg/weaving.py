@@ -118,7 +118,7 @@ class Operand(NamedTuple):
     layout: HasParts
     shape: Sequence[Size]
     what: str  # "tile: outer"
-    as_it_stands: bool = False  # canonical but for neighbours that the shape would cut again
+    as_it_stands: bool = False  # on no thread axis, with one iter for each dimension of the shape
 
     def canonical(self, target: Target) -> HasParts:
         """Return the canonical layout; a ``TileLayout`` remembers its own.
@@ -126,8 +126,6 @@ class Operand(NamedTuple):
         >>> print(Operand(Parts((Iter(8, 4), Iter(4, 1)), (), {}), (32,), "tile").canonical(None))
         S[32:1]
         """
-        if self.as_it_stands:
-            return self.layout
         known: Callable[[Target], HasParts] | None = getattr(self.layout, "canonicalize", None)
         return canonicalize(self.layout, target) if known is None else known(target)
 
@@ -143,7 +141,7 @@ class Operand(NamedTuple):
         pieces, seps = algebra.group(iters, self.shape, self.layout, self.what)
         return [pieces[start:end] for start, end in pairwise(seps)]
 
-    def cut(self, target: Target) -> tuple[HasParts, Iters, tuple[int, ...]]:
+    def cut(self, target: Target) -> tuple[HasParts, Iters, Sequence[int]]:
         """Return the layout in its canonical axes, its iters cut by the shape, and the separators.
 
         Neighbours that the shape would cut again are not fused before.
@@ -155,6 +153,8 @@ class Operand(NamedTuple):
         ((Iter(4, 2, 'm'), Iter(2, 1, 'm')), (0, 1, 2))
         """
         own = self.layout
+        if self.as_it_stands:
+            return own, own.shard, range(len(self.shape) + 1)
         if target is None and stands(own):
             found = algebra.cut(own.shard, self.shape)
             if not isinstance(found, algebra.Uncut):

@@ -125,7 +125,7 @@ def _dense(layout: TileLayout) -> tuple[TileLayout, list[int]]:
     Raises:
         LayoutError: two elements share a register of a thread, or a memory axis is not m.
     """
-    for axis in (*(it.axis for it in layout.shard + layout.replica), *layout.offset):
+    for axis in (*(it.axis for it in layout.shard + layout.copies), *layout.offset):
         if axis.memory and axis is not m:
             raise LayoutError(f"registers: registers lie on axis m; {layout} has {axis}")
     shard: list[Iter] = []
@@ -140,7 +140,7 @@ def _dense(layout: TileLayout) -> tuple[TileLayout, list[int]]:
     if len(set(numbers)) != len(numbers):
         raise LayoutError(f"registers: {layout} puts two elements into one register of a thread")
     offset: dict[Axis | str, Size] = {a: v for a, v in layout.offset.items() if a is not m}
-    return TileLayout.from_iters(shard[::-1], layout.replica, offset), numbers
+    return TileLayout.from_iters(shard[::-1], layout.copies, offset), numbers
 
 
 def region_tile(region: BufferRegion) -> TileLayout:
@@ -199,7 +199,7 @@ def linear_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
     for it in tile.shard:
         if it.axis is not m:
             raise LayoutError(f"address: memory lies on axis m; {layout} has {it.axis}")
-    if tile.replica:
+    if tile.copies:
         raise LayoutError(f"address: an element of {buffer} must have one address; got {layout}")
     return linear_addresses(buffer, coordinate, (m,))[0]
 

@@ -302,7 +302,7 @@ def linear_places(layout: Layout, shape: Sequence[int]) -> Ints:
     """
     tile = layout.tile_over(shape) if isinstance(layout, ComposeLayout) else layout
     places = tile.table(shape)
-    if set(places) != {"m"} or tile.replica:
+    if set(places) != {"m"} or tile.copies:
         raise LayoutError(
             f"descriptor: an operand lies in memory, on axis m, each element once; got {layout}"
         )

@@ -11,8 +11,10 @@ import numpy as np
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.fragments import WARP
+from lowering.destinations import check_writes
+from lowering.holders import ALL, Arriving
 from lowering.instructions import compute_capability
-from lowering.ops import Op
+from lowering.ops import Elements, Mma, Op, Wgmma
 from lowering.tile import TilePrimitiveCall
 
 TARGETS = ("cuda",)
@@ -53,12 +55,34 @@ def fail(reason: str) -> NoReturn:
     raise DispatchFail(reason)
 
 
+def check_operands_apart(ops: Sequence[Op]) -> None:
+    """Decline products whose results overwrite what they read: A, B, or what they take beside.
+
+    Raises:
+        DispatchFail: an operand shares a register of a thread with D.
+    """
+    products = [op for op in ops if isinstance(op, (Mma, Wgmma))]
+    written = {(op.d.buffer, number) for op in products for number in op.d.numbers}
+    for op in products:
+        extra = zip(op.instruction.extras, op.extra, strict=True) if isinstance(op, Mma) else ()
+        for role, operand in (("A", op.a), ("B", op.b), *extra):
+            if not isinstance(operand, Elements):
+                continue
+            lost = written & {(operand.buffer, number) for number in operand.numbers}
+            if lost:
+                fail(
+                    f"D overlaps {role} in {operand.buffer}: register {min(lost)[1]} of {role} is "
+                    f"overwritten before it is read; {role} must be apart from D"
+                )
+
+
 @dataclass(frozen=True)
 class Context:
     """What a variant sees of a call: the call, the target, and which threads are active.
 
-    ``active`` maps each axis that the call's scope spans to its ``(begin, end)``, narrowed by the
-    branches around the call.
+    ``active`` maps each axis that the call's scope spans to its ``(begin, end)``, as the caller of
+    :func:`lowering.lower` narrows it; ``arriving`` says which threads the branches of a kernel let
+    come here.
     """
 
     call: TilePrimitiveCall
@@ -66,6 +90,7 @@ class Context:
     threads: int
     active: Mapping[str, tuple[int, int]]
     arch: str = "sm_90"
+    arriving: Arriving = ALL
 
     def whole(self) -> dict[str, tuple[int, int]]:
         """Return the axes of the scope with their full ranges."""
@@ -223,6 +248,7 @@ def context_of(
     threads: int | None = None,
     active: Mapping[str, Any] | None = None,
     arch: str = "sm_90",
+    arriving: Arriving = ALL,
 ) -> Context:
     """Return the context of a call, its arguments checked.
 
@@ -237,7 +263,7 @@ def context_of(
         threads = int(threads)
     _check_threads(call, threads)
     compute_capability(arch)
-    return Context(call, target, threads, _narrowed(call, threads, active), arch)
+    return Context(call, target, threads, _narrowed(call, threads, active), arch, arriving)
 
 
 def dispatch(context: Context) -> Lowered:
@@ -245,8 +271,10 @@ def dispatch(context: Context) -> Lowered:
 
     Raises:
         DispatchError: every variant declines; the error lists each reason.
+        LayoutError: what it writes aliases, or overlaps what it reads.
     """
     call, target = context.call, context.target
+    check_writes(call)
     rows = _VARIANTS.get((call.op, target), [])
     if not rows:
         known = ", ".join(f"{op} on {name}" for op, name in sorted(_VARIANTS))

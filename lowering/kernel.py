@@ -8,10 +8,13 @@ and addresses).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 import lowering.variants  # noqa: F401 - registers what dispatch picks from
 from layoutalg import ComposeLayout, LayoutError, TileLayout
@@ -19,10 +22,11 @@ from layoutalg.fragments import WARP
 from lowering import arguments, convergence, cuda_text, launching, names
 from lowering.address import FREE, Index
 from lowering.addressing import as_index
-from lowering.body import Barrier, Body, Scalar, cells, tensor_columns
+from lowering.body import Barrier, Body, Scalar, tensor_columns
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.dtypes import DType
 from lowering.executable import Executable
+from lowering.holders import ALL, Arriving, check_threads_exist
 from lowering.instructions import compute_capability
 from lowering.limits import shared_limit
 from lowering.ops import (
@@ -49,7 +53,6 @@ from lowering.ops import (
     WgmmaCommit,
     WgmmaWait,
     When,
-    Zero,
     line,
     walk,
 )
@@ -146,6 +149,7 @@ class Kernel:
         self._read_apart: set[str] = set()  # shared buffers that are read asynchronously
         self._unfenced = self._copied_apart = False
         self._accumulators: dict[Elements, None] = {}
+        self._arriving = ALL  # who comes to the statements that are being lowered
 
     @property
     def scope(self) -> str:
@@ -338,15 +342,18 @@ class Kernel:
         """Allocate a buffer in registers ("local"), in shared or in tensor memory ("tmem").
 
         Raises:
-            LayoutError: another scope, a buffer in registers or tensor memory without a layout, or
-                a taken name.
+            LayoutError: another scope, a buffer in registers or tensor memory without a layout, a
+                layout of registers that names threads which the CTA does not have, or a taken name.
         """
         if scope not in ("local", "shared", "tmem"):
             raise LayoutError(
                 f"alloc: {name} must be local, shared or tmem; got {scope!r}; param() declares "
                 "global ones"
             )
-        return self._add_buffer(Buffer(name, shape, dtype, scope, layout))
+        buffer = Buffer(name, shape, dtype, scope, layout)
+        if scope == "local":
+            check_threads_exist(buffer, self.threads)
+        return self._add_buffer(buffer)
 
     def _add(self, statement: Statement) -> None:
         self._blocks[-1].append(statement)
@@ -362,6 +369,7 @@ class Kernel:
 
     def copy(self, dst: Any, src: Any, scope: str | None = None, **config: Any) -> None:
         """Add ``dst = src``: see :func:`lowering.copy`."""
+        _check_keywords(copy, config, ("dst", "src", "scope"))
         call = copy(dst, src, scope or self.scope, **config)
         if call.operands["dst"].buffer.scope == "tmem":
             self._read_apart.update(each.name for each in call.buffers if each.scope == "shared")
@@ -380,6 +388,7 @@ class Kernel:
         self, D: Any, A: Any, B: Any, C: Any = None, scope: str | None = None, **config: Any
     ) -> None:
         """Add ``D = alpha·A·B + beta·C``: see :func:`lowering.gemm`."""
+        _check_keywords(gemm, config, ("D", "A", "B", "C", "scope"))
         self._add_call(gemm(D, A, B, C, scope=scope or self.scope, **config))
 
     def gemm_async(
@@ -398,16 +407,21 @@ class Kernel:
         wrote to A and B before the next :meth:`sync`. ``commit("gemm")`` closes a group of
         products, ``wait(0, "gemm")`` completes them.
         """
+        _check_keywords(gemm_async, config, ("C", "A", "B", "SFA", "SFB", "scope"))
         call = gemm_async(C, A, B, SFA, SFB, scope=scope or self.scope, **config)
         buffers = [region.buffer for region in call.operands.values()]
         self._read_apart.update(each.name for each in buffers if each.scope == "shared")
         self._add_call(call)
 
-    def zero(self, buffer: Buffer) -> None:
-        """Add ``buffer = 0`` for a buffer in registers."""
-        if buffer.scope != "local":
-            raise LayoutError(f"zero: sets registers; {buffer} is in {buffer.scope}")
-        region = buffer.region()
+    def zero(self, buffer: Any) -> None:
+        """Add ``buffer = 0`` for a buffer in registers, or a region of one.
+
+        Raises:
+            LayoutError: it is neither.
+        """
+        region = as_region(buffer, "dst", "zero")
+        if region.buffer.scope != "local":
+            raise LayoutError(f"zero: sets registers; {region.buffer} is in {region.buffer.scope}")
         self._add_call(TilePrimitiveCall("zero", {"dst": region}, self.scope))
 
     def blend(self, dst: Any, alpha: Any, src: Any = None, beta: Any = None) -> None:
@@ -711,8 +725,10 @@ class Kernel:
                 ops.append(fill)
             elif isinstance(each, Branch):
                 taken.append(f"{indent}{line(When((each.guard,), ()))}")
-                before = self._unfenced
+                before, arriving = self._unfenced, self._arriving
+                self._arriving = self._narrowed(each.guard)
                 body = self._lower(each.body, taken, indent + "    ")
+                self._arriving = arriving
                 self._unfenced |= before  # where the branch is not taken
                 ops.append(When((each.guard,), body))
             elif isinstance(each, Emptying):
@@ -733,7 +749,7 @@ class Kernel:
             elif isinstance(each, TilePrimitiveCall):
                 lowered = self._dispatch(each)
                 self._unfenced |= self._writes_apart(each)
-                products = (op.d for op in lowered.ops if isinstance(op, Wgmma))
+                products = (op.d for op in walk(lowered.ops) if isinstance(op, Wgmma))
                 self._accumulators.update(dict.fromkeys(products))
                 taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
                 ops.extend(lowered.ops)
@@ -784,12 +800,48 @@ class Kernel:
         return Fill(each.barrier, each.slot, bits // 8, tuple(loads), each.free)
 
     def _dispatch(self, call: TilePrimitiveCall) -> Lowered:
-        if call.op == "zero":
-            buffer = call.operands["dst"].buffer
-            elements = Elements(buffer.name, tuple(range(cells(buffer))))
-            return Lowered((Zero(elements),), variant="zero")
         self._check_begins(call)
-        return dispatch(context_of(call, "cuda", self.threads, None, self.arch))
+        varying = {name: v for name, v in self._named.items() if "thread" in v.variables()}
+        arriving = replace(self._arriving, varying=varying)
+        return dispatch(context_of(call, "cuda", self.threads, None, self.arch, arriving))
+
+    def _narrowed(self, guard: Guard) -> Arriving:
+        """Return who comes to the statements of a branch."""
+        index, high = (
+            each.replaced(self._named) if isinstance(each, Index) else Index((), each)
+            for each in (guard.index, guard.high)
+        )
+        known = index.variables() | high.variables()
+        if "thread" not in known:
+            return self._arriving
+        if known != {"thread"}:
+            return replace(self._arriving, unknown=guard.render("script"))
+        env = {"thread": np.arange(self.threads)}
+        value, below = index.value(env), high.value(env)
+        taking = np.broadcast_to((guard.low <= value) & (value < below), (self.threads,))
+        before = self._arriving.active
+        return replace(self._arriving, active=taking if before is None else taking & before)
+
+
+def _check_keywords(
+    primitive: Callable[..., TilePrimitiveCall], given: Mapping[str, Any], taken: Sequence[str]
+) -> None:
+    """Refuse keywords that a primitive does not have.
+
+    Args:
+        primitive: what makes the call.
+        given: the keywords of the caller.
+        taken: those that have parameters of their own.
+
+    Raises:
+        LayoutError: the known ones are listed.
+    """
+    known = [name for name in inspect.signature(primitive).parameters if name not in taken]
+    wrong = [name for name in given if name not in known]
+    if wrong:
+        raise LayoutError(
+            f"{primitive.__name__}: the keywords are {', '.join(known)}; got {', '.join(wrong)}"
+        )
 
 
 def _check_producer(ops: tuple[Op, ...]) -> None:

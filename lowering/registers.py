@@ -35,6 +35,46 @@ def thread_coordinate(axis: Axis, thread: Any) -> Any:
     return unit if whole is None else unit % (whole // apart)
 
 
+def axis_extent(axis: Axis, threads: int) -> int:
+    """Return how many coordinates a thread axis has in a CTA: those that its threads have.
+
+    Raises:
+        LayoutError: the axis reaches beyond the CTA.
+
+    >>> [axis_extent(Axis.get(name), 96) for name in ("laneid", "tid_in_wg", "warpid", "wgid")]
+    [32, 96, 3, 1]
+    """
+    return int(np.max(thread_coordinate(axis, np.arange(threads)))) + 1
+
+
+def axis_reach(layout: TileLayout) -> dict[Axis, tuple[int, int]]:
+    """Return the lowest and the highest coordinate that a layout names on each axis, copies too.
+
+    >>> from layoutalg import parse
+    >>> axis_reach(parse("S[(8,4):(1@laneid,1)] + R[2:16@laneid] + 4@laneid"))
+    {laneid: (4, 27), m: (0, 3)}
+    """
+    spread = algebra.reach(layout.shard + layout.replica)
+    found = {}
+    for axis in dict.fromkeys((*spread, *layout.offset)):
+        low, high = spread.get(axis, (0, 0))
+        start = layout.offset.get(axis, 0)
+        found[axis] = int(low + start), int(high + start)
+    return found
+
+
+def without_idle_replicas(layout: TileLayout) -> TileLayout:
+    """Return a layout without the replicas that repeat nothing: of extent 1, or of stride 0.
+
+    >>> from layoutalg import parse
+    >>> print(without_idle_replicas(parse("S[8:1] + R[(4,1,2):(0,8,16)]")))
+    S[8:1] + R[2:16]
+    """
+    if layout.copies == layout.replica:
+        return layout
+    return TileLayout.from_iters(layout.shard, layout.copies, dict(layout.offset.items()))
+
+
 def register_range(layout: TileLayout) -> tuple[int, int]:
     """Return the lowest and the highest register that a layout without symbols names.
 
@@ -42,9 +82,7 @@ def register_range(layout: TileLayout) -> tuple[int, int]:
     >>> register_range(TileLayout(S[(2, 2) : (-2, 1)] + 2))
     (0, 3)
     """
-    low, high = algebra.reach(layout.shard).get(m, (0, 0))
-    start = layout.offset.get(m, 0)
-    return int(low + start), int(high + start)
+    return axis_reach(layout).get(m, (0, 0))
 
 
 def register_count(layout: TileLayout) -> int:
@@ -79,7 +117,7 @@ def element_map(
     >>> element_map(D.layout, (16, 8), 32, 4)[5].tolist()
     [10, 11, 74, 75]
     """
-    table = layout.table(shape, replicas=True)
+    table = without_idle_replicas(layout).table(shape, replicas=True)
     memory = [name for name in table if Axis.get(name).memory]
     if set(memory) - {"m"}:
         raise LayoutError(f"registers: registers lie on axis m; {layout} has {', '.join(memory)}")

@@ -434,6 +434,7 @@ def copy(
     scope: str = "warp",
     dispatch: str | None = None,
     asynchronous: bool = False,
+    aliases: bool = False,
 ) -> TilePrimitiveCall:
     """Call ``dst = src``, element by element, between global, shared and register tiles.
 
@@ -443,17 +444,22 @@ def copy(
         scope: which threads take part: thread, warp, warpgroup (wg) or cta.
         dispatch: keep only the variant of this name.
         asynchronous: by ``cp.async``, from global to shared memory: complete after a wait.
+        aliases: elements of dst may share a place: any of those that go there stays. Otherwise
+            that is refused.
 
     Raises:
-        LayoutError: an operand is no buffer, or extents or dtypes differ.
+        LayoutError: an operand is no buffer, extents or dtypes differ, or a flag is no bool.
 
     Source: the ``copy`` tile primitive of Apache TVM's TIRx.
     """
     operands = {"dst": as_region(dst, "dst", "copy"), "src": as_region(src, "src", "copy")}
     copied_shape(operands["dst"], operands["src"])
-    if not isinstance(asynchronous, bool):
-        raise LayoutError(f"copy: asynchronous must be True or False; got {asynchronous!r}")
-    config = {"asynchronous": True} if asynchronous else {}
+    config = {}
+    for name, flag in (("asynchronous", asynchronous), ("aliases", aliases)):
+        if not isinstance(flag, bool):
+            raise LayoutError(f"copy: {name} must be True or False; got {flag!r}")
+        if flag:
+            config[name] = True
     return TilePrimitiveCall("copy", operands, scope, dispatch, config)
 
 

@@ -340,3 +340,26 @@ def test_layouts_without_registers_hold_one() -> None:
     layout = TileLayout(parse("S[(8,4):(4@laneid,1@laneid)]"))
     assert list(register_tile(layout, (8, 4), 32).places) == [0]
     assert register_count(layout) == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "left", "right", "high"),
+    [
+        ("*", Index.of("i", 8), Index.of("j", 5), 28),
+        ("*", Index.of("i", 2), Index.of("j", 2), 1),
+        ("//", Index.of("i", 29), Index((), 4), 7),
+        ("%", Index.of("i", 29), Index((), 12), 11),
+        ("^", Index.of("i", 8), Index.of("j", 5), 7),
+        ("^", Index.of("i", 9), Index.of("j", 2), 15),
+        ("&", Index.of("i", 16), Index.of("j", 4), 3),
+        ("&", Index.of("i", 4), Index.of("j", 16), 3),
+    ],
+)
+def test_the_bound_of_what_is_not_linear(op: str, left: Index, right: Index, high: int) -> None:
+    """No value is above it; it is the largest value but for ``^``, whose bound is all bits."""
+    atom = Opaque(op, left, right)
+    ranges = [np.arange(limit) for limit in (left.high + 1, right.high + 1)]
+    i, j = np.meshgrid(*ranges, indexing="ij")
+    largest = int(np.max(atom.value({"i": i, "j": j})))
+    assert atom.high == high >= largest
+    assert op == "^" or high == largest

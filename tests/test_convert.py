@@ -561,9 +561,9 @@ def test_each_lane_offers_the_register_that_its_copy_makes_free() -> None:
     ("src", "dst", "bits", "cost"),
     [
         ("S[(16,2,2,2):(1@laneid,16@laneid,2,1)]", "S[(16,2,2,2):(1@laneid,2,1,16@laneid)]", 16,
-         (1, 4, 3)),
+         (1, 2, 2)),
         ("S[(16,2,4,2):(1@laneid,16@laneid,2,1)]", "S[(16,2,4,2):(1@laneid,4,1,16@laneid)]", 8,
-         (1, 4, 3)),
+         (1, 2, 2)),
     ],
 )  # fmt: skip
 def test_elements_are_put_together_before_they_are_shuffled(

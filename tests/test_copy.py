@@ -12,9 +12,10 @@ import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, laneid, parse
 from layoutalg.fragments import transposed
 from layoutalg.symbolic import symbol
+from lowering.addressing import register_tile
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.kernel import Kernel
-from lowering.ops import Load, LoadMatrix, Op, Store, StoreMatrix, Transfer
+from lowering.ops import Load, LoadMatrix, Op, Store, StoreMatrix, Transfer, walk
 from lowering.warp import SimulationError, execute
 from tests.gemm_checks import kernel_outputs
 
@@ -136,6 +137,7 @@ def test_transposing_moves_16_bit_units_only(dtype: str) -> None:
     assert done.variant == "ldstmatrix"
 
 
+HALF = "S[(4,2,2,4,2):(4@laneid,2,4,1@laneid,1)]"
 REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "matrices from global memory": (
         registers(A.layout, (16, 16)),
@@ -181,11 +183,11 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         {"dispatch": "ldstmatrix"},
         "the registers of R[0:8,0:8] do not fill whole 32-bit words",
     ),
-    "replicas": (
-        memory((16, 16)),
-        registers(parse(f"{A.layout} + R[2:1@warpid]"), (16, 16)),
-        {"dispatch": "ldstmatrix", "threads": 64},
-        "R is replicated; stmatrix would write its copies in a race",
+    "copies in one warp": (
+        memory((8, 16)),
+        registers(parse(f"{HALF} + R[2:16@laneid]"), (8, 16)),
+        {"dispatch": "ldstmatrix"},
+        "lanes 16..31 of each warp hold copies in R[0:8,0:16]; stmatrix would write them in a race",
     ),
 }
 
@@ -325,3 +327,33 @@ def test_the_solved_address_is_checked() -> None:
     bent = dataclasses.replace(body, ops=ops)
     with pytest.raises(SimulationError, match=r"needs 16-byte rows: thread 0 gives s at 1$"):
         execute(bent, {"a": np.zeros((16, 16), dtype=np.float16)})
+
+
+@pytest.mark.parametrize(("row", "pitch"), [(0, 4), (5, 4), (31, 4), (4, 6), (30, 6)])
+def test_a_row_that_one_thread_holds_moves_in_one_vector(row: int, pitch: int) -> None:
+    """One thread's four addresses are neighbours: that no other thread takes part costs nothing.
+
+    At a pitch of 6 the row after it, which no thread stores, would not be aligned.
+    """
+    kernel = Kernel("one_row")
+    a = kernel.param("a", (32, 4), "f32")
+    o = kernel.param("o", (32, 4), "f32", TileLayout(S[(32, 4) : (pitch, 1)]))
+    r = kernel.alloc("r", (32, 4), "f32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
+    kernel.copy(r, a)
+    kernel.copy(o[row : row + 1], r[row : row + 1])
+    program = kernel.lower()
+    (store,) = [op for op in walk(program.body.ops) if isinstance(op, Store)]
+    assert store.source.numbers == (0, 1, 2, 3)
+
+
+def test_words_are_in_the_order_of_the_registers_not_of_the_elements() -> None:
+    """Register 1 holds (1, 0) and register 2 holds (0, 1), for the slow digit steps by one."""
+    layout = parse("S[(32,2,2):(1@laneid,1,2)]")
+    tile = register_tile(layout, (32, 2, 2), 32)
+    assert {at: tuple(map(str, place[1:])) for at, place in tile.places.items()} == {
+        0: ("0", "0"), 1: ("1", "0"), 2: ("0", "1"), 3: ("1", "1"),
+    }  # fmt: skip
+    done = lowered(registers(layout, (32, 2, 2)), memory((32, 2, 2)), dispatch="vec_auto")
+    assert numbers(done.ops) == [(0,), (1,), (2,), (3,)]
+    held = memory((32, 2, 2), TileLayout(S[(32, 2, 2) : (4, 1, 2)]))
+    assert numbers(lowered(registers(layout, (32, 2, 2)), held).ops) == [(0, 1, 2, 3)]

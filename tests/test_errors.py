@@ -26,6 +26,7 @@ from layoutalg import (
     m,
     mma_shared_layout,
     parse,
+    prove,
     tmem_datapath_layout,
     tmem_scale_layout,
     trainium_layout,
@@ -33,6 +34,7 @@ from layoutalg import (
     wg_local_layout,
     wgid,
 )
+from layoutalg.memory_access import columnwise, matrices, rowwise
 from layoutalg.symbolic import symbol
 
 n = symbol("n")
@@ -923,3 +925,40 @@ def test_terms_have_no_other_arithmetic(symbol_or_text: str) -> None:
 def test_the_errors_are_value_errors() -> None:
     assert issubclass(LayoutError, ValueError)
     assert issubclass(Undecided, LayoutError)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: TileLayout(S[8:1]).apply_to_shape(3, (8,)),  # type: ignore[arg-type]
+            "apply_to_shape: needs a tuple of coordinates; got 3",
+        ),
+        (
+            lambda: parse("S[n:1]").subs([("n", 3)]),  # type: ignore[arg-type]
+            "subs: needs a mapping symbol -> size; got [('n', 3)]",
+        ),
+        (
+            lambda: matrices((8,), 16),
+            "ldmatrix: a tile has (rows, columns), each 1 or more; got (8,)",
+        ),
+        (
+            lambda: rowwise((8, 0), 16),
+            "st.shared: a tile has (rows, columns), each 1 or more; got (8, 0)",
+        ),
+        (
+            lambda: columnwise((8, 2.0), 16),  # type: ignore[arg-type]
+            "column: a tile has (rows, columns), each 1 or more; got (8, 2.0)",
+        ),
+        (
+            lambda: prove(parse("S[8:0] + 3"), (8,), lambda i: {"m": 3.5}),
+            "prove: value of the formula: must be an integer or an integer expression; got 3.5 "
+            "(float)",
+        ),
+    ],
+    ids=["coordinate", "values", "rank", "no column", "half a column", "half a place"],
+)
+def test_arguments_of_the_wrong_kind_are_named(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(LayoutError) as caught:
+        call()
+    assert str(caught.value) == message

@@ -14,8 +14,9 @@ import pytest
 
 from layoutalg import Iter, TileLayout
 from layoutalg.verdict import Certificate, ProofDigit, Verdict, late
-from tests.bench_growth import OPERATIONS, ladder, spent
+from tests.bench_growth import NUMBERS, OPERATIONS, ladder, spent
 
+ALL = {**OPERATIONS, **NUMBERS}
 CALLS_LIMIT = 10.0  # for eight times the iters
 TIME_LIMIT = 24.0  # for eight times the iters, which have eight times the digits: 8 to 16 as it is
 
@@ -37,10 +38,10 @@ def calls_of(run: Callable[[], Any]) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", ALL)
 def test_calls_grow_like_the_iters(name: str) -> None:
-    call, small, large = OPERATIONS[name], ladder(32), ladder(256)
-    few, many = calls_of(lambda: call(small, 32)), calls_of(lambda: call(large, 256))
+    call, small, large = ALL[name], (ladder(32), ladder(32)), (ladder(256), ladder(256))
+    few, many = calls_of(lambda: call(*small, 32)), calls_of(lambda: call(*large, 256))
     assert many <= CALLS_LIMIT * few
 
 

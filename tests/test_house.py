@@ -29,14 +29,14 @@ LAYOUTALG = (
 )  # fmt: skip
 LOWERING = (
     "dtypes", "instructions", "limits", "linting", "address", "ptx", "descriptors", "wgmma",
-    "tcgen05", "arithmetic", "ops", "tensor_ops", "convergence", "names", "tile", "registers",
-    "dispatch", "addressing", "shared_operands", "tensor_tiles", "body", "flow", "emit", "variants",
-    "warpgroup", "tensor_memory", "tensor_machine", "warp", "tensor_text", "tensor_order",
-    "statements", "kernel_text", "cuda_text", "cuda", "assemble", "targets_table", "executable",
-    "arguments", "launching", "program", "kernel", "verification_cases", "verification",
-    "measurement", "claims", "certificates", "probing", "wgmma_measurement", "wgmma_probing",
-    "matmul_kernels", "wgmma_kernels", "operands", "tuning", "product", "benching",
-    "__init__", "commands", "cli",
+    "tcgen05", "arithmetic", "ops", "tensor_ops", "convergence", "names", "registers", "tile",
+    "addressing", "holders", "destinations", "dispatch", "shared_operands", "tensor_tiles", "body",
+    "flow", "emit", "variants", "warpgroup", "tensor_memory", "tensor_machine", "warp",
+    "tensor_text", "tensor_order", "statements", "kernel_text", "cuda_text", "cuda", "assemble",
+    "targets_table", "executable", "arguments", "launching", "program", "kernel",
+    "verification_cases", "verification", "measurement", "claims", "certificates", "probing",
+    "wgmma_measurement", "wgmma_probing", "matmul_kernels", "wgmma_kernels", "operands", "tuning",
+    "product", "benching", "__init__", "commands", "cli",
 )  # fmt: skip
 ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
 # A layout shows itself in a notebook, and drawing comes after layouts: the one edge that runs back.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -540,3 +541,56 @@ def test_a_body_knows_its_buffers() -> None:
     with pytest.raises(KeyError):
         made.buffer("x")
     assert ml_dtypes.bfloat16 == BRAINS.dtype.numpy
+
+
+def lines_with(program: KernelProgram, call: str) -> list[str]:
+    """Return the lines of the C++ text that make a call, without its definition."""
+    lines = program.cuda_source().splitlines()
+    return [text.strip() for text in lines if call in text and "__device__" not in text]
+
+
+@pytest.mark.parametrize("threads", [128, 256, 512])
+def test_each_warpgroup_has_a_named_barrier_of_its_own(threads: int) -> None:
+    """0 is the CTA's and 1 that of threads that share a role, so the first warpgroup's is 2."""
+    kernel = Kernel("barriers", threads=threads)
+    kernel.sync("warpgroup")
+    (call,) = lines_with(kernel.lower(), "sync_warpgroup_128(")
+    number = "2" if threads == 128 else "(thread >> 7) + 2"
+    assert call == f"sync_warpgroup_128(static_cast<uint32_t>({number}));"
+
+
+def test_an_arrival_of_each_warp_is_of_its_first_lane() -> None:
+    """One lane in a CTA alone, whether a guard decides too or not: two would arrive twice."""
+    kernel = Kernel("arrivals", threads=64)
+    barrier = kernel.barrier("done", 2, 2)
+    with kernel.loop("step", 4) as step:
+        kernel.arrive(barrier, 0, where=(step, 3))
+    kernel.arrive(barrier, 1)
+    program = kernel.lower()
+    (guarded,) = lines_with(program, "barrier_arrive_where(")
+    assert guarded.startswith("barrier_arrive_where(done_base, ((thread & 31) < 1 && ")
+    assert guarded.endswith("? 1u : 0u));")
+    lines = program.cuda_source().splitlines()
+    at = next(i for i, text in enumerate(lines) if text.strip() == "barrier_arrive(done_base + 8);")
+    assert lines[at - 1].strip() == "if ((thread & 31) == 0) {"
+
+
+@pytest.mark.parametrize("held", [HALVES, BRAINS], ids=["f16", "bf16"])
+def test_moves_widen_by_pairs(held: lw.Buffer) -> None:
+    """16 bits to f32, exactly: the low half of a word is the first of its pair."""
+    source = lw.Buffer("g", (128,), held.dtype, "global")
+    target = lw.Buffer("o", (128,), "float32", "global")
+    ops = (
+        Load(Elements(held.name, FOUR), "g", LANE * 4),
+        Move(Elements("f", FOUR), Elements(held.name, FOUR)),
+        Store("o", LANE * 4, Elements("f", FOUR)),
+    )
+    values = np.random.default_rng(7).standard_normal(128).astype(held.dtype.numpy)
+    made = Body((source, target), (), (FLOATS, held), ops, 32)
+    machine = execute(made, {"g": values})
+    assert np.array_equal(machine.memory["o"].values, values.astype(np.float32))
+    name = {"h": "f16", "b": "bf16"}[held.name]
+    calls = re.findall(r"^ *(cvt_\w+\(.*\));$", cuda_text.cuda_source(made, "k", ""), re.M)
+    assert calls == [
+        f"cvt_f32x2_{name}(f_{2 * at}, f_{2 * at + 1}, {held.name}_{at})" for at in (0, 1)
+    ]

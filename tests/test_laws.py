@@ -898,3 +898,83 @@ def test_fragments_hold_each_element_of_their_tiles_alike(name: str) -> None:
             place = oracle.base(layout, x)
             thread = place.get("laneid", 0) + 32 * place.get("wid_in_wg", 0)
             assert flat[thread, place.get("m", 0)] == x
+
+
+@pytest.mark.parametrize(
+    ("text", "outer"),
+    [
+        ("S[(2,8,2):(32@tx,1@tx,1)]", "S[2:1@warpid]"),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + R[2:64@tx]", "S[2:1@warpid] + R[2:2@warpid]"),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + 24@tx", "S[2:1@warpid] + 24@laneid"),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + 40@tx", "S[2:1@warpid] + 1@warpid + 8@laneid"),
+        ("S[(8,8,2):(8@tx,1@tx,1)]", "S[(2,4):(1@warpid,1@laneid)]"),
+        # a copy, a replica or an offset that straddles two warps
+        ("S[(3,8,2):(24@tx,1@tx,1)]", None),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + R[2:24@tx]", None),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + 25@tx", None),
+        # where a symbol says how far, no cut is known to end at a warp
+        ("S[(2,8,2):(n@tx,1@tx,1)]", None),
+        ("S[(2,8,2):(32@tx,1@tx,1)] + n@tx", None),
+    ],
+)
+def test_a_tile_of_lanes_is_found_where_no_copy_straddles_warps(
+    text: str, outer: str | None
+) -> None:
+    tile, tiled = parse("S[(8,2):(1@laneid,1)]"), parse(text)
+    found = tile.is_tile_inner(tiled, (tiled.size(),), (16,), target="cuda")
+    assert found == (None if outer is None else parse(outer))
+
+
+def test_a_swizzled_layout_has_no_axis_to_choose() -> None:
+    layout = ComposeLayout(3, 3, 3, TileLayout(S[(8, 64) : (72, 1)]))
+    assert (layout.size(), layout.span()) == (512, 568)
+    for what in ("size", "span"):
+        for axis in ("m", m):
+            with pytest.raises(LayoutError) as refused:
+                getattr(layout, what)(axis)
+            assert str(refused.value) == f"{what}: a swizzled layout has no axis to choose; got m"
+
+
+def test_a_swizzled_layout_is_well_formed_or_is_not_made() -> None:
+    assert ComposeLayout(3, 3, 3, TileLayout(S[512:1])).verify_well_formed() is True
+    with pytest.raises(LayoutError) as refused:
+        ComposeLayout(3, 3, 3, TileLayout(S[(8, 4) : (1 @ laneid, 1 @ wgid)]))
+    assert str(refused.value) == (
+        "scope: the axes laneid, wgid are disconnected: none counts each warp; got "
+        "S[(8,4):(1@laneid,1@wgid)]"
+    )
+
+
+def test_a_layout_without_iters_has_one_element_and_slices_to_itself() -> None:
+    nothing = TileLayout.from_iters([])
+    assert nothing.slice((), ()) == nothing
+    assert nothing.canonicalize() == nothing
+
+
+def test_no_plain_layout_is_a_summand_of_a_swizzled_one_nor_the_other_way() -> None:
+    swizzled, plain_tile = ComposeLayout(3, 3, 3, TileLayout(S[512:1])), TileLayout(S[8:1])
+    assert plain_tile.is_direct_sum_right(swizzled, (64, 8), (8,)) is None
+    assert plain_tile.is_direct_sum_left(swizzled, (8, 64), (8,)) is None
+    total, other = TileLayout(S[1024:1]), ComposeLayout(2, 3, 3, TileLayout(S[1024:1]))
+    for each in (total, other):
+        assert swizzled.is_direct_sum_right(each, (2, 512), (512,)) is None
+        assert swizzled.is_direct_sum_left(each, (512, 2), (512,)) is None
+
+
+def test_a_bare_swizzle_takes_arrays_of_addresses_from_zero_on() -> None:
+    bare = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
+    addresses = np.array([0, 64, 511, 512, 700])
+    assert bare.apply(addresses)["m"].tolist() == [bare.apply(int(a))["m"] for a in addresses]
+    assert bare.apply(np.array([], dtype=np.int64))["m"].tolist() == []
+    for wrong in (np.array([0, -1]), np.array([0.0])):
+        with pytest.raises(LayoutError):
+            bare.apply(wrong)
+
+
+def test_a_tile_of_a_wider_scope_is_not_inside_a_narrower_one() -> None:
+    """One thread of a CTA is no thread of a warp, even where both are thread 0."""
+    one, lanes = parse("S[1:1@tx]"), parse("S[8:1@laneid]")
+    assert one.is_tile_inner(lanes, (8,), (1,)) is None
+    assert one.is_tile_inner(lanes, (8,), (1,), target="cuda") is None
+    assert parse("S[1:1@laneid]").is_tile_inner(lanes, (8,), (1,)) == lanes
+    assert parse("S[1:1@warpid]").is_tile_inner(parse("S[8:1@tx]"), (8,), (1,)) is None

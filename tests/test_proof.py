@@ -28,6 +28,8 @@ from layoutalg import (
     prove,
     warpid,
 )
+from layoutalg.normal import every_place
+from layoutalg.parts import Parts
 from layoutalg.size import substitute
 from layoutalg.verdict import Certificate, Collision, Difference, Gap, OtherSize, Outside
 from tests import oracle
@@ -659,3 +661,77 @@ def test_verdicts_are_readable_in_jupyter() -> None:
     assert D.equivalent(SWAPPED)._repr_markdown_().startswith("**refuted**: ")
     assert isinstance(verdict, Verdict)
     assert hash(verdict) == hash(D.is_injective())
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "pair"),
+    [
+        ("S[(2,n):(0,1)]", None, ((0,), (n,))),
+        ("S[(2,n):(0,n)]", None, ((0,), (n,))),
+        ("S[(n,2*k):(1,0)]", None, ((0,), (1,))),
+        ("S[(n,2,k):(k,0,1)]", (n, 2, k), ((0, 0, 0), (0, 1, 0))),
+    ],
+)
+def test_elements_that_a_stride_of_zero_puts_in_one_place_are_shown(
+    text: str, shape: tuple[Any, ...] | None, pair: tuple[Any, Any]
+) -> None:
+    verdict = parse(text).is_injective(shape)
+    assert not verdict
+    assert (verdict.reason.first, verdict.reason.second) == pair
+    assert verdict.reason.place == (("m", 0),)
+    assert not parse(text).subs({"n": 3, "k": 2}).is_injective()
+
+
+def test_an_iter_of_stride_zero_that_may_have_one_element_leaves_it_open() -> None:
+    with pytest.raises(Undecided) as left:
+        parse("S[(n,4):(0,1)]").is_injective()
+    assert str(left.value).startswith("is_injective: do the strides on m of S[(n,4):(0,1)] keep")
+    assert parse("S[(n,4):(0,1)]").subs({"n": 1}).is_injective()
+
+
+def test_the_places_of_an_element_are_listed_up_to_4096_copies() -> None:
+    def listed(copies: Any, limit: int) -> int:
+        return len(every_place(Parts((Iter(4, 1),), (Iter(copies, 8),), {}), 3, limit))
+
+    assert (listed(4096, 4096), listed(4096, 4095), listed(4097, 10**6), listed(n, 10**6)) == (
+        4096, 1, 1, 1,
+    )  # fmt: skip
+    twice = Parts((Iter(4, 1),), (Iter(2, 8), Iter(2, 8)), {})
+    assert every_place(twice, 3, 3) == ((("m", 3),), (("m", 11),), (("m", 19),))
+
+
+def test_strides_in_an_order_that_symbols_leave_open_are_named() -> None:
+    with pytest.raises(Undecided) as left:
+        parse("S[(n,4):(k,n)]").covers()
+    assert str(left.value) == (
+        "covers: in what order are the strides on m? The symbols k, n leave it open; substitute "
+        "them with .subs."
+    )
+
+
+def test_replicas_that_meet_one_another_are_no_meeting_of_elements() -> None:
+    """Two copies of one element in one place are one place: only elements may not meet."""
+    layout = parse("S[4:1] + R[(n,n):(4,8)]")
+    assert layout.subs({"n": 3}).is_injective()
+    try:
+        assert layout.is_injective()
+    except Undecided as left:
+        assert str(left).startswith("is_injective: do the strides on m of")  # noqa: PT017
+
+
+def test_a_formula_may_subtract_and_symbols_may_be_called_as_its_digits_are() -> None:
+    whole = parse("S[(n,8):(8,1)]")
+    assert prove(whole, (n, 8), lambda i, j: {"m": 8 * i - (0 - j)})
+    assert not prove(whole, (n, 8), lambda i, j: {"m": 8 * i - j})
+    assert prove(parse("S[(n,8):(-8,1)]"), (n, 8), lambda i, j: {"m": j - 8 * i})
+    d = sympy.Symbol("d", integer=True, positive=True)
+    named = parse("S[(d,8):(8,1)] + dd")
+    assert prove(named, (d, 8), lambda i, j: {"m": 8 * i + j + parse("S[1:dd]").shard[0].stride})
+    assert not prove(named, (d, 8), lambda i, j: {"m": 8 * i + j})
+
+
+def test_small_values_that_are_no_sizes_are_passed_over_among_the_witnesses() -> None:
+    """With n = 1 there is no layout of n - 1 rows: the first that differ are at n = 3."""
+    with pytest.raises(Undecided) as left:
+        parse("S[(n - 1,4):(4,1)]").equivalent(parse("S[(n - 1,4):(8,1)]"))
+    assert "they agree at n = 2; they differ at n = 3;" in str(left.value)

@@ -676,3 +676,58 @@ def test_columns_of_sub_byte_elements_are_counted_by_their_bytes() -> None:
     access = columnwise((32, 64), 4)
     tile = TileLayout(S[(32, 64) : (64, 1)])
     assert wavefronts(access.bank_counts(tile, (32, 64), 4)).max() == 8
+
+
+@pytest.mark.parametrize(
+    ("shape", "bits", "names"),
+    [
+        ((8, 64), 32, ("column",)),
+        ((16, 128), 16, ("ldmatrix",)),
+        ((32, 32), 16, ("ldmatrix",)),
+        ((16, 16), 16, ("stmatrix", "st.shared")),
+    ],
+)
+def test_of_swizzles_that_count_alike_the_shortest_is_chosen(
+    shape: tuple[int, int], bits: int, names: tuple[str, ...]
+) -> None:
+    """Every swizzle of the tile is counted: none takes less, and those that tie are longer."""
+    choice = choose_swizzle(shape, bits, None, list(names))
+    vector = max(ACCESSES[name](shape, bits).count for name in names)
+    room = (shape[0] * shape[1]).bit_length() - 1
+    totals: dict[int, set[int]] = {}
+    for unit in range(vector.bit_length() - 1, room + 1):
+        for length in range(room - unit + 1):
+            for atom in range(length, room - unit - length + 1):
+                swizzle = SwizzleLayout(unit, length, atom)
+                found = evaluate_swizzle(swizzle, shape, bits, None, list(names))
+                totals.setdefault(found.total, set()).add(length)
+    assert min(totals) == choice.best.total
+    tied = totals[choice.best.total]
+    assert min(tied) == choice.best.swizzle.swizzle_len < max(tied)
+
+
+@pytest.mark.parametrize(
+    ("starts", "size", "found"),
+    [
+        ([31], 1, [0]),
+        ([31], 2, [0, 1]),
+        ([30], 2, [0]),
+        ([32], 1, [1]),
+        ([31, 64], 1, [0, 2]),
+        ([16, 63], 16, [0, 1, 2]),
+        ([33], 32, [1, 2]),
+        ([0, 95], 4, [0, 2, 3]),
+    ],
+)
+def test_a_sector_ends_at_byte_31(starts: list[int], size: int, found: list[int]) -> None:
+    (touched,) = sectors(np.array([starts]), size)
+    assert touched.tolist() == found
+
+
+@pytest.mark.parametrize(("size", "bits"), [(16, 128), (4, 32), (2, 16)])
+def test_a_vector_may_be_one_element(size: int, bits: int) -> None:
+    access = rowwise((8, 4), bits, size=size)
+    assert access.coords.shape == (1, 32, 1, 2)
+    assert access.coords[0, :, 0].tolist() == [[t // 4, t % 4] for t in range(32)]
+    with pytest.raises(LayoutError, match="a row must consist of vectors"):
+        rowwise((8, 4), 2 * bits, size=size)

@@ -610,3 +610,161 @@ def test_a_new_axis_takes_its_name_from_symbols(monkeypatch: pytest.MonkeyPatch)
     for name in ("columns", "coulmns"):
         with pytest.raises(LayoutError, match="that text can tell from an axis"):
             Iter(symbol(name), 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "region", "piece"),
+    [
+        ("S[(n,2):(5,1)]", (1, 5), "S[(2,2):(5,4)] + 1"),
+        ("S[(n,2):(5,1)]", (3, 9), "S[(3,2):(5,4)] + 6"),
+        ("S[(n,2):(5,1)]", (2 * k + 1, 2 * k + 5), "S[(2,2):(5,4)] + (5*k + 1)"),
+        ("S[(3,4*n,2):(50,5,1)]", (1, 5), "S[(2,2):(5,4)] + 1"),
+        ("S[(3,4*n,2):(50,5,1)]", (1, 7), "S[(3,2):(5,4)] + 1"),
+        ("S[(3,4*n,2):(50,5,1)]", (8 * n + 1, 8 * n + 5), "S[(2,2):(5,4)] + 51"),
+        ("S[(n,3,2):(15,5,1)]", (6 * k + 1, 6 * k + 5), "S[(2,2):(5,4)] + (15*k + 1)"),
+        ("S[(n,3,2):(50,5,1)]", (1, 5), "S[(2,2):(5,4)] + 1"),
+        ("S[(n,3,2):(50,5,1)]", (1, 7), None),
+    ],
+)
+def test_a_slice_from_an_odd_digit_carries_into_an_iter_of_symbols(
+    text: str, region: tuple[Any, Any], piece: str | None
+) -> None:
+    whole = parse(text)
+    found = whole.slice((whole.size(),), (region,))
+    assert found == (None if piece is None else parse(piece))
+    if found is None:
+        return
+    for values in ({"n": 9, "k": 1}, {"n": 10, "k": 2}):
+        start = int(substitute(sympy.sympify(region[0]), values))
+        whole_table = whole.subs(values).table((whole.subs(values).size(),))["m"]
+        table = found.subs(values).table((found.size(),))["m"]
+        assert table.tolist() == whole_table[start : start + table.size].tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "region", "question"),
+    [
+        # n = 1: the range leaves the iter 4*n at its fifth step
+        (
+            "S[(3,4*n,2):(50,5,1)]",
+            (1, 9),
+            "does a range of length 5 from digit 0 stay inside the iter 4*n",
+        ),
+        ("S[(3,4*n,2):(50,5,1)]", (2 * k + 1, 2 * k + 5), "is digit (k mod (4*n)) + 1 below 4*n"),
+        ("S[(3,n,2):(7*n,5,1)]", (1, 5), "is digit 1 below n"),
+        ("S[(2,n):(5,1)]", (1, n + 1), "does the range of length n from digit 1 mod n stay inside"),
+    ],
+)
+def test_a_slice_that_may_carry_out_of_an_iter_of_symbols_stays_open(
+    text: str, region: tuple[Any, Any], question: str
+) -> None:
+    whole = parse(text)
+    with pytest.raises(Undecided) as left:
+        whole.slice((whole.size(),), (region,))
+    assert str(left.value).startswith(f"slice: {question}")
+    assert str(left.value).endswith(
+        "The symbols leave it open; substitute the symbols, or write the bounds as multiples, such "
+        "as begin = 8*i."
+    )
+
+
+@pytest.mark.parametrize("text", ["S[(n,4):(4,1@laneid)] + R[2:64]", "S[(n,4):(4,1@laneid)] + 64"])
+def test_a_tile_that_may_stand_still_on_an_axis_has_no_unit_there(text: str) -> None:
+    """With n = 1 the tile leaves axis m to its copies or its offset, and its unit there is 1."""
+    tile, outer = parse(text), TileLayout(S[2:1])
+    with pytest.raises(Undecided) as left:
+        tile.tile(outer, (2,), (4 * n,))
+    assert str(left.value) == (
+        f"tile: has {tile} more than one element along m? The symbols leave it open; substitute "
+        f"the symbols, or write n as a multiple, 2*k."
+    )
+    even = tile.subs({"n": 2 * n})
+    made = even.tile(outer, (2,), (8 * n,))
+    one, two = tile.subs({"n": 2}), made.subs({"n": 1})
+    assert one.tile(outer, (2,), (8,)).equivalent(two)
+    still, moving = (
+        tile.subs({"n": number}).tile(outer, (2,), (4 * number,)).shard[0].stride
+        for number in (1, 2)
+    )
+    assert (still, moving) == (1, one.span("m"))
+
+
+def test_a_tile_without_copies_or_offset_has_its_unit_whether_it_moves_or_not() -> None:
+    tile, outer = parse("S[(n,4):(4,1@laneid)]"), TileLayout(S[2:1])
+    made = tile.tile(outer, (2,), (4 * n,))
+    assert made == parse("S[(2,n,4):(4*n - 3,4,1@laneid)]")
+    on_lanes = parse("S[(n,4):(4,1@laneid)] + 5@laneid")  # four elements there, whatever n is
+    assert on_lanes.tile(outer, (2,), (4 * n,)).offset == {laneid: 5}
+
+
+def test_summands_of_symbols_are_found_refuted_or_left_open() -> None:
+    right, left = TileLayout(S[n:1]), TileLayout(S[k:n])
+    total = right.direct_sum(left, (k,), (n,))
+    assert right.is_direct_sum_right(TileLayout(S[(k, n) : (n, 1)]), (k, n), (n,)) == left
+    assert right.is_direct_sum_right(total, (k, n), (n,)) == left
+    assert left.is_direct_sum_left(total, (k, n), (k,)) == right
+    assert right.is_direct_sum_right(TileLayout(S[(k, n) : (5, 1)]), (k, n), (n,)) == parse(
+        "S[k:5]"
+    )
+    twice = TileLayout(S[2 * n : 1])
+    assert twice.is_direct_sum_right(parse("S[(k,2*n):(5,2)]"), (k, 2 * n), (2 * n,)) is None
+    with pytest.raises(Undecided) as open_one:
+        right.is_direct_sum_right(TileLayout(S[(k, n) : (5, k)]), (k, n), (n,))
+    assert str(open_one.value) == (
+        "is_direct_sum_right: are [Iter(n, k, 'm')] the same as [Iter(n, 1, 'm')]? The symbols "
+        "leave it open; substitute the symbols."
+    )
+
+
+def test_group_of_symbols_cuts_where_it_can_and_names_the_extent_where_it_cannot() -> None:
+    assert TileLayout(S[8 * n : 1]).group((n, 8)) == (parse("S[(n,8):(8,1)]"), (0, 1, 2))
+    assert TileLayout(S[(n, k) : (k, 1)]).group((n * k,)) == (parse("S[(n,k):(k,1)]"), (0, 2))
+    for shape, extent, dims in (((8,), 8, "8"), ((n, 8), "n", "n, 8")):
+        with pytest.raises(Undecided) as left:
+            TileLayout(S[(8, n) : (n, 1)]).group(shape)
+        assert str(left.value) == (
+            f"group: does extent {extent} of shape ({dims}) cut the iter n:1@m of S[(8,n):(n,1)] "
+            "evenly? The symbols leave it open; write the extents as products, such as n = 8*k."
+        )
+
+
+@pytest.mark.parametrize(
+    ("top", "divisor", "floor"),
+    [
+        (lambda x, r: 8 * x + r, 16, lambda x: FloorDiv(x, sympy.Integer(2))),
+        (lambda x, r: 8 * x + 7 - r, 8, lambda x: x),
+        (lambda x, r: 24 * x + r, 16, lambda x: FloorDiv(3 * x, sympy.Integer(2))),
+        (lambda x, r: 64 * x + 4 * r + 3, 128, lambda x: FloorDiv(x, sympy.Integer(2))),
+        (lambda x, r: 8 * x + r + 1, 16, None),  # may carry
+        (lambda x, r: 6 * x + r, 12, None),  # as well: r reaches 7
+        (lambda x, r: 8 * x + r, 12, None),  # 4 divides both, and r reaches it
+    ],
+)
+def test_what_cannot_carry_is_dropped_from_a_floor(
+    top: Callable[[Any, Any], Any], divisor: int, floor: Callable[[Any], Any] | None
+) -> None:
+    r = Digit("r", 8)
+    made = FloorDiv(top(x, r), sympy.Integer(divisor))
+    if floor is None:
+        assert made.has(r)
+    else:
+        assert made == floor(x)
+    for whole in range(7):
+        for digit in range(8):
+            value = made.xreplace({x: sympy.Integer(whole), r: sympy.Integer(digit)})
+            assert value == top(whole, digit) // divisor
+
+
+def test_signs_and_bounds_of_floors_and_remainders() -> None:
+    four = sympy.Integer(4)
+    assert FloorDiv(x, four).is_nonnegative is True
+    assert FloorDiv(x - 5, four).is_nonnegative is None
+    assert Mod(x - 5, four).is_nonnegative is True
+    assert Mod(x, -n).is_nonnegative is None
+    assert FloorDiv(x, -n).is_nonnegative is None
+    assert bounds(FloorDiv(Digit("r", 9), four)) == (0, 2)
+    assert bounds(Mod(x, four)) == (0, 3)
+    zero = sympy.Integer(0)
+    assert [sizes.divides(zero, value) for value in (zero, n, n + 1, n - 1)] == [
+        True, False, False, None,
+    ]  # fmt: skip

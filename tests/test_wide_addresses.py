@@ -14,43 +14,13 @@ import pytest
 from layoutalg import S, TileLayout, laneid, parse, tx
 from lowering.address import FREE, INT, Index
 from lowering.kernel import Kernel, KernelProgram
+from tests.nvrtc_text import compiled
 from tests.ptx_integers import touched
 
 pytest.importorskip("lowering.cuda", reason="numba-cuda is not installed")
-nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
 
 ROW = TileLayout(S[(32, 4) : (1 @ laneid, 1)])
-INTEGERS = {
-    "int8_t": "signed char", "uint8_t": "unsigned char", "int16_t": "short",
-    "uint16_t": "unsigned short", "int32_t": "int", "uint32_t": "unsigned int",
-    "int64_t": "long long", "uint64_t": "unsigned long long",
-}  # fmt: skip
 BASE = {"a": 1 << 40, "o": 3 << 44}  # far from what an offset reaches
-
-
-def compiled(source: str) -> str:
-    """Return the PTX of a CUDA C++ text by NVRTC, which has no <cstdint>."""
-    types = "\n".join(f"typedef {kind} {name};" for name, kind in INTEGERS.items())
-    text = source.replace("#include <cstdint>", types).encode()
-
-    def call(name: str, *arguments: Any) -> Any:
-        status, *found = getattr(nvrtc, name)(*arguments)
-        return status, (found[0] if found else None)
-
-    try:
-        _, program = call("nvrtcCreateProgram", text, b"kernel.cu", 0, [], [])
-    except RuntimeError as error:  # the bindings load the library late
-        pytest.skip(f"NVRTC is not installed: {error}")
-    options = [b"--gpu-architecture=compute_90", b"--std=c++17"]
-    status, _ = call("nvrtcCompileProgram", program, len(options), options)
-    _, size = call("nvrtcGetProgramLogSize", program)
-    log = b" " * size
-    nvrtc.nvrtcGetProgramLog(program, log)
-    assert int(status) == 0, log.decode()
-    _, size = call("nvrtcGetPTXSize", program)
-    made = b" " * size
-    nvrtc.nvrtcGetPTX(program, made)
-    return made.decode().rstrip("\0")
 
 
 def parameters(program: KernelProgram, text: str, scalars: dict[str, int]) -> dict[int, int]:

@@ -248,10 +248,12 @@ class Machine:
         elements 2*(l % 4) and the next; of the transposed matrix where ``.trans`` says so (PTX ISA,
         ldmatrix).
         """
-        base, _, where = self.cells(address, 1, 16)
+        base, threads, where = self.cells(address, 1, 16)
         assert base == 0
-        assert len(where) == self.threads, "a matrix instruction of some lanes only"
-        lane = np.arange(self.threads)
+        warps = threads.reshape(-1, 32)
+        assert (warps == warps[:, :1] + np.arange(32)).all(), "a matrix instruction of some lanes"
+        assert (warps[:, 0] % 32 == 0).all(), "a matrix instruction of some lanes"
+        lane = np.arange(len(threads))
         first = lane // 32 * 32 + 8 * j
         row, col = lane % 32 // 4, 2 * (lane % 4)
         elements = []
@@ -265,13 +267,17 @@ class Machine:
         words = []
         for j in range(count):
             data = np.ascontiguousarray(self.memory[0][self.rows(address, j, transposed)])
-            words.append(data.view(np.uint32)[:, 0])
+            word = np.zeros(self.threads, dtype=np.uint32)
+            word[np.broadcast_to(self.active, word.shape)] = data.view(np.uint32)[:, 0]
+            words.append(word)
         return words[0] if count == 1 else tuple(words)
 
     def store_matrices(self, transposed: bool, address: Any, *values: Any) -> None:
         """Do ``stmatrix``."""
         for j, value in enumerate(values):
-            data = np.ascontiguousarray(np.asarray(value, dtype=np.uint32)[:, None]).view(np.uint8)
+            word = np.asarray(value, dtype=np.uint32)
+            word = word[np.broadcast_to(self.active, word.shape)]
+            data = np.ascontiguousarray(word[:, None]).view(np.uint8)
             self.memory[0][self.rows(address, j, transposed)] = data
 
 
@@ -382,6 +388,7 @@ def run(
         **{kind: getattr(np, kind) for kind in ("uint8", "uint32", "float32")},
         "uint64": lambda value: np.asarray(value, dtype=np.int64),
         "int64": lambda value: np.asarray(value, dtype=np.int64),
+        "int32": lambda value: np.asarray(value, dtype=np.int64).astype(np.int32),
         "range": range,
     }
     machine.names["cuda"] = SimpleNamespace(
@@ -483,6 +490,7 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
 
 _LINES = (
     (r"const int thread = threadIdx\.x;", r"thread = cuda.threadIdx.x"),
+    (r"const int64_t ([a-zA-Z]+ = .*);", r"\1"),
     (r"const uint64_t (\w+) = reinterpret_cast<uint64_t>\((\w+)\);", r"\1 = cells_address(\2)"),
     (r"(?:uint32_t|uint64_t|float) \w+(?:, \w+)*;", ""),
     (r"(?:uint32_t|float) (\w+ = 0(?:, \w+ = 0)*);", r"\1"),
@@ -534,6 +542,7 @@ def python_of(source: str) -> tuple[str, dict[str, str]]:
             part = re.sub(r"= 0$", "= uint32(0)", part)
             part = part.replace(" / ", " // ").replace("&&", "and")
             part = re.sub(r"static_cast<int64_t>\(", "int64(", part)
+            part = re.sub(r"\bint\(", "int32(", part)
             depth -= part == "else:"
             if part:
                 lines.append("  " * depth + part)

@@ -20,10 +20,9 @@ from lowering.addressing import (
     environment,
     memory_address,
     one_edge,
-    region_tile,
-    register_tile,
 )
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.holders import ALL, Arriving, Part, check_reached, firsts, only, parts_of
 from lowering.ops import Elements, Guard, Load, Op, Store
 from lowering.tile import BufferRegion, copied_shape
 
@@ -33,60 +32,46 @@ BYTE = 8
 
 @dataclass(frozen=True)
 class Ownership:
-    """A register region against memory: the address of each register, and who takes part."""
+    """A part of a register region against memory: the address of each register, and who takes part.
+
+    ``values`` are those of the threads that take part: (registers, threads x loop values), in the
+    order of the addresses.
+    """
 
     registers: str
     memory: str
     bits: int
     addresses: Mapping[int, Index]
-    guards: tuple[Guard, ...]
     edges: Mapping[int, tuple[Guard, ...]]  # of each register: that it lies within the bounds
     multiple: int  # what divides the bounds
     values: npt.NDArray[np.int64]  # (registers, threads x loop values), in the order of addresses
-    taking: npt.NDArray[np.bool_]
 
 
-def ownership(
-    registers: BufferRegion,
-    memory: BufferRegion,
-    threads: int,
-    load: bool,
-) -> Ownership:
-    """Solve the address of every register of a region.
-
-    Threads that the register layout does not name load copies; they store nothing.
+def ownership(part: Part, memory: BufferRegion) -> Ownership:
+    """Solve the address of every register of a part of a region.
 
     Raises:
-        LayoutError: a layout has no digit form, or lies on other axes.
+        LayoutError: the memory's layout has no digit form, or lies on other axes.
     """
-    copied_shape(registers, memory)
-    tile = register_tile(region_tile(registers), registers.shape, threads, copies=load)
+    registers = part.region
     begins = [as_index(begin) for begin, _ in memory.ranges]
     places = {
         register: placed(coordinate, registers, memory, begins)
-        for register, coordinate in tile.places.items()
+        for register, coordinate in part.places().items()
     }
     addresses = {register: memory_address(memory.buffer, at) for register, at in places.items()}
     edges = {register: edge_guards(memory.buffer, at) for register, at in places.items()}
-    guards = tile.guards
-    indices = [*addresses.values(), *(guard.index for guard in guards)]
-    env = environment(indices, threads)
+    env = environment(list(addresses.values()), part.threads)
     count = len(env["thread"])
-    taking = np.ones(count, dtype=bool)
-    for guard in guards:
-        value = guard.index.value(env)
-        taking &= (value >= guard.low) & (value < guard.high)
     values = np.stack([np.broadcast_to(a.value(env), (count,)) for a in addresses.values()])
     return Ownership(
         registers.buffer.name,
         memory.buffer.name,
         registers.buffer.dtype.bits,
         addresses,
-        guards,
         edges,
         memory.buffer.multiple,
-        values[:, taking],
-        taking,
+        values[:, part.taking[env["thread"]]],
     )
 
 
@@ -160,22 +145,33 @@ def register_copy(
     memory: BufferRegion,
     threads: int,
     load: bool,
+    arriving: Arriving = ALL,
 ) -> tuple[Op, ...]:
-    """Return the loads (or stores) of a register region from (to) memory.
+    """Return the loads (or stores) of a register region from (to) memory, by those who hold it.
+
+    Of copies all load, and the first stores.
 
     Raises:
-        LayoutError: see :func:`ownership`.
+        LayoutError: see :func:`ownership` and :func:`lowering.holders.parts_of`.
     """
-    own = ownership(registers, memory, threads, load)
-    ops: list[Op] = []
-    for group in accesses(own):
-        elements, address = Elements(own.registers, group), own.addresses[group[0]]
-        guards = own.guards + own.edges[group[0]]
-        if load:
-            ops.append(Load(elements, own.memory, address, guards))
-        else:
-            ops.append(Store(own.memory, address, elements, guards))
-    return tuple(ops)
+    copied_shape(registers, memory)
+    parts = parts_of(registers, threads)
+    check_reached(parts, arriving.active)
+    if not load:
+        parts = firsts(parts, arriving, memory)
+    found: list[Op] = []
+    for part in parts:
+        own = ownership(part, memory)
+        ops: list[Op] = []
+        for group in accesses(own):
+            elements, address = Elements(own.registers, group), own.addresses[group[0]]
+            guards = own.edges[group[0]]
+            if load:
+                ops.append(Load(elements, own.memory, address, guards))
+            else:
+                ops.append(Store(own.memory, address, elements, guards))
+        found.extend(only(part.taking, ops, arriving.active))
+    return tuple(found)
 
 
 def one_side_in_registers(context: Context) -> bool | tuple[bool, str]:
@@ -203,6 +199,6 @@ def lower_copy(context: Context) -> Lowered:
     load = dst.buffer.scope == "local"
     registers, memory = (dst, src) if load else (src, dst)
     try:
-        return Lowered(register_copy(registers, memory, context.threads, load))
+        return Lowered(register_copy(registers, memory, context.threads, load, context.arriving))
     except LayoutError as error:
         fail(str(error))

@@ -20,8 +20,9 @@ from layoutalg.fragments import WARP
 from layoutalg.targets import has, lacking
 from lowering import ptx
 from lowering.address import Index
-from lowering.addressing import as_index, environment, memory_address, region_tile, register_tile
+from lowering.addressing import as_index, environment, memory_address
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.holders import Arriving, Part, firsts, named, one_part, only
 from lowering.ops import Elements, LoadMatrix, Op, StoreMatrix
 from lowering.tile import BufferRegion
 from lowering.variants.copy_vector import one_side_in_registers, placed
@@ -42,13 +43,21 @@ class Problem:
     common to all registers.
     """
 
-    registers: BufferRegion
+    part: Part
     shared: BufferRegion
-    threads: int
-    load: bool
     offsets: Mapping[int, tuple[int, ...]]
     addresses: Mapping[int, Index]
     words: tuple[tuple[int, ...], ...]
+
+    @property
+    def registers(self) -> BufferRegion:
+        """The region in registers."""
+        return self.part.region
+
+    @property
+    def threads(self) -> int:
+        """Threads of the CTA."""
+        return self.part.threads
 
     @property
     def bits(self) -> int:
@@ -69,9 +78,7 @@ class Problem:
             steps: (index, other register): where the index is 1, the other register is meant
                 instead; several steps add up.
         """
-        layout, shape = region_tile(self.registers), self.registers.shape
-        tile = register_tile(layout, shape, self.threads, thread, self.load)
-        coordinate = list(tile.places[register])
+        coordinate = list(self.part.places(thread)[register])
         for index, other in steps:
             for dim, (a, b) in enumerate(
                 zip(self.offsets[register], self.offsets[other], strict=True)
@@ -82,25 +89,26 @@ class Problem:
         return memory_address(self.shared.buffer, where)
 
 
-def pose(registers: BufferRegion, shared: BufferRegion, threads: int, load: bool) -> Problem:
+def pose(part: Part, shared: BufferRegion) -> Problem:
     """Return the problem of a copy.
+
+    Args:
+        part: who holds the region in registers: whole warps, all in the same registers.
+        shared: the region in shared memory.
 
     Raises:
         LayoutError: a layout has no digit form or lies on other axes.
     """
-    layout = region_tile(registers)
-    tile = register_tile(layout, registers.shape, threads, copies=load)
-    if tile.guards:
-        raise LayoutError("not all threads hold a part of the tile")
+    registers, places = part.region, part.places()
     begins = [as_index(begin) for begin, _ in shared.ranges]
     addresses = {
         register: memory_address(shared.buffer, placed(c, registers, shared, begins))
-        for register, c in tile.places.items()
+        for register, c in places.items()
     }
-    first = next(iter(tile.places))
+    first = next(iter(places))
     offsets = {
-        register: tuple((a - b).constant for a, b in zip(c, tile.places[first], strict=True))
-        for register, c in tile.places.items()
+        register: tuple((a - b).constant for a, b in zip(c, places[first], strict=True))
+        for register, c in places.items()
     }
     pack = 32 // registers.buffer.dtype.bits
     numbers = sorted(addresses)
@@ -109,7 +117,7 @@ def pose(registers: BufferRegion, shared: BufferRegion, threads: int, load: bool
         word[0] % pack or word != tuple(range(word[0], word[0] + pack)) for word in words
     ):
         raise LayoutError(f"the registers of {registers} do not fill whole 32-bit words")
-    return Problem(registers, shared, threads, load, offsets, addresses, words)
+    return Problem(part, shared, offsets, addresses, words)
 
 
 def propose(problem: Problem, words: Sequence[tuple[int, ...]], trans: bool) -> Index | None:
@@ -140,7 +148,8 @@ def _right(problem: Problem, words: Sequence[tuple[int, ...]], address: Index, t
     """Check a proposal: rows aligned, and every lane receives what its registers hold."""
     wanted = [problem.addresses[register] for word in words for register in word]
     env = environment([address, *wanted], problem.threads)
-    rows = np.broadcast_to(address.value(env), env["thread"].shape).reshape(-1, WARP)
+    here = problem.part.taking[env["thread"]].reshape(-1, WARP)[:, 0]  # of each warp
+    rows = np.broadcast_to(address.value(env), env["thread"].shape).reshape(-1, WARP)[here]
     if (rows * problem.bits % ROW_BITS).any():
         return False
     lane = np.arange(WARP)
@@ -151,7 +160,8 @@ def _right(problem: Problem, words: Sequence[tuple[int, ...]], address: Index, t
                 got = rows[:, 8 * j + 2 * (lane % 4) + p] + lane // 4
             else:
                 got = rows[:, 8 * j + lane // 4] + lane % 4 * problem.pack + p
-            if (np.broadcast_to(want, env["thread"].shape).reshape(-1, WARP) != got).any():
+            want = np.broadcast_to(want, env["thread"].shape).reshape(-1, WARP)[here]
+            if (want != got).any():
                 return False
     return True
 
@@ -222,16 +232,18 @@ def lower_matrices(context: Context) -> Lowered:
     registers, shared = (dst, src) if load else (src, dst)
     if context.threads % WARP:
         fail(f"needs whole warps; got {context.threads} threads")
-    if registers.buffer.layout.replica:
-        fail(f"{registers.buffer.name} is replicated; stmatrix would write its copies in a race")
     bits = registers.buffer.dtype.bits
     if bits > 32:
         fail(f"moves 32-bit registers; {registers.buffer} has elements of {bits} bits")
     first = (ptx.ldmatrix if load else ptx.stmatrix)(1, False)
     if not has(first.min_arch, context.arch):
         fail(lacking("ldmatrix" if load else "stmatrix", first.min_arch, context.arch))
+    arriving = context.arriving
     try:
-        problem = pose(registers, shared, context.threads, load)
+        part = one_part(registers, context.threads, "warp", arriving.active)
+        if not load:
+            part = _storing(part, arriving, shared)
+        problem = pose(part, shared)
     except LayoutError as error:
         fail(str(error))
     for trans in (False, True):
@@ -243,11 +255,30 @@ def lower_matrices(context: Context) -> Lowered:
             )
         found = solve(problem, trans)
         if found is not None:
-            return Lowered(tuple(_op(problem, words, a, trans, load) for words, a in found))
+            ops = [_op(problem, words, a, trans, load) for words, a in found]
+            return Lowered(only(part.taking, ops, arriving.active))
     fail(
         f"no 16-byte aligned rows of {shared.buffer.name} ({shared.buffer.layout}) give the lanes "
         f"what {registers.buffer.layout} says, neither straight nor by .trans"
     )
+
+
+def _storing(part: Part, arriving: Arriving, shared: BufferRegion) -> Part:
+    """Return a part with the warps that store: of copies, the first.
+
+    Raises:
+        LayoutError: copies lie in one warp.
+    """
+    (stored,) = firsts([part], arriving, shared)
+    copies = part.taking & ~stored.taking
+    if arriving.active is not None:
+        copies &= arriving.active
+    both = [each.reshape(-1, WARP).any(axis=1) for each in (stored.taking, copies)]
+    if (both[0] & both[1]).any():
+        raise LayoutError(
+            f"{named(copies)} hold copies in {part.region}; stmatrix would write them in a race"
+        )
+    return stored
 
 
 def _op(

@@ -15,7 +15,7 @@ from layoutalg.fragment import LANE_DIGITS
 from layoutalg.fragments import WARP, Fragment, transposed
 from layoutalg.iters import Iters
 from layoutalg.targets import lacking
-from lowering.dispatch import Context, Lowered, fail, register_dispatch
+from lowering.dispatch import Context, Lowered, check_operands_apart, fail, register_dispatch
 from lowering.instructions import MMA_EXTENDED, MmaInst
 from lowering.ops import Elements, Mma, Move, Op, Zero
 from lowering.tile import EXTRAS, BufferRegion, TilePrimitiveCall
@@ -271,7 +271,7 @@ def _wrong_digit(fragment: Fragment, name: str, extent: int, group: Iters) -> st
 
 def _copies(layout: TileLayout) -> set[tuple[int, int]]:
     """Return the replicas of a layout as (extent, stride) of lanes."""
-    return {(int(it.extent), int(it.stride)) for it in layout.canonicalize("cuda").replica}
+    return {(int(it.extent), int(it.stride)) for it in layout.canonicalize("cuda").copies}
 
 
 def _emit(
@@ -294,4 +294,5 @@ def _emit(
             )
             a, b = cuts["A"].elements(m, k), cuts["B"].elements(k, n)
             ops.append(Mma(instruction, into, a, b, extra))
+    check_operands_apart(ops)
     return tuple(ops)

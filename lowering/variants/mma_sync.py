@@ -25,8 +25,16 @@ from layoutalg.fragments import WARP
 from layoutalg.iters import Iter, Iters
 from layoutalg.size import Size, is_int, product
 from layoutalg.targets import lacking
-from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch import (
+    Context,
+    Lowered,
+    check_operands_apart,
+    fail,
+    predicate,
+    register_dispatch,
+)
 from lowering.dtypes import DType
+from lowering.holders import check_threads_exist
 from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MmaInst
 from lowering.ops import Elements, Mma, Move, Op, Zero
 from lowering.registers import element_map, register_count, register_range
@@ -72,7 +80,7 @@ def no_replica(context: Context) -> bool | tuple[bool, str]:
         layout = region.buffer.layout
         if not isinstance(layout, TileLayout):
             return False, _swizzled(role, layout)
-        if layout.replica:
+        if layout.copies:
             return False, (
                 f"{role} is replicated: {layout}; drop R[...]: warps that a layout does not name "
                 "hold copies anyway"
@@ -607,6 +615,7 @@ def _emit(
             a = elements("A", tiles["A", "M"][m], tiles["A", "K"][k])
             b = elements("B", tiles["B", "K"][k], tiles["B", "N"][n])
             ops.append(Mma(instruction, d, a, b))
+    check_operands_apart(ops)
     return tuple(ops)
 
 
@@ -643,6 +652,8 @@ def _check_held(context: Context, lowered: Lowered, accumulate: bool) -> None:
             f"D: the region {d} lies in some of the threads that hold {d.buffer.name}; all threads "
             "would run and overwrite their own part of it"
         )
+    if context.arriving.active is not None:
+        inside = inside & context.arriving.active[:, None]
     found, wanted = np.unique(held[inside]).size, int(product(d.shape))
     if found != wanted:
         fail(
@@ -659,3 +670,8 @@ def _check_held(context: Context, lowered: Lowered, accumulate: bool) -> None:
                 f"{region}; {region.buffer.layout} must reach all threads that {d.buffer.layout} "
                 "reaches"
             )
+    for region in context.call.operands.values():
+        try:
+            check_threads_exist(region.buffer, context.threads)
+        except LayoutError as error:
+            fail(str(error))

@@ -7,7 +7,7 @@ thread with those that the instruction's fragment says, the widest instruction f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,11 @@ from layoutalg.fragments import WARP
 from layoutalg.targets import has, lacking
 from lowering import tcgen05
 from lowering.address import Index
-from lowering.addressing import region_tile
 from lowering.descriptors import Descriptor, linear_places, proved, swizzle_bytes
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.holders import Part, one_part, only
 from lowering.ops import Elements, Op, SharedMatrix
-from lowering.registers import WARPGROUP, element_map, register_count
+from lowering.registers import WARPGROUP
 from lowering.shared_operands import unswizzled
 from lowering.tcgen05 import CELL, COLUMNS, LANES
 from lowering.tensor_ops import (
@@ -89,54 +89,69 @@ def whole_warps(context: Context) -> bool | tuple[bool, str]:
 class Words:
     """The words of a register tile: their numbers, and where each lies by thread and word.
 
-    ``lane`` and ``column`` are (warps, 32, words).
+    ``lane`` and ``column`` are (warps, 32, words), of the ``warps`` that hold it, out of a CTA of
+    ``threads``.
     """
 
+    threads: int
+    warps: Ints
     numbers: tuple[int, ...]
     lane: Ints
     column: Ints
 
 
-def words_of(registers: BufferRegion, tile: TensorTile, threads: int) -> Words:
-    """Return the place in tensor memory of every word of every thread.
+def words_of(part: Part, tile: TensorTile) -> Words:
+    """Return the place in tensor memory of every word of every thread that holds some.
+
+    Args:
+        part: who holds the registers: whole warps.
+        tile: in tensor memory.
 
     Raises:
-        DispatchFail: a word is not one column of a lane, or threads hold different words.
-        LayoutError: the registers have no layout over threads of the CTA.
+        DispatchFail: a word is not one column of a lane, or is not held as a whole.
     """
-    layout, bits = region_tile(registers), registers.buffer.dtype.bits
-    shape = tuple(int(extent) for extent in registers.shape)
-    held = element_map(layout, shape, threads, register_count(registers.buffer.layout))
+    registers, bits = part.region, part.region.buffer.dtype.bits
     pack = CELL // bits if bits <= CELL else 0
-    if not pack or held.shape[1] % pack:
-        fail(f"{registers.buffer} must fill words of {CELL} bits")
-    held = held.reshape(threads, -1, pack)
-    used = (held >= 0).any(axis=(0, 2))
-    held = held[:, used]
-    if (held < 0).any():
-        fail(f"every thread must hold the same, whole words of {registers}; layout {layout}")
-    lane, bit = _own_copy(tile, held)
+    first = part.registers[::pack] if pack else ()
+    if (
+        not pack
+        or part.registers != tuple(n + i for n in first for i in range(pack))
+        or any(number % pack for number in first)
+    ):
+        fail(
+            f"every thread must hold the same, whole words of {registers}: elements of {bits} bits "
+            f"must fill words of {CELL} bits"
+        )
+    thread = np.flatnonzero(part.taking)
+    lane, bit = _own_copy(tile, part.elements[thread].reshape(len(thread), -1, pack), thread)
     together = (lane == lane[..., :1]) & (bit == bit[..., :1] + np.arange(pack) * bits)
     if not together.all() or (bit[..., 0] % CELL).any():
         fail(
             f"{pack} neighbours of {registers} must share a column of {CELL} bits; "
             f"{tile.buffer.layout} parts them"
         )
-    numbers = tuple(int(number) for number in np.flatnonzero(used))
-    split = threads // WARP, WARP, len(numbers)
-    return Words(numbers, lane[..., 0].reshape(split), (bit[..., 0] // CELL).reshape(split))
+    numbers = tuple(number // pack for number in first)
+    split = -1, WARP, len(numbers)
+    return Words(
+        part.threads,
+        thread[::WARP] // WARP,
+        numbers,
+        lane[..., 0].reshape(split),
+        (bit[..., 0] // CELL).reshape(split),
+    )
 
 
-def _own_copy(tile: TensorTile, held: Ints) -> tuple[Ints, Ints]:
+def _own_copy(tile: TensorTile, held: Ints, thread: Ints) -> tuple[Ints, Ints]:
     """Return the lane and bit of each element that a thread holds; of copies, what it reaches.
 
     Args:
         tile: in tensor memory.
         held: the element by thread, and anything more.
+        thread: the number of each thread.
     """
     copies = tile.lane.shape[2]
     lane, bit = (each.reshape(-1, copies)[held] for each in (tile.lane, tile.bit))
-    warp = (np.arange(len(held)) // WARP % 4).reshape(-1, *[1] * held.ndim)
+    warp = (thread // WARP % 4).reshape(-1, *[1] * held.ndim)
     reached = np.argmax(lane // WARP == warp, axis=-1)[..., None]
     own_lane, own_bit = (np.take_along_axis(each, reached, -1)[..., 0] for each in (lane, bit))
     return own_lane, own_bit
@@ -167,8 +182,8 @@ def movements(words: Words, what: str) -> Iterator[Movement]:
             lane, column = int(words.lane[0, 0, start]), int(words.column[0, 0, start])
             fail(
                 f"{what}: no shape of tcgen05.ld and .st has word {words.numbers[start]} of thread "
-                f"0 in lane {lane}, column {column}, and the rest of the warp as it is; a warp "
-                f"reaches lanes {CELL} times its number in the warpgroup on. "
+                f"{words.warps[0] * WARP} in lane {lane}, column {column}, and the rest of the "
+                f"warp as it is; a warp reaches lanes {CELL} times its number in the warpgroup on. "
                 "tcgen05_atom_layout(…) fits"
             )
         slots, movement = found
@@ -210,22 +225,22 @@ def _fitting(
         return None
     if (column != first[1][:, None, None] + cols).any():
         return None
-    warp = np.arange(len(first[0]))
-    inside = first[0] - warp % 4 * WARP
+    inside = first[0] - words.warps % 4 * WARP
     offsets = (0,) if shape == "32x32b" else (0, WARP // 2)
     if (inside != inside[0]).any() or int(inside[0]) not in offsets:
         return None
-    far = first[1].reshape(-1, min(4, len(warp)))
-    step = int(far[-1, 0] - far[0, 0]) // max(1, len(far) - 1)
-    if (far != far[0, 0] + step * np.arange(len(far))[:, None]).any():
+    group = words.warps // 4
+    step = int(first[1][-1] - first[1][0]) // max(1, int(group[-1] - group[0]))
+    start_column = int(first[1][0]) - step * int(group[0])
+    if (first[1] != start_column + step * group).any():
         return None
-    thread = Index.of("thread", len(warp) * WARP)
+    thread = Index.of("thread", words.threads)
     return slots, Movement(
         shape,
         count,
         tuple(words.numbers[n] for n in slots),
         thread // WARP % 4 * WARP + int(inside[0]),
-        thread // WARPGROUP * step + int(far[0, 0]),
+        thread // WARPGROUP * step + start_column,
     )
 
 
@@ -255,7 +270,8 @@ def lower_load(context: Context) -> Lowered:
     own, memory = (context.call.operands[role] for role in ("dst", "src"))
     try:
         tile = tensor_tile(memory)
-        words = words_of(own, tile, context.threads)
+        part = one_part(own, context.threads, "warp", context.arriving.active)
+        words = words_of(part, tile)
         ops: list[Op] = [
             TensorLoad(each.shape, each.count, into, place)
             for each, into, place in _register_movements(own, tile, words)
@@ -263,7 +279,25 @@ def lower_load(context: Context) -> Lowered:
     except LayoutError as error:
         fail(str(error))
     complete = tuple(op.into for op in ops if isinstance(op, TensorLoad))
-    return Lowered((*ops, TensorWait("ld", complete)))
+    ops.append(TensorWait("ld", complete))
+    return Lowered(only(part.taking, ops, context.arriving.active))
+
+
+def _storing(part: Part, tile: TensorTile) -> Part:
+    """Return a part with the warps that store: of those that reach one place, the first.
+
+    Raises:
+        DispatchFail: warps reach some places together, and some not.
+    """
+    words = words_of(part, tile)
+    cells = (words.lane * COLUMNS + words.column).reshape(len(words.warps), -1)
+    _, first = np.unique(cells, return_index=True)
+    mine = np.isin(np.arange(cells.size), first).reshape(cells.shape)
+    if (mine.any(axis=1) != mine.all(axis=1)).any():
+        fail(f"warps hold copies of some of what they store of {part.region}, and not of all")
+    taking = np.zeros(part.threads // WARP, dtype=bool)
+    taking[words.warps[mine.any(axis=1)]] = True
+    return replace(part, taking=part.taking & taking.repeat(WARP))
 
 
 def _check_all_copies(own: BufferRegion, tile: TensorTile, words: Words) -> None:
@@ -298,7 +332,8 @@ def lower_store(context: Context) -> Lowered:
     own, memory = (context.call.operands[role] for role in ("src", "dst"))
     try:
         tile = tensor_tile(memory)
-        words = words_of(own, tile, context.threads)
+        part = _storing(one_part(own, context.threads, "warp", context.arriving.active), tile)
+        words = words_of(part, tile)
         _check_all_copies(own, tile, words)
         ops: list[Op] = [
             TensorStore(each.shape, each.count, place, source)
@@ -306,7 +341,8 @@ def lower_store(context: Context) -> Lowered:
         ]
     except LayoutError as error:
         fail(str(error))
-    return Lowered((*ops, TensorWait("st")))
+    ops.append(TensorWait("st"))
+    return Lowered(only(part.taking, ops, context.arriving.active))
 
 
 # -- rows of shared memory ------------------------------------------------------------------------

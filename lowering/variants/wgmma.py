@@ -19,12 +19,19 @@ from layoutalg.fragments import Fragment
 from layoutalg.targets import lacking
 from lowering import wgmma
 from lowering.address import Index
-from lowering.addressing import region_tile
-from lowering.dispatch import Context, DispatchFail, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch import (
+    Context,
+    DispatchFail,
+    Lowered,
+    check_operands_apart,
+    fail,
+    predicate,
+    register_dispatch,
+)
+from lowering.holders import Mask, Part, named, one_part, only
 from lowering.ops import Elements, Op, SharedMatrix, Wgmma, WgmmaFence
-from lowering.registers import WARPGROUP, element_map, register_count
+from lowering.registers import WARPGROUP
 from lowering.shared_operands import SharedOperand, accumulation, extents, shared_operand
-from lowering.tile import BufferRegion
 from lowering.wgmma import WgmmaInst
 
 Ints = npt.NDArray[np.int64]
@@ -76,20 +83,21 @@ class RegisterTile:
     col: Index
 
 
-def register_tiles(
-    region: BufferRegion, fragment: Fragment, threads: int
-) -> list[RegisterTile] | None:
+def register_tiles(part: Part, fragment: Fragment, taking: Mask) -> list[RegisterTile] | None:
     """Return the tiles of a fragment that make up a region; None where it is none of them.
 
     All warpgroups take their tiles in the order of their registers; the places of a tile in the
     warpgroups must be equally far apart.
 
-    Raises:
-        LayoutError: the layout of the region has axes beyond the CTA.
+    Args:
+        part: who holds the region.
+        fragment: of the instruction.
+        taking: the threads that do the product, whole warpgroups.
     """
-    shape, layout = extents(region), region_tile(region)
-    held = element_map(layout, shape, threads, register_count(region.buffer.layout))
-    held = held.reshape(-1, WARPGROUP, held.shape[1])
+    shape, threads = extents(part.region), part.threads
+    held = part.elements.reshape(-1, WARPGROUP, len(part.registers))
+    groups = np.flatnonzero(taking[::WARPGROUP])
+    held = held[groups]
     (rows, cols), (height, width) = shape, fragment.shape
     if rows % height or cols % width:
         return None
@@ -115,19 +123,28 @@ def register_tiles(
     made = []
     for numbers in found[0]:
         table = np.array([tiles[numbers] for tiles in found])
-        row, col = (_by_warpgroup(table[:, dim], threads) for dim in range(2))
+        row, col = (_by_warpgroup(table[:, dim], groups, threads) for dim in range(2))
         if row is None or col is None:
             return None
-        made.append(RegisterTile(Elements(region.buffer.name, numbers), row, col))
+        registers = tuple(part.registers[number] for number in numbers)
+        made.append(RegisterTile(Elements(part.region.buffer.name, registers), row, col))
     return made
 
 
-def _by_warpgroup(values: Ints, threads: int) -> Index | None:
-    """Return a number for each warpgroup as an index of the thread; None where it is not linear."""
-    step = int(values[1] - values[0]) if len(values) > 1 else 0
-    if (values != values[0] + step * np.arange(len(values))).any():
+def _by_warpgroup(values: Ints, groups: Ints, threads: int) -> Index | None:
+    """Return a number for each warpgroup as an index of the thread; None where it is not linear.
+
+    Args:
+        values: of some warpgroups.
+        groups: their numbers.
+        threads: of the CTA.
+    """
+    apart = int(groups[-1] - groups[0])
+    step = int(values[-1] - values[0]) // max(1, apart)
+    start = int(values[0]) - step * int(groups[0])
+    if (values != start + step * groups).any():
         return None
-    return Index.of("thread", threads) // WARPGROUP * step + int(values[0])
+    return Index.of("thread", threads) // WARPGROUP * step + start
 
 
 # -- the call -------------------------------------------------------------------------------------
@@ -190,14 +207,17 @@ def checked_shapes(context: Context, inst: WgmmaInst) -> int:
 def lower_wgmma(context: Context) -> Lowered:
     """Lower ``gemm_async`` to a fence and one ``wgmma`` per tile of C and step of K."""
     operands = context.call.operands
+    active = context.arriving.active
     reasons: list[str] = []
     for inst in instructions(context, extents(operands["C"])[1]):
         depth = checked_shapes(context, inst)
         try:
-            tiles = register_tiles(operands["C"], inst.fragment("D"), context.threads)
+            part = one_part(operands["C"], context.threads, "warpgroup", active)
+            taking = part.taking if active is None else part.taking & active
+            tiles = register_tiles(part, inst.fragment("D"), taking)
             if tiles is not None:
-                ops = _steps(context, inst, tiles, depth)
-                return Lowered((WgmmaFence(), *ops))
+                ops = [WgmmaFence(), *_steps(context, inst, tiles, depth, taking)]
+                return Lowered(only(part.taking, ops, active))
         except DispatchFail as declined:  # a smaller N may fit B
             reasons.append(str(declined))
         except LayoutError as error:
@@ -211,9 +231,14 @@ def lower_wgmma(context: Context) -> Lowered:
 
 
 def _steps(
-    context: Context, inst: WgmmaInst, tiles: Sequence[RegisterTile], depth: int
+    context: Context, inst: WgmmaInst, tiles: Sequence[RegisterTile], depth: int, taking: Mask
 ) -> list[Op]:
-    """Return the products of all tiles, K step by K step."""
+    """Return the products of all tiles, K step by K step.
+
+    Raises:
+        DispatchFail: an operand does not fit.
+        LayoutError: some threads that hold C do not hold A.
+    """
     operands, config = context.call.operands, context.call.config
     right = shared_operand(operands["B"], "B", int(config["transB"]), inst.n, "wgmma")
     left: Any = None
@@ -222,7 +247,10 @@ def _steps(
     elif config["transA"]:
         fail("A in registers is (M, K): transA is a matter of its layout there")
     else:
-        left = register_tiles(operands["A"], inst.fragment("A"), context.threads)
+        part = one_part(operands["A"], context.threads, "warpgroup")
+        if (taking & ~part.taking).any():
+            fail(f"A: {named(taking & ~part.taking)} hold a part of C and none of {part.region}")
+        left = register_tiles(part, inst.fragment("A"), taking)
         if left is None:
             fail(f"A: {operands['A'].buffer.layout} is not made of {inst.fragment('A').layout}")
     ops: list[Op] = []
@@ -234,6 +262,7 @@ def _steps(
                 a = _held(left, tile.row, k)
             b = right.at(tile.col, k)
             ops.append(Wgmma(inst, tile.elements, a, b, accumulation(config["accum"], k)))
+    check_operands_apart(ops)
     return ops
 
 

@@ -114,7 +114,7 @@ class Placer:
         elif st.op == "wait_for" and name.startswith("met"):
             self.raise_to(3, state)
         elif st.op == "wait_for":
-            state.accesses = [each for each in state.accesses if each.pending != name]
+            self.landed(name, state)
         else:
             self.wait_groups(st.args.get("of", "drain"), st.args["pending"], state, [])
 
@@ -267,7 +267,14 @@ class Placer:
         else:
             where = {"barrier": kind, "slot": 0, "parity": other.parity}
             out.append(St("wait_for", args=where))
-            state.accesses = [each for each in state.accesses if each.pending != kind]
+            self.landed(kind, state)
+
+    def landed(self, name: str, state: State) -> None:
+        """Note that all have awaited bulk copies: before the next, all must have come so far."""
+        state.accesses = [
+            replace(each, pending="", write=False, level=0) if each.pending == name else each
+            for each in state.accesses
+        ]
 
     def close(self, kind: str, group: int, state: State, out: list[St]) -> None:
         """Commit a group that is still open."""

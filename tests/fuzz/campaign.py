@@ -146,7 +146,7 @@ def plant_in(seed: int, found: Found, room: int) -> None:
         return  # a fault of the package, which the kernels show
     rng = random.Random(seed)
     planted = 0
-    for kind in rng.sample(faults.KINDS, len(faults.KINDS)):
+    for kind in faults.in_turn(rng):
         if planted >= PLANTED or sum(found.judged.values()) >= room:
             break
         try:

@@ -443,6 +443,17 @@ OPERATIONS: dict[str, IrFault] = {
     "op: exchange operations": ir_exchange,
 }
 KINDS = (*TILE, *OPERATIONS)
+# Kinds that few kernels have a place for come first.
+RARE = (
+    "alias a tile", "drop a branch", "another branch", "wrong slot", "asynchronous instead",
+    "another register tile", "shift a region", "op: drop a proxy fence", "op: drop a wgmma fence",
+    "drop an arrive", "wrong parity", "leave one group more pending", "drop a commit",
+)  # fmt: skip
+
+
+def in_turn(rng: random.Random) -> list[str]:
+    """Return all kinds in random order, the rare ones rather at the beginning."""
+    return sorted(KINDS, key=lambda kind: rng.random() * (0.4 if kind in RARE else 1.0))
 
 
 def plant(

@@ -330,7 +330,7 @@ class Maker:
         """Set a tile, or a part of it, to zero."""
         name = self.pick()
         if name is not None:
-            self.emit("zero", self.part(name) if PARTS["zero"] else self.whole(name))
+            self.emit("zero", self.part(name) if self.chance(0.5) else self.whole(name))
 
     def cast(self) -> None:
         """Cast a tile to another type, in a layout of its own with the same elements."""
@@ -1147,10 +1147,6 @@ class Maker:
         body.insert(
             self.rng.choice(places), St("sync", args={"scope": self.rng.choice(("warp", "cta"))})
         )
-
-
-# What the product refuses today, and the generator therefore leaves out: empty at the end.
-PARTS = {"zero": True}
 
 
 def _has(st: St, op: str) -> bool:

@@ -330,7 +330,9 @@ class Placer:
         touched = {r.buf for r in _regions(st)} & set(state.registers)
         if st.op == "gemm_async":
             touched.discard(st.dst.buf)
-            state.registers[st.dst.buf] = state.committed["gemm"]
+            for each in (st.dst, st.args["A"]):
+                if self.scope(each) == "local":
+                    state.registers[each.buf] = state.committed["gemm"]
         if touched:
             self.wait_all("gemm", state, out)
 

@@ -688,15 +688,26 @@ class Maker:
             accum = Ex(0, ((self.loops[-1][0], 1),))
         operands = []
         cp = False
-        for shape in ((m, k), (n, k)):
-            tile = self.shared_tile(shape, dtype, period)
+        wide = BITS[dtype] == 16
+        flip_a, flip_b = wide and self.chance(0.3), wide and n == 16 and self.chance(0.3)
+        held = wide and k == 16 and not flip_a and self.chance(0.4)
+        shapes = ((k, m) if flip_a else (m, k), (k, n) if flip_b else (n, k))
+        for role, shape in zip("AB", shapes, strict=True):
+            if role == "A" and held:
+                bits = Bits((*warp, *_bits("r1 l4 l3 l2 r2 l1 l0 r0")))
+                name = self.tile(shape, dtype, bits)
+                self.emit("copy", self.whole(name), self.param(shape, dtype, False))
+                operands.append(self.whole(name))
+                continue
+            own = min(128, shape[1] * BITS[dtype] // 8)
+            tile = self.shared_tile(shape, dtype, own)
             self.aliased[tile] = "wgmma"
             given = self.param(shape, dtype, False)
             old = self.program.bufs[given.buf]
             self.program.bufs[given.buf] = Buf(given.buf, "global", old.shape, dtype)
             way = rng.random()
-            bulk = dtype in ("float16", "bfloat16") and shape[0] * period % 1024 == 0
-            if way < 0.35 and bulk:
+            bulk = wide and shape[0] * shape[1] * BITS[dtype] // 8 % 1024 == 0
+            if way < 0.35 and bulk and shape[1] * BITS[dtype] // 8 <= 128:
                 name = f"tma{_letter(len(self.program.barriers))}"
                 self.program.barriers[name] = (1, 1)
                 args = {"barrier": name, "slot": 0, "parity": self.count()}
@@ -708,7 +719,8 @@ class Maker:
             operands.append(self.whole(tile))
         if cp:
             self.emit("commit", of="copy")
-        args = {"A": operands[0], "B": operands[1], "transB": True, "accum": accum}
+        args = {"A": operands[0], "B": operands[1], "accum": accum}
+        args |= {"transA": flip_a, "transB": not flip_b}
         self.emit("gemm_async", self.whole(d), **args)
         self.emit("commit", of="gemm")
         if loop is not None:

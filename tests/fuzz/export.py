@@ -90,7 +90,7 @@ def entry(
             row["map"] = [*box.box, box.swizzle, buffer.dtype.token, *buf.shape]
         params.append(row)
     data = {
-        "name": name, "seed": program.seed, "text": text, "passed": passed, "params": params,
+        "name": name, "text": text, "passed": passed, "params": params,
         "scalars": [[each.token, program.scalars[each.name][1]] for each in body.scalars],
         "threads": body.launched, "grid": program.grid,
         "shared": body.shared_bytes if body.shared_bytes > STATIC_SHARED else 0,
@@ -107,7 +107,8 @@ def right(seed: int, number: int) -> Entry | str:
     program, _, want = good
     name = f"k{number:04d}"
     made = machines.lower(program, name)
-    return entry(name, program, made, want, "c++" if number % 2 else "numba")
+    data, arrays = entry(name, program, made, want, "c++" if number % 2 else "numba")
+    return data | {"seed": seed}, arrays
 
 
 def racing(seed: int, number: int) -> Entry | str:

@@ -12,7 +12,7 @@ from layoutalg.budget import ENTRIES, check_budget
 from layoutalg.normal import axes_of, every_place, is_small, normal, place_of, value_at
 from layoutalg.parts import HasParts, total_size
 from layoutalg.size import Size, equal, is_int, less, product
-from layoutalg.table import IntArray, steps
+from layoutalg.table import IntArray, check_concrete, steps
 from layoutalg.verdict import Place
 
 _SHOWN = 8  # up to so many places of one element are listed
@@ -28,9 +28,10 @@ def told(left: HasParts, right: HasParts, at: Size) -> tuple[Places, Places]:
     >>> told(parse("S[4:1] + R[16:4]"), parse("S[4:1] + R[16:8]"), 0)
     (((('m', 4),),), ())
     """
-    sets = [every_place(parts, at) for parts in (left, right)]
-    if None not in sets and (is_small(left, right) or max(map(len, sets)) <= _SHOWN):
-        return apart(*sets)
+    one, other = every_place(left, at), every_place(right, at)
+    short = one is not None and other is not None and max(len(one), len(other)) <= _SHOWN
+    if one is not None and other is not None and (short or is_small(left, right)):
+        return apart(one, other)
     return next(_corners_alone(left, right, at))
 
 
@@ -72,10 +73,10 @@ def _corners_alone(left: HasParts, right: HasParts, at: Size) -> Iterator[tuple[
             if equal(a, b) is False and (beyond := less(a, b)) is not None:
                 yield ((place_of(one),), ()) if beyond else ((), (place_of(other),))
     for axis in axes:
-        copies = [form.replica.get(axis, ()) for form in forms]
-        if not is_int(*(size for its in copies for it in its for size in (it.extent, it.stride))):
+        both = [form.replica.get(axis, ()) for form in forms]
+        if not is_int(*(size for its in both for it in its for size in (it.extent, it.stride))):
             continue
-        sums = [np.unique(steps(its, axis)) for its in copies]
+        sums = [np.unique(steps(its, axis)) for its in both]
         for index, low in enumerate(lows):
             alone = np.setdiff1d(sums[index], sums[1 - index])
             if alone.size:
@@ -107,12 +108,13 @@ def different_sets(
     >>> different_sets(L, L.over(parse("S[4:1]")), (4,))[0].tolist()
     [0, 1, 2, 3]
     """
-    size = int(product(shape))
     for side in (left, right):
         tile = getattr(side, "tile_layout", side)
-        count = total_size(tile) * product(it.extent for it in tile.replica)  # type: ignore[operator]
+        count = total_size(tile) * product(it.extent for it in tile.replica)
+        check_concrete(tile, "prove")
         check_budget("prove", count, ENTRIES, "places", "Prove a slice")
     tables = [side.table(shape, replicas=True) for side in (left, right)]
+    size = int(product(shape))
     names = list(dict.fromkeys((*tables[0], *tables[1])))
     rows = [_as_rows(table, names, size) for table in tables]
     places, numbers = np.unique(

@@ -73,7 +73,7 @@ def exact(values: Any) -> Any:
     return np.asarray(values).view(_Exact)
 
 
-class _Exact(np.ndarray):  # type: ignore[type-arg]
+class _Exact(np.ndarray):
     """Integers in an array: int64 where the result fits, Python's integers where it might not."""
 
     def __array_ufunc__(
@@ -89,7 +89,8 @@ class _Exact(np.ndarray):  # type: ignore[type-arg]
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Keep what NumPy's functions return exact, too."""
-        return _wrapped(super().__array_function__(func, types, args, kwargs))
+        given = tuple(_array(each) if is_int(each) and abs(each) > _HIGH else each for each in args)
+        return _wrapped(super().__array_function__(func, types, given, kwargs))
 
     def __bool__(self) -> bool:
         """Refuse the truth value of many elements."""
@@ -234,7 +235,8 @@ class _Index:
         number = _plain(mask)
         if not is_int(number) or number < 0 or number & (number + 1):
             raise LayoutError(f"prove: the mask of a symbolic index must be 2**k - 1; got {number}")
-        return self % (number + 1)
+        low: _Index = self % (number + 1)
+        return low
 
     __rand__ = __and__
 
@@ -253,7 +255,8 @@ class _Index:
         return _Condition(equal(self.size, _plain(other)), f"{self.size} = {_plain(other)}")
 
     def __ne__(self, other: Any) -> _Condition:  # type: ignore[override]
-        return ~(self == other)
+        same: _Condition = self == other
+        return ~same
 
     def __lt__(self, other: Any) -> _Condition:
         return _Condition(less(self.size, _plain(other)), f"{self.size} < {_plain(other)}")
@@ -262,10 +265,12 @@ class _Index:
         return _Condition(less(_plain(other), self.size), f"{self.size} > {_plain(other)}")
 
     def __le__(self, other: Any) -> _Condition:
-        return ~(self > other)
+        above: _Condition = self > other
+        return ~above
 
     def __ge__(self, other: Any) -> _Condition:
-        return ~(self < other)
+        below: _Condition = self < other
+        return ~below
 
 
 def symbolic_index(size: Any) -> Any:
@@ -278,6 +283,8 @@ def symbolic_index(size: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, _Condition):
+        _refuse_truth(f"a comparison of symbolic indices, {value.text},")
     return value.size if isinstance(value, _Index) else as_size(value, "prove: formula")
 
 

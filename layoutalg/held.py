@@ -45,6 +45,22 @@ def check_distributed(parts: HasParts, what: str, name: str) -> None:
     scope(parts)
 
 
+def _check_inside(axis: str, values: IntArray, parts: HasParts, what: str, name: str) -> None:
+    """Refuse coordinates that an axis inside a warp, or a warpgroup, does not have.
+
+    Raises:
+        LayoutError: the axis and its reach are named.
+    """
+    known = Axis.get(axis)
+    whole = {"warp": WARP, "warpgroup": 4 * WARP}.get(str(known.scope))
+    extent = 0 if whole is None else whole // THREADS_OF[known]
+    if extent and values.min() >= 0 and values.max() >= extent:
+        raise LayoutError(
+            f"{what}: {name} must use {axis} 0..{extent - 1}; {parts} uses {axis} "
+            f"{values.min()}..{values.max()}: tx counts all threads of a CTA"
+        )
+
+
 def elements_held(parts: HasParts, shape: Sequence[Size], what: str, name: str) -> IntArray:
     """Return the flat index of the element in each slot of each thread; -1 where there is none.
 
@@ -74,6 +90,7 @@ def elements_held(parts: HasParts, shape: Sequence[Size], what: str, name: str) 
         if axis == "m":
             slot = slot + values
         else:
+            _check_inside(axis, values, parts, what, name)
             thread = thread + values * THREADS_OF.get(Axis.get(axis), 0)  # others stay at 0
     low, high = min(thread.min(), slot.min()), int(thread.max())
     if low < 0 or high >= MAX_THREADS:

@@ -202,7 +202,10 @@ class _Parser:
             elif right == 0:
                 self.refuse("division by zero", right_at)
             else:
-                value = floordiv(left, right) if operator == "//" else mod(left, right)
+                try:
+                    value = floordiv(left, right) if operator == "//" else mod(left, right)
+                except LayoutError as error:
+                    self.refuse(error, at)
         return value
 
     def on_axis(self, value: Any, axis: Any, at: int) -> Term:

@@ -293,8 +293,7 @@ def _same_swizzled(left: Any, right: Any, shape: tuple[Size, ...], target: Targe
     claim = late("{} and {} are one map", left, right)
     swizzles = [getattr(side, "swizzle", None) for side in (left, right)]
     if swizzles[0] == swizzles[1] and symbols_of(*(s.tile_layout for s in (left, right))):
-        tiles = [side.tile_over(shape) for side in (left, right)]
-        found = equivalent(*tiles, target, shape)
+        found = equivalent(left.tile_over(shape), right.tile_over(shape), target, shape)
         if found and isinstance(found.reason, Certificate):
             argument = f"one swizzle over tiles that are one map: {found.reason.argument}"
             return replace(found, claim=claim, reason=replace(found.reason, argument=argument))
@@ -304,8 +303,8 @@ def _same_swizzled(left: Any, right: Any, shape: tuple[Size, ...], target: Targe
         return replace(found, claim=claim)
     if target is not None:
         left, right = left.canonicalize(target), right.canonicalize(target)
-    size = int(product(shape))
     wrong, sides = different_sets(left, right, shape)
+    size = int(product(shape))
     if not wrong.size:
         return Verdict(True, claim, Certificate(f"all {size} elements agree"), checked=size)
     element = coordinate(int(wrong[0]), tuple(map(int, shape)))
@@ -322,9 +321,7 @@ def _on_elements(
 ) -> Verdict:
     """Compare a concrete layout and a formula, element by element."""
     claim = _claim_text(layout, names, len(shape), inverse)
-    check_budget(
-        "prove", product(shape) * len(shape), ENTRIES, "coordinates", "Prove it of a slice"
-    )
+    check_budget("prove", product(shape) * len(shape), ENTRIES, "coordinates", "Prove a slice")
     index = indices(tuple(map(int, shape)))
     if inverse:
         places = _table_of(layout, shape, True)

@@ -148,7 +148,10 @@ class Shuffle:
 
 @dataclass(frozen=True)
 class Permute:
-    """A register put together of the thread's own registers, by ``prmt``, to be shuffled on."""
+    """A register put together of the thread's own registers, by ``prmt``.
+
+    It is offered to a shuffle, or several words of the destination are made of it.
+    """
 
     source: Word
 

@@ -146,7 +146,7 @@ def ascending(sizes: Sequence[Size]) -> list[int] | None:
     [1, 2, 0]
     """
     if is_int(*sizes):
-        return sorted(range(len(sizes)), key=sizes.__getitem__)  # type: ignore[arg-type]
+        return sorted(range(len(sizes)), key=sizes.__getitem__)
     ordered: list[int] = []
     for index, size in enumerate(sizes):
         at = 0

@@ -232,11 +232,13 @@ def _box(buffer: Buffer, where: npt.NDArray[np.int64], scalars: Mapping[str, Any
 
 
 def check_grid(body: Body, grid: Any) -> tuple[int, int]:
-    """Return the extents of a grid, in CTAs.
+    """Return the extents of a grid, in CTAs; by default one, or one cluster.
 
     Raises:
         LayoutError: no two numbers from 1 on, or no whole clusters.
     """
+    if grid is None:
+        return body.cluster, 1
     if (
         not isinstance(grid, (tuple, list))
         or len(grid) != 2

@@ -65,7 +65,7 @@ m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
     if free or math.prod(buffer.shape) > MOST or count * math.prod(extents) > MOST:
         raise LayoutError(
             f"{op}: {buffer.name} has elements that share a place, and {region} cannot be compared "
-            f"one by one: {buffer.layout}; give each a place of its own, or say aliases=True"
+            f"one by one: {buffer.layout}; {_fitting(op)}"
         )
     table = tile.table(buffer.shape, replicas=True)
     starts = np.stack([np.broadcast_to(each.value(env), (count,)) for each in begins], axis=1)
@@ -94,8 +94,13 @@ def _compare(region: BufferRegion, table: dict[str, Any], start: Any, op: str) -
         )
         raise LayoutError(
             f"{op}: elements {pair[0]} and {pair[1]} of {region} share the place {where}: "
-            f"{region.buffer.layout}; give each a place of its own, or say aliases=True"
+            f"{region.buffer.layout}; {_fitting(op)}"
         )
+
+
+def _fitting(op: str) -> str:
+    """Return what a destination that aliases could be instead."""
+    return "give each a place of its own" + ", or say aliases=True" * (op == "copy")
 
 
 def _settled(buffer: Buffer) -> TileLayout:

@@ -940,7 +940,7 @@ class KernelProgram(Executable):
             )
         return {name: as_matrix(value, known[name], name) for name, value in given.items()}
 
-    def trace(self, grid: tuple[int, int] = (1, 1), **given: Any) -> Machine:
+    def trace(self, grid: tuple[int, int] | None = None, **given: Any) -> Machine:
         """Run on the NumPy warp and return the first CTA: registers, memory, bank counts of all.
 
         Arguments and errors as :meth:`simulate`.
@@ -949,11 +949,11 @@ class KernelProgram(Executable):
         made = arguments.arguments(self.body, given, extents)
         return arguments.simulate(self.body, made, extents)
 
-    def simulate(self, grid: tuple[int, int] = (1, 1), **given: Any) -> dict[str, Matrix]:
+    def simulate(self, grid: tuple[int, int] | None = None, **given: Any) -> dict[str, Matrix]:
         """Run on the NumPy warp; return the parameters that the kernel writes, by name.
 
         Args:
-            grid: how many CTAs along bx and by; of clusters, whole ones along bx.
+            grid: how many CTAs along bx and by, of clusters whole ones along bx; one unless given.
             given: each parameter that is read and each scalar, by name. A parameter is a matrix of
                 its shape, or of the extents that its bounds say where only the launch knows them.
 
@@ -980,14 +980,14 @@ class KernelProgram(Executable):
         flat = {b.name: machine.memory[b.name].values for b in self.body.written}
         return {name: made.matrix(name, values) for name, values in flat.items()}
 
-    def banks(self, grid: tuple[int, int] = (1, 1), **given: Any) -> tuple[BankCount, ...]:
+    def banks(self, grid: tuple[int, int] | None = None, **given: Any) -> tuple[BankCount, ...]:
         """Return the shared-memory wavefronts of each operation, counted on the NumPy warp.
 
         Arguments and errors as :meth:`simulate`.
         """
         return bank_counts(self.trace(grid, **given))
 
-    def run(self, grid: tuple[int, int] = (1, 1), **given: Any) -> dict[str, Matrix]:
+    def run(self, grid: tuple[int, int] | None = None, **given: Any) -> dict[str, Matrix]:
         """Run on the GPU: arguments, results and errors as :meth:`simulate`.
 
         Raises:

@@ -13,19 +13,23 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from layoutalg import LayoutError, S, TileLayout, warpid
 from layoutalg.axis import Axis
 from layoutalg.fragments import WARP, transposed
 from layoutalg.swizzle import ComposeLayout
 from lowering import dtypes
 from lowering.address import FREE, Index
+from lowering.arguments import arguments
+from lowering.arguments import simulate as launched
 from lowering.body import Body
 from lowering.dtypes import DType
 from lowering.instructions import MMA_INSTRUCTIONS, MmaInst, compute_capability
 from lowering.kernel import Kernel, KernelProgram
 from lowering.registers import WARPGROUP
 from lowering.tile import Buffer, BufferRegion
-from lowering.warp import Grid, Matrix, poison
+from lowering.warp import Matrix, poison
 
 EDGE = 8  # elements: what divides every size and pitch, so that vectors end at the edges
 VECTOR = 16  # bytes of a copy
@@ -804,13 +808,12 @@ def simulate(
     problem, given = posed(form, a, b, c, padding)
     body = matmul_program(form, config, arch).body
     scalars = problem.scalars(form, alpha, beta)
-    return run_grid(body, config.grid(*problem.sizes[:2]), problem, scalars, given)
+    return run_grid(body, config.grid(*problem.sizes[:2]), scalars, given)
 
 
 def run_grid(
     body: Body,
     extents: tuple[int, int],
-    problem: Problem,
     scalars: Mapping[str, Any],
     given: Mapping[str, Matrix],
 ) -> Matrix:
@@ -819,7 +822,6 @@ def run_grid(
     Args:
         body: of the kernel.
         extents: of the grid, (bx, by).
-        problem: its pitches.
         scalars: of the launch.
         given: each matrix as it is stored.
 
@@ -827,15 +829,10 @@ def run_grid(
         SimulationError: the kernel reads what nothing wrote, or races.
         LayoutError: it wrote between the rows of D.
     """
-    flat = {}
-    for role, matrix in given.items():
-        wide = poison(matrix.dtype, (matrix.shape[0], problem.pitches[role]))
-        wide[:, : matrix.shape[1]] = matrix
-        flat[role] = wide.reshape(-1)
-    shapes = {role: (matrix.shape[0], matrix.shape[1]) for role, matrix in given.items()}
-    m, n = shapes["D"]
-    out = Grid(body, scalars, shapes, problem.pitches).run(extents, flat)["D"].reshape(m, -1)
-    between = out[:, n:]
-    if between.tobytes() != poison(out.dtype, between.shape).tobytes():
+    made = arguments(body, {**given, **scalars}, extents)
+    flat = launched(body, made, extents).memory["D"].values
+    between = np.ones(len(flat), dtype=bool)
+    between[made.addresses["D"]] = False
+    if flat[between].tobytes() != made.cells["D"][between].tobytes():
         raise LayoutError("simulate: the kernel wrote between the rows of D")
-    return out[:, :n]
+    return made.matrix("D", flat)

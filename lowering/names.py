@@ -44,6 +44,7 @@ _FUNCTIONS = frozenset(
     fma fmod fmin fmax erf erfc tgamma lgamma hypot ldexp frexp modf signbit isnan isinf isfinite
     memcmp memmove strlen strcpy strcmp atoi rand srand time puts putchar""".split()
 )
+_READERS = frozenset({"self", "grid"})  # what a launch is given beside matrices and scalars
 VARIABLES = ("thread", "bx", "by")  # that every kernel has
 
 
@@ -72,7 +73,7 @@ def reserved(name: str, kernel: bool = False) -> bool:
     >>> reserved("threadIdx"), reserved("int"), reserved("round"), reserved("round", kernel=True)
     (True, True, False, True)
     """
-    words = (_TEXTS, _KEYWORDS, _BUILT_IN, *([_FUNCTIONS] if kernel else []))
+    words = (_TEXTS, _KEYWORDS, _BUILT_IN, _FUNCTIONS if kernel else _READERS)
     return any(name in each for each in words)
 
 

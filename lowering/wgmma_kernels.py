@@ -599,4 +599,4 @@ def simulate(
     """
     problem, given = posed(form, a, b, c, padding)
     grid, numbers = launch_of(problem, form, config, processors, alpha, beta)
-    return run_grid(wgmma_program(form, config, arch).body, grid, problem, numbers, given)
+    return run_grid(wgmma_program(form, config, arch).body, grid, numbers, given)

@@ -48,8 +48,7 @@ OPERATIONS: dict[str, Call] = {
     "canonicalize cuda": lambda x, y, n: x.canonicalize("cuda"),
     "group, flat": lambda x, y, n: x.group((2**n,)),
     "group, by iter": lambda x, y, n: x.group((2,) * n),
-    "slice": lambda x, y, n: x.slice((2**n,), ((2 ** (n - 1), 2**n),)),
-    "slice, by iter": lambda x, y, n: x.slice((2,) * n, ((0, 1),) * n),
+    "slice": lambda x, y, n: x.slice((2,) * n, ((0, 1),) * n),
     "tile_to": lambda x, y, n: x.tile_to((2 ** (n + 1),), (2**n,)),
     "is_tile_inner": lambda x, y, n: x.is_tile_inner(
         x.tile_to((2 ** (n + 1),), (2**n,)), (2 ** (n + 1),), (2**n,)
@@ -70,6 +69,7 @@ NUMBERS: dict[str, Call] = {
     "apply, by iter": lambda x, y, n: x.apply(*(1,) * n),
     "apply, shape": lambda x, y, n: x.apply(3, 2 ** (n - 2) - 1, shape=(4, 2 ** (n - 2))),
     "tile_to, by iter": lambda x, y, n: x.tile_to((4,) * n, (2,) * n),
+    "slice, flat": lambda x, y, n: x.slice((2**n,), ((2 ** (n - 1), 2**n),)),
     "size, span": lambda x, y, n: (x.size(), x.size("m"), x.span(), x.span("m")),
     "hash, ==": lambda x, y, n: (hash(x), x == y),
     "from_iters": lambda x, y, n: ladder(n),

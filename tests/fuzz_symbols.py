@@ -35,7 +35,7 @@ from tests import oracle
 
 MOST = 700  # places of a layout that are compared one by one
 MATRICES = 3  # one case in so many is a full matrix
-FACTS = ({}, {}, {}, {}, {"even": True}, {"odd": True})
+FACTS: tuple[dict[str, bool], ...] = ({}, {}, {}, {}, {"even": True}, {"odd": True})
 QUESTIONS = ("equivalent", "prove", "injective", "covers", "inverse")
 
 Env = dict[str, int]
@@ -121,14 +121,13 @@ class Draw:
     def matrix(self, symbols: Sequence[Any]) -> tuple[TileLayout, TileLayout, tuple[Any, ...]]:
         """Return a full matrix, the same in another spelling, and its shape."""
         rng = self.rng
-        tile = rng.choice([(1, 1), (2, 2), (4, 2), (3, 1), "fragment", "fragment"])
-        inner: TileLayout
-        if tile == "fragment":
-            inner = fragments.get("mma.m16n8k8.f16", rng.choice("BD")).layout
-            tile = rng.choice([(8, 8), (16, 8)])
-            tile = (8, 8) if inner.size() == 64 else (16, 8)
-        else:
-            inner = dense(tile, rng)
+        tile = rng.choice([(1, 1), (2, 2), (4, 2), (3, 1), (8, 8), (16, 8)])
+        operand = {(8, 8): "B", (16, 8): "D"}.get(tile)
+        inner = (
+            dense(tile, rng)
+            if operand is None
+            else fragments.get("mma.m16n8k8.f16", operand).layout
+        )
         counts: list[Any] = [1, 1]
         for symbol in symbols:
             counts[rng.randrange(2)] *= symbol
@@ -177,7 +176,8 @@ class Draw:
     def variant(self, layout: TileLayout, symbols: Sequence[Any]) -> TileLayout:
         """Return the layout spelled differently, or changed in one place."""
         rng = self.rng
-        shard, replica, offset = list(layout.shard), list(layout.replica), dict(layout.offset)
+        shard, replica = list(layout.shard), list(layout.replica)
+        offset: dict[str, Any] = {axis.name: value for axis, value in layout.offset.items()}
         kind = rng.randrange(9)
         if kind == 0:
             return layout.canonicalize()
@@ -197,7 +197,7 @@ class Draw:
         elif kind == 3:
             shard[at] = Iter(it.extent, it.stride, rng.choice(["m", "laneid"]))
         elif kind == 4:
-            offset = dict(offset) | {"m": rng.choice([0, 1, symbols[0]])} if not offset else {}
+            offset = {} if offset else {"m": rng.choice([0, 1, symbols[0]])}
         elif kind == 5:
             replica.append(Iter(rng.choice([1, 2, symbols[0]]), rng.choice([0, 1, 5]), "m"))
         elif kind == 6 and len(shard) > 1:
@@ -208,7 +208,6 @@ class Draw:
             last = replica[0]
             moved = (last.extent - 1) * last.stride
             replica[0] = Iter(last.extent, -last.stride, last.axis)
-            offset = {a.name: v for a, v in offset.items()}
             offset[last.axis.name] = offset.get(last.axis.name, 0) + moved
         return TileLayout.from_iters(shard, replica, offset)
 

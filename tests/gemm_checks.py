@@ -80,9 +80,11 @@ def relative_error(out: Array, ref: Array) -> float:
     return float(np.linalg.norm(out.astype(np.float64) - ref) / np.linalg.norm(ref))
 
 
-def kernel_outputs(program: Any, given: dict[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
+def kernel_outputs(
+    program: Any, given: dict[str, Array], scalars: dict[str, Any] | None = None
+) -> Iterator[tuple[str, dict[str, Array]]]:
     """Yield (machine, written parameters) for every reader of a kernel that runs without a GPU."""
-    yield "simulate", program.simulate(**given)
+    yield "simulate", program.simulate(**given, **(scalars or {}))
     body = program.body
     texts = ((program.kernel_source(),), text_machine.python_of(program.cuda_source()))
     for name, text in zip(("kernel_source", "cuda_source"), texts, strict=True):
@@ -93,6 +95,6 @@ def kernel_outputs(program: Any, given: dict[str, Array]) -> Iterator[tuple[str,
             arrays[buffer.name] = np.zeros(int(where.max()) + 1, dtype=buffer.dtype.numpy)
             if buffer.name in given:
                 arrays[buffer.name][where] = given[buffer.name]
-        source, *mnemonics = text
-        text_machine.run(source, body.threads, list(arrays.values()), *mnemonics)
+        source, mnemonics = text if len(text) > 1 else (*text, None)
+        text_machine.run(source, body.threads, list(arrays.values()), mnemonics, scalars)
         yield name, {b.name: arrays[b.name][places[b.name]] for b in body.written}

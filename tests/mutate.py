@@ -619,10 +619,14 @@ class Task:
 
 
 def run_tasks(tasks: list[Task], trees: list[Path], until: float) -> int:
-    """Do the tasks, one in each tree at a time, and return how many there was no time for."""
+    """Do the tasks, one in each tree at a time, and return how many there was no time for.
+
+    After ``until`` none is started, and those that still run 20 seconds later are given up.
+    """
     waiting = list(reversed(tasks))
     free = list(trees)
     busy: dict[int, tuple[Task, Path, float]] = {}
+    given_up = 0
     while (waiting and time.monotonic() < until) or busy:
         while waiting and free and time.monotonic() < until:
             task, tree = waiting.pop(), free.pop()
@@ -632,7 +636,9 @@ def run_tasks(tasks: list[Task], trees: list[Path], until: float) -> int:
             pid = forked(lambda task=task, tree=tree, log=log: task.work(tree, log), answer)  # type: ignore[misc]
             busy[pid] = task, tree, time.monotonic()
         for pid, (task, tree, begin) in list(busy.items()):
-            late = time.monotonic() - begin > task.limit
+            now = time.monotonic()
+            no_time = now > until + 20
+            late = no_time or now - begin > task.limit
             if late:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -640,13 +646,16 @@ def run_tasks(tasks: list[Task], trees: list[Path], until: float) -> int:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)  # what a test started and left
                 answer = tree.with_suffix(".json")
-                found = json.loads(answer.read_text()) if answer.exists() else None
-                task.finish(found, time.monotonic() - begin)
+                if answer.exists() or not no_time:
+                    found = json.loads(answer.read_text()) if answer.exists() else None
+                    task.finish(found, now - begin)
+                else:
+                    given_up += 1
                 task.clean(tree)
                 del busy[pid]
                 free.append(tree)
         time.sleep(0.01)
-    return len(waiting)
+    return len(waiting) + given_up
 
 
 CLOCK = itertools.count(int(time.time()) - 10**6)
@@ -742,10 +751,10 @@ def shares(file: str) -> int:
     return 1 + (ROOT / file).read_text().count("\n") // 200 if file.startswith("tests/") else 1
 
 
-def coverage(files: list[str], trees: list[Path], kept: Path | None, until: float) -> list[Any]:
+def coverage(files: list[str], trees: list[Path], kept: Path | None, seconds: float) -> list[Any]:
     """Return for each test file what its tests execute, from a kept answer or by running it.
 
-    ``until`` is how many seconds that may take; one share of a file, half of it.
+    ``seconds`` is how long that may take; one share of a file, half of it.
     """
     digests = {file: digest(file) for file in files}
     runs: dict[str, Any] = json.loads(kept.read_text()) if kept and kept.exists() else {}
@@ -754,7 +763,7 @@ def coverage(files: list[str], trees: list[Path], kept: Path | None, until: floa
     found: dict[str, list[Any]] = {file: [] for file in missing}
     tasks = [
         Task(
-            until / 2,
+            seconds / 2,
             lambda tree: None,
             lambda tree, log, file=file, at=at: watch_file(  # type: ignore[misc]
                 tree, file, (at, shares(file)), list(MODULES), log
@@ -764,11 +773,11 @@ def coverage(files: list[str], trees: list[Path], kept: Path | None, until: floa
         for file in sorted(missing, key=lambda each: -(ROOT / each).stat().st_size)
         for at in range(shares(file))
     ]
-    if run_tasks(tasks, trees, time.monotonic() + until):
+    if run_tasks(tasks, trees, time.monotonic() + seconds):
         raise SystemExit("no time left for the tests as they are: raise --minutes")
     for file, parts in found.items():
         if None in parts:
-            print(f"{file}: no answer in {until / 2:.0f} s, left out", flush=True)
+            print(f"{file}: no answer in {seconds / 2:.0f} s, left out", flush=True)
             continue
         every = {test: facts for part in parts for test, facts in part["tests"].items()}
         runs[file] = {

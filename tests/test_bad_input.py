@@ -288,15 +288,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
             "S[(2,8,2,4,2):(2@TCol,4@laneid,4@TCol,1@laneid,1@TCol)] has TCol"
         ),
     ),
-    "registers below zero": (
-        lambda: gemm(a=buffer("A", layout=parse("S[(2,8,2,4,2):(-2,4@laneid,4,1@laneid,1)]"))),
-        "mma.m16n8k*",
-        "lowering",
-        (
-            "A: registers count from 0; S[(2,8,2,4,2):(-2,4@laneid,4,1@laneid,1)] reaches -2: "
-            "add 2 to it"
-        ),
-    ),
     "two elements in one register": (
         lambda: gemm(a=buffer("A", layout=parse("S[(2,8,2,4,2):(2,4@laneid,2,1@laneid,1)]"))),
         "mma.m16n8k*",

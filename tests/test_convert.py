@@ -573,7 +573,7 @@ def test_elements_are_put_together_before_they_are_shuffled(
     shape = tuple(it.extent for it in parse(src).shard)
     found = convert(parse(src), parse(dst), shape, bits=bits)
     assert (found.shuffles, found.selects, found.permutes) == cost
-    assert [type(step) for step in found.steps] == [Permute, Shuffle]
+    assert [type(step) for step in found.steps] == [Permute, Shuffle, Permute]
     assert found.registers is None
     check(found)
     lines = str(found).splitlines()
@@ -787,3 +787,15 @@ def test_fragments_are_taken_as_they_are() -> None:
     assert convert(row, AT, (16, 16)) == convert(A, AT, (16, 16))
     with pytest.raises(LayoutError, match="convert: src must be a layout of registers; got 5"):
         convert(5, A, (16, 16))
+
+
+@pytest.mark.parametrize("side", ["src", "dst"])
+def test_both_sides_with_symbols_must_keep_their_elements_apart(side: str) -> None:
+    good, bad = parse("S[(n,32,4):(4,1@laneid,1)]"), parse("S[(n,32,4):(4,1@laneid,0)]")
+    pair = (bad, good) if side == "src" else (good, bad)
+    with pytest.raises(LayoutError) as refused:
+        convert(*pair, [it.extent for it in good.shard], 32)
+    assert str(refused.value) == (
+        f"convert: {side} must keep its elements apart: element (0, 0, 0) and element (0, 0, 1) "
+        "share the place (laneid 0, m 0)"
+    )

@@ -329,12 +329,21 @@ def test_the_solved_address_is_checked() -> None:
         execute(bent, {"a": np.zeros((16, 16), dtype=np.float16)})
 
 
+def test_rows_beside_a_row_that_is_not_aligned_move_in_whole_vectors() -> None:
+    """Row 4 begins at 17, and no thread that takes part has it."""
+    kernel = Kernel("four_rows")
+    a = kernel.param("a", (32, 4), "f32")
+    o = kernel.param("o", (32, 4), "f32", TileLayout(S[(8, 4, 4) : (17, 4, 1)]))
+    r = kernel.alloc("r", (32, 4), "f32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
+    kernel.copy(r, a)
+    kernel.copy(o[0:4], r[0:4])
+    (store,) = [op for op in walk(kernel.lower().body.ops) if isinstance(op, Store)]
+    assert store.source.numbers == (0, 1, 2, 3)
+
+
 @pytest.mark.parametrize(("row", "pitch"), [(0, 4), (5, 4), (31, 4), (4, 6), (30, 6)])
 def test_a_row_that_one_thread_holds_moves_in_one_vector(row: int, pitch: int) -> None:
-    """One thread's four addresses are neighbours: that no other thread takes part costs nothing.
-
-    At a pitch of 6 the row after it, which no thread stores, would not be aligned.
-    """
+    """One thread's four addresses are neighbours: that no other thread takes part costs nothing."""
     kernel = Kernel("one_row")
     a = kernel.param("a", (32, 4), "f32")
     o = kernel.param("o", (32, 4), "f32", TileLayout(S[(32, 4) : (pitch, 1)]))

@@ -164,8 +164,8 @@ def one_case(seed: int) -> str:
     try:
         program = kernel.lower()
     except LayoutError as error:  # two elements of 16 bits share a word, and are cast together
-        assert "does not fill whole 32-bit words in order" in str(error), (seed, str(error))
-        assert through == "cast"
+        if through != "cast" or "does not fill whole 32-bit words in order" not in str(error):
+            raise
         return "refused"
     machine = program.trace(**values)
     written = {name: machine.memory[name].values.reshape(shape) for name in "oq"}
@@ -279,9 +279,10 @@ def test_cast_blend_and_zero_leave_other_lanes_alone() -> None:
     assert np.array_equal(kernel.lower().simulate(a=x)["o"], want)
     alpha = kernel.scalar("alpha", "f32")
     kernel.blend(r[8:24], alpha, g[8:24], alpha)
-    assert "if 8 <= thread and thread < 24:\n    r[0..3] = alpha * r[0..3] + alpha * g[0..3]" in (
-        kernel.lower().script()
-    )
+    assert kernel.lower().script().splitlines()[-2:] == [
+        "if 1 <= (thread // 8) and (thread // 8) < 3:",
+        "    r[0..3] = alpha * r[0..3] + alpha * g[0..3]",
+    ]
 
 
 def lowered(dst: Any, src: Any, threads: int, arch: str = "sm_90", **config: Any) -> Any:
@@ -292,7 +293,7 @@ def test_matrices_decline_lanes_that_hold_nothing() -> None:
     r = lw.Buffer("r", (16, 16), "f16", layout=A.layout)
     s = lw.Buffer("s", (8, 8), "f16", "shared")
     with pytest.raises(
-        lw.DispatchError, match="lanes 4..31 of each warp hold no part of r.0:1,0:8"
+        lw.DispatchError, match=r"lanes 4\.\.31 of each warp hold no part of r.0:1,0:8"
     ):
         lowered(r[0:1, 0:8], s[0:1], 32, dispatch="ldstmatrix")
     assert lowered(r[0:1, 0:8], s[0:1], 32).variant == "vec_auto"
@@ -311,9 +312,9 @@ def test_tensor_memory_by_the_warps_that_hold_a_region() -> None:
         assert isinstance(branch, When)
         assert named(selected(branch.guards, 128)) == "warp 1"
         assert [type(op) for op in branch.body if not str(op).startswith("tcgen05.wait")] == [kind]
-    with pytest.raises(lw.DispatchError, match="warps 1..3 hold no part|no shape of tcgen05"):
+    with pytest.raises(lw.DispatchError, match=r"no shape of tcgen05\.ld and \.st has word 0"):
         lowered(whole[0:32], there[32:64], 128, "sm_100a")
-    with pytest.raises(lw.DispatchError, match="threads 1..127 hold no part of r.0:1,0:8"):
+    with pytest.raises(lw.DispatchError, match=r"threads 1\.\.127 hold no part of r.0:1,0:8"):
         lowered(whole[0:1], there[0:1], 128, "sm_100a")
 
 
@@ -382,7 +383,7 @@ def test_sets_of_threads_are_selected_by_digits() -> None:
         guards = guards_of(taking)
         assert len(guards) <= 1
         assert np.array_equal(selected(guards, threads), taking)
-    with pytest.raises(LayoutError, match="no digits of the thread number select lanes 0, 2..3"):
+    with pytest.raises(LayoutError, match=r"no digits of the thread number select lanes 0, 2\.\.3"):
         guards_of(np.isin(np.arange(32), [0, 2, 3]))
 
 

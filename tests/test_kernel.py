@@ -594,3 +594,40 @@ def test_moves_widen_by_pairs(held: lw.Buffer) -> None:
     assert calls == [
         f"cvt_f32x2_{name}(f_{2 * at}, f_{2 * at + 1}, {held.name}_{at})" for at in (0, 1)
     ]
+
+
+@pytest.mark.parametrize(
+    ("scope", "call"),
+    [("warp", "__syncwarp();"), ("cta", "__syncthreads();"), ("cluster", "sync_cluster();")],
+)
+def test_each_barrier_is_in_the_text(scope: str, call: str) -> None:
+    """The machines that run texts run threads in turn, so that they do not miss a barrier."""
+    kernel = Kernel("barriers", threads=64, cluster=2 if scope == "cluster" else 1)
+    kernel.sync(scope)
+    assert kernel.lower().cuda_source().splitlines()[-2:] == [f"  {call}", "}"]
+
+
+def test_threads_that_share_a_role_have_a_barrier_without_the_producer() -> None:
+    """The producer never comes to it; a barrier of each warp or warpgroup is as ever."""
+    kernel = Kernel("roles", threads=128)
+    matrix = kernel.param("g", (64, 64), "float16")
+    swizzled = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))
+    tile = kernel.alloc("s", (64, 64), "float16", "shared", swizzled)
+    full, free = kernel.barrier("full", 1, 1), kernel.barrier("free", 1, 4)
+    with kernel.producing():
+        kernel.fill(full, 0, [(tile[:, :], matrix[:, :])], (free, 0, 0))
+    kernel.sync()
+    kernel.sync("warp")
+    kernel.sync("warpgroup")
+    text = kernel.lower().cuda_source().partition("if (thread < 128) {\n")[2]
+    mine, _, theirs = text.partition("  } else {\n")
+    assert [line.strip() for line in mine.splitlines()] == [
+        "sync_128();",
+        "__syncwarp();",
+        "sync_warpgroup_128(static_cast<uint32_t>(2));",
+    ]
+    produced = [line.strip() for line in theirs.splitlines() if "(" in line]
+    assert [line.partition("(")[0] for line in produced] == [
+        "if ", "barrier_wait", "barrier_expect", "bulk_load",
+    ]  # fmt: skip
+    assert produced[1].startswith("barrier_wait(free_base, ")

@@ -735,3 +735,8 @@ def test_small_values_that_are_no_sizes_are_passed_over_among_the_witnesses() ->
     with pytest.raises(Undecided) as left:
         parse("S[(n - 1,4):(4,1)]").equivalent(parse("S[(n - 1,4):(8,1)]"))
     assert "they agree at n = 2; they differ at n = 3;" in str(left.value)
+
+
+def test_of_axes_on_which_elements_meet_the_first_by_name_is_shown() -> None:
+    verdict = parse("S[(2,n,2,k):(0,1,0@laneid,1@laneid)]").is_injective((2, n, 2, k))
+    assert (verdict.reason.first, verdict.reason.second) == ((0, 0, 0, 0), (0, 0, 1, 0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -358,7 +358,12 @@ def mnemonic_of(name: str) -> str:
 
 
 def run(
-    source: str, threads: int, parameters: Sequence[Array], mnemonics: dict[str, str] | None = None
+    source: str,
+    threads: int,
+    parameters: Sequence[Array],
+    mnemonics: dict[str, str] | None = None,
+    scalars: Mapping[str, Any] | None = None,
+    block: tuple[int, int] = (0, 0),
 ) -> None:
     """Run the Python text of a kernel on its parameters, in place.
 
@@ -367,16 +372,22 @@ def run(
         threads: threads of the CTA.
         parameters: flat arrays, in order.
         mnemonics: device function -> instruction; by default functions are named after theirs.
+        scalars: by name.
+        block: the CTA's place in the grid.
     """
     (function,) = ast.parse(source).body
     assert isinstance(function, ast.FunctionDef)
-    assert len(function.args.args) == len(parameters)
+    arguments = [argument.arg for argument in function.args.args]
+    numbers = dict(scalars or {})
+    assert [name.rstrip("_") for name in arguments[len(parameters) :]] == list(numbers)
     shared = np.full(1 << 18, 0xA5, dtype=np.uint8)
     bytes_of = [np.asarray(array).view(np.uint8) for array in parameters]
     machine = Machine(threads, [shared, *bytes_of], {})
     machine.names = {"thread": np.arange(threads)}
-    for index, argument in enumerate(function.args.args):
-        machine.names[argument.arg] = (index + 1) * SPACING
+    for index, name in enumerate(arguments[: len(parameters)]):
+        machine.names[name] = (index + 1) * SPACING
+    for name, value in zip(arguments[len(parameters) :], numbers.values(), strict=True):
+        machine.names[name] = np.float32(value) if isinstance(value, float) else value
     called = {
         node.func.id
         for node in ast.walk(function)
@@ -402,8 +413,12 @@ def run(
             machine.functions[name] = partial(machine.copy, size=int(size[1]))
         else:
             machine.functions[name] = instruction(machine, mnemonic)
+    machine.names |= {"bx": block[0], "by": block[1]}
     first, *rest = function.body
-    assert ast.unparse(first) == "thread = cuda.threadIdx.x"
+    assert ast.unparse(first) in (
+        "thread = cuda.threadIdx.x",
+        "thread, bx, by = (cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.y)",
+    )
     machine.run(rest)
 
 
@@ -490,6 +505,7 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
 
 _LINES = (
     (r"const int thread = threadIdx\.x;", r"thread = cuda.threadIdx.x"),
+    (r"const int64_t bx = blockIdx\.x, by = blockIdx\.y;", ""),
     (r"const int64_t ([a-zA-Z]+ = .*);", r"\1"),
     (r"const uint64_t (\w+) = reinterpret_cast<uint64_t>\((\w+)\);", r"\1 = cells_address(\2)"),
     (r"(?:uint32_t|uint64_t|float) \w+(?:, \w+)*;", ""),
@@ -514,7 +530,7 @@ def python_of(source: str) -> tuple[str, dict[str, str]]:
     """
     functions = device_functions(source)
     head, body = source.split('extern "C" __global__ ')[1].split(" {\n", 1)
-    parameters = re.findall(r"\* (\w+)", head)
+    parameters = re.findall(r"(?:\*|const int32_t|const float) (\w+)(?=[,)])", head)
     lines = [f"def kernel({', '.join(parameters)}):"]
     depth = 1
     for line in map(str.strip, body.rstrip().removesuffix("}").splitlines()):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from layoutalg import ComposeLayout, LayoutError
-from lowering.address import Index
-from lowering.addressing import as_index, unmoved
+from lowering.address import Index, Opaque
+from lowering.addressing import as_index, memory_address, unmoved
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.instructions import compute_capability
 from lowering.ops import BulkLoad, BulkStore
@@ -139,6 +139,28 @@ class Box:
         return (rows + part * self.shape[0], cols), self.start + part * self.step
 
 
+def check_rows(matrix: BufferRegion) -> None:
+    """Refuse a matrix whose rows do not lie in consecutive cells: a tensor map says no other.
+
+    Raises:
+        DispatchFail: it is none of two dimensions, or its columns are not next to each other.
+    """
+    buffer = matrix.buffer
+    row, col = (Index.of(f"d{dim}", int(extent)) for dim, extent in enumerate(buffer.shape))
+    try:
+        rest = memory_address(buffer, (row, col)) - col
+    except LayoutError as error:
+        fail(str(error))
+    atoms = [
+        atom.left if isinstance(atom, Opaque) else Index(((1, atom),)) for _, atom in rest.terms
+    ]
+    if rest.constant or len(atoms) > 1 or any(atom != row for atom in atoms):
+        fail(
+            f"a tensor map has rows in consecutive cells, one pitch apart; {buffer.name} lies by "
+            f"{buffer.layout}"
+        )
+
+
 def boxes(shared: BufferRegion, matrix: BufferRegion, parts: int = 1) -> list[Box]:
     """Return the boxes of a tile in shared memory, its rows cut into equal parts.
 
@@ -158,6 +180,7 @@ def boxes(shared: BufferRegion, matrix: BufferRegion, parts: int = 1) -> list[Bo
     width = 8 * swizzle // bits
     if swizzle not in SWIZZLES or shape[1] % width or rows > MOST_ROWS:
         fail(f"a box has {MOST_ROWS} rows at most of {SWIZZLES} bytes; got {shape} by {swizzle}")
+    check_rows(matrix)
     try:
         table = layout.table(shared.buffer.shape)["m"]
         top, left = (as_index(begin) for begin, _ in matrix.ranges)

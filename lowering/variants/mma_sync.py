@@ -37,7 +37,7 @@ from lowering.dtypes import DType
 from lowering.holders import check_threads_exist
 from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MmaInst
 from lowering.ops import Elements, Mma, Move, Op, Zero
-from lowering.registers import element_map, register_count, register_range
+from lowering.registers import element_map, register_count
 from lowering.tile import EXTRAS, BufferRegion, TilePrimitiveCall
 
 ROLES = ("A", "B", "C", "D")  # the order in which operands are looked at
@@ -311,16 +311,11 @@ def sliced(context: Context, role: str) -> TileLayout:
     memory += [it.axis for it in piece.shard if it.axis.memory and it.axis.name != "m"]
     if memory:
         fail(f"{role}: registers lie on axis m; {piece} has {memory[0]}")
-    lowest, highest = register_range(buffer.layout)
-    size = (highest + 1) * buffer.dtype.bits // 8
+    size = register_count(buffer.layout) * buffer.dtype.bits // 8
     if size > LOCAL_BYTES:
         fail(
             f"{role}: a thread has at most {LOCAL_BYTES} bytes of registers and local memory; "
             f"{buffer.layout} needs {size}"
-        )
-    if lowest < 0:
-        fail(
-            f"{role}: registers count from 0; {buffer.layout} reaches {lowest}: add {-lowest} to it"
         )
     base = piece.offset.get(Axis.get("m"), 0)
     if not is_int(base):

@@ -142,7 +142,8 @@ def racing(seed: int, number: int) -> Entry | str:
             continue
         data, arrays = entry(name, other, lowered, want, "c++" if number % 2 else "numba")
         data |= {
-            "seed": seed, "kind": kind, "race": shared[0], "detector": faults.refused(other, lowered, want)
+            "seed": seed, "kind": kind, "race": shared[0],
+            "detector": faults.refused(other, lowered, want)
         }  # fmt: skip
         return data, arrays
     return "no race"

@@ -809,7 +809,7 @@ class Maker:
     def ring(self) -> None:
         """A ring of two or three shared tiles, filled by cp.async some steps ahead."""
         rng = self.rng
-        if self.loops:
+        if self.loops or self.program.grid > 1:
             return
         self.commit()
         stages = rng.choice((2, 2, 3))

@@ -71,17 +71,9 @@ def tensor_map(pointer: int, row: list[Any]) -> Any:
     )
 
 
-def arguments(entry: dict[str, Any], pointers: list[int], sizes: list[int]) -> list[Any]:
-    """Return what a kernel takes, as C values: pointers, or arrays as numba passes them."""
-    values: list[Any] = []
-    for pointer, size, row in zip(pointers, sizes, entry["params"], strict=True):
-        if entry["passed"] == "pointer":
-            values.append(ctypes.c_uint64(pointer))
-            continue
-        item = row["bytes"]
-        values += [ctypes.c_void_p(0), ctypes.c_void_p(0), ctypes.c_int64(size // item)]
-        values += [ctypes.c_int64(item), ctypes.c_uint64(pointer), ctypes.c_int64(size // item)]
-        values.append(ctypes.c_int64(item))
+def arguments(entry: dict[str, Any], pointers: list[int]) -> list[Any]:
+    """Return what a kernel takes, as C values: pointers, or those of tensor maps; then scalars."""
+    values: list[Any] = [ctypes.c_uint64(pointer) for pointer in pointers]
     for token, value in entry["scalars"]:
         values.append(ctypes.c_float(value) if token == "f32" else ctypes.c_int32(int(value)))
     return values
@@ -98,20 +90,20 @@ def launch(entry: dict[str, Any], arrays: Any) -> str:
     if entry["shared"]:
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         call("cuKernelSetAttribute", attribute, entry["shared"], kernel, call("cuDeviceGet", 0))
-    owned, pointers, sizes = [], [], []
+    owned: list[int] = []
+    pointers: list[int] = []
     for row in entry["params"]:
         cells = np.ascontiguousarray(arrays[f"{name}.{row['name']}"])
         memory = int(call("cuMemAlloc", cells.nbytes + 256))
         owned.append(memory)
         call("cuMemcpyHtoD", memory, cells.ctypes.data, cells.nbytes)
-        sizes.append(cells.nbytes)
         pointers.append(memory)
         if "map" in row:
             encoded = tensor_map(memory, row["map"])
             place = int(call("cuMemAlloc", 256))
             call("cuMemcpyHtoD", place, encoded.getPtr(), 128)
             pointers[-1] = place
-    values = arguments(entry, pointers, sizes)
+    values = arguments(entry, pointers)
     block = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
     grid = entry["grid"], 1, 1
     threads = entry["threads"], 1, 1

@@ -68,12 +68,7 @@ def entry(
 ) -> Entry:
     """Return what the files hold of one kernel: a row of data, and arrays by name."""
     body = made.body
-    if text == "c++":
-        code, passed = nvrtc(made.cuda_source()), "pointer"
-    else:
-        code = made.whole("sm_90a")
-        head = made.kernel_source().split("\n", 1)[0]
-        passed = "pointer" if f"{body.params[0].name}_base" in head else "array"
+    code = nvrtc(made.cuda_source()) if text == "c++" else made.whole("sm_90a")
     cells, where = machines.memory_of(program, made)
     arrays: dict[str, Array] = {f"{name}.code": np.frombuffer(code, dtype=np.uint8)}
     params = []
@@ -90,7 +85,7 @@ def entry(
             row["map"] = [*box.box, box.swizzle, buffer.dtype.token, *buf.shape]
         params.append(row)
     data = {
-        "name": name, "text": text, "passed": passed, "params": params,
+        "name": name, "text": text,  "params": params,
         "scalars": [[each.token, program.scalars[each.name][1]] for each in body.scalars],
         "threads": body.launched, "grid": program.grid,
         "shared": body.shared_bytes if body.shared_bytes > STATIC_SHARED else 0,

@@ -85,7 +85,7 @@ def entry(
             row["map"] = [*box.box, box.swizzle, buffer.dtype.token, *buf.shape]
         params.append(row)
     data = {
-        "name": name, "text": text,  "params": params,
+        "name": name, "text": text, "params": params,
         "scalars": [[each.token, program.scalars[each.name][1]] for each in body.scalars],
         "threads": body.launched, "grid": program.grid,
         "shared": body.shared_bytes if body.shared_bytes > STATIC_SHARED else 0,

@@ -9,7 +9,15 @@ import numpy as np
 
 from layoutalg.axis import Axis
 from layoutalg.budget import ENTRIES, check_budget
-from layoutalg.normal import axes_of, every_place, is_small, normal, place_of, value_at
+from layoutalg.normal import (
+    Normal,
+    axes_of,
+    every_place,
+    is_small,
+    normal,
+    place_of,
+    value_at,
+)
 from layoutalg.parts import HasParts, total_size
 from layoutalg.size import Size, equal, is_int, less, product
 from layoutalg.table import IntArray, check_concrete, steps
@@ -22,7 +30,8 @@ Places = tuple[Place, ...]
 def told(left: HasParts, right: HasParts, at: Size) -> tuple[Places, Places]:
     """Return where two layouts put an element that they put in different sets of places.
 
-    All of both sets where these are short, else one place that only one of the two has.
+    All of both sets where these are short, else one place that only one of the two has; where the
+    symbols do not tell of any place whose it is, the lowest and the highest of each.
 
     >>> from layoutalg import parse
     >>> told(parse("S[4:1] + R[16:4]"), parse("S[4:1] + R[16:8]"), 0)
@@ -32,7 +41,13 @@ def told(left: HasParts, right: HasParts, at: Size) -> tuple[Places, Places]:
     short = one is not None and other is not None and max(len(one), len(other)) <= _SHOWN
     if one is not None and other is not None and (short or is_small(left, right)):
         return apart(one, other)
-    return next(_corners_alone(left, right, at))
+    forms = normal(left), normal(right)
+    corners = [_corners(form, at) for form in forms]
+    alone = next(_alone(axes_of(left, right), forms, corners), None)
+    if alone is not None:
+        return alone
+    both = [tuple(dict.fromkeys(map(place_of, pair))) for pair in corners]
+    return both[0], both[1]
 
 
 def apart(one: Sequence[Place], other: Sequence[Place]) -> tuple[Places, Places]:
@@ -55,18 +70,23 @@ def _key(place: Place) -> frozenset[tuple[str, Size]]:
     return frozenset(pair for pair in place if pair[1] != 0)
 
 
-def _corners_alone(left: HasParts, right: HasParts, at: Size) -> Iterator[tuple[Places, Places]]:
-    """Yield places of only one layout: with all copies lowest, all highest, or one axis between."""
-    forms = [normal(parts) for parts in (left, right)]
-    axes = axes_of(left, right)
-    lows = [value_at(form.shard, form.origin, at) for form in forms]
-    highs = []
-    for form, low in zip(forms, lows, strict=True):
-        high = dict(low)
-        for axis, copies in form.replica.items():
-            for it in copies:
-                high[axis] = high.get(axis, 0) + (it.extent - 1) * it.stride
-        highs.append(high)
+def _corners(form: Normal, at: Size) -> tuple[dict[Axis, Any], dict[Axis, Any]]:
+    """Return the places of an element with all of its copies lowest, and with all highest."""
+    low = value_at(form.shard, form.origin, at)
+    high = dict(low)
+    for axis, copies in form.replica.items():
+        for it in copies:
+            high[axis] = high.get(axis, 0) + (it.extent - 1) * it.stride
+    return low, high
+
+
+def _alone(
+    axes: Sequence[Axis],
+    forms: Sequence[Normal],
+    corners: Sequence[tuple[Mapping[Axis, Any], Mapping[Axis, Any]]],
+) -> Iterator[tuple[Places, Places]]:
+    """Yield places of only one layout: beyond a corner of the other, or between on one axis."""
+    lows, highs = zip(*corners, strict=True)
     for (one, other), sign in ((lows, 1), (highs, -1)):
         for axis in axes:
             a, b = sign * one.get(axis, 0), sign * other.get(axis, 0)

@@ -42,7 +42,16 @@ from layoutalg.parts import HasParts, Parts, canonicalize, substitute_parts, tot
 from layoutalg.scope import Target, as_target
 from layoutalg.size import Size, as_shape, equal, is_int, less, product
 from layoutalg.table import IntArray, steps, table
-from layoutalg.verdict import Certificate, Difference, OtherSize, Place, ProofDigit, Verdict, late
+from layoutalg.verdict import (
+    Certificate,
+    Difference,
+    OtherSize,
+    Place,
+    ProofDigit,
+    Verdict,
+    late,
+    written,
+)
 
 # -- two layouts ----------------------------------------------------------------------------------
 
@@ -434,7 +443,7 @@ def _on_digits(
             told: Place = tuple((f"i{k}" if inverse else str(k), v) for k, v in said)
             return Verdict(False, claim, Difference(tuple(coord), (place,), (told,)))
     raise Undecided(
-        f"prove: {claim}? The symbols {', '.join(symbols_of(layout))} leave it open "
+        f"prove: {written(claim)}? The symbols {', '.join(symbols_of(layout))} leave it open "
         f"({'; '.join(shown)}); substitute them with .subs."
     )
 

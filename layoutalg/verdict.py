@@ -43,6 +43,15 @@ def late(template: str, *values: object) -> str:
     return cast(str, partial(template.format, *values))
 
 
+def written(text: str) -> str:
+    """Return :func:`late` text, or any other, as a string.
+
+    >>> written(late("{} of {}", 3, 4)), written("all")
+    ('3 of 4', 'all')
+    """
+    return text() if isinstance(text, partial) else text
+
+
 def written_late(name: str) -> Callable[[Made], Made]:
     """Return the decorator of a dataclass that takes :func:`late` text in the field ``name``."""
 
@@ -63,9 +72,7 @@ class _Written:
         owner.__dict__[self.name] = value
 
     def __get__(self, owner: Any, _: type) -> Any:
-        value = owner.__dict__[self.name]
-        if isinstance(value, partial):
-            value = owner.__dict__[self.name] = value()
+        value = owner.__dict__[self.name] = written(owner.__dict__[self.name])
         return value
 
 

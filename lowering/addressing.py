@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -316,14 +317,33 @@ def _strided(digit: Index, stride: Size) -> Index:
     return digit.times(Index.free(symbol.name)) * int(factor)
 
 
+def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np.int64]] | None:
+    """Return arrays over all values of the variables; None where they are more than ``most``.
+
+    Of a number that only the launch knows there are too many.
+
+    >>> every_value([Index.of("i", 3) + Index.of("j", 2)], 8)["i"].tolist()
+    [0, 0, 1, 1, 2, 2]
+    >>> every_value([Index.of("i", 3) + Index.of("j", 3)], 8) is None
+    True
+    """
+    limits: dict[str, int] = {}
+    for index in indices:
+        limits |= index.limits()
+    if math.prod(limits.values()) > most:
+        return None
+    grid = np.meshgrid(*map(np.arange, limits.values()), indexing="ij")
+    return {name: each.reshape(-1) for name, each in zip(limits, grid, strict=True)}
+
+
 def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray[np.int64]]:
     """Return arrays over every thread and enough values of the variables, to evaluate with.
 
     Two indices are equal everywhere, or one is divisible by a power of two everywhere, if they are
-    so here. Of a variable whose digits only add up, that takes 0, one step of each digit, and the
-    last value; digits inside an XOR, a quotient or a remainder take all their values. An index is a
-    polynomial of degree one in each number that only the launch knows: 0 and ``FREE - 1``, which is
-    odd, are enough.
+    so here; :func:`every_value` is for other questions. Of a variable whose digits only add up,
+    that takes 0, one step of each digit, and the last value; digits inside an XOR, a quotient or a
+    remainder take all their values. An index is a polynomial of degree one in each number that only
+    the launch knows: 0 and ``FREE - 1``, which is odd, are enough.
 
     >>> environment([Index.of("k", 2) * 16], 2)["k"].tolist()
     [0, 0, 1, 1]

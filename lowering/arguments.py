@@ -225,9 +225,10 @@ def _box(buffer: Buffer, where: npt.NDArray[np.int64], scalars: Mapping[str, Any
             f"{buffer.name} has rows {size} bytes apart: {buffer.layout}"
         )
     bounds = [
-        scalars.get(bound, extent) for bound, extent in zip(buffer.bounds, where.shape, strict=True)
+        extent if bound is None else int(scalars[bound])
+        for bound, extent in zip(buffer.bounds, where.shape, strict=True)
     ]
-    height, width = (min(int(a), b) for a, b in zip(bounds, where.shape, strict=True))
+    height, width = (min(a, b) for a, b in zip(bounds, where.shape, strict=True))
     return Box((height, width), pitch)
 
 

@@ -287,10 +287,10 @@ def _written_in_part(ops: tuple[Op, ...]) -> set[str]:
                 for each in _read(op):
                     if any((each.buffer, number) not in written for number in each.numbers):
                         missed.add(each.buffer)
-                for each in (getattr(op, "into", None), getattr(op, "d", None)):
-                    if isinstance(each, Elements):
-                        written.update((each.buffer, number) for number in each.numbers)
-                        partly.update({each.buffer} if apart else ())
+                for into in (getattr(op, "into", None), getattr(op, "d", None)):
+                    if isinstance(into, Elements):
+                        written.update((into.buffer, number) for number in into.numbers)
+                        partly.update({into.buffer} if apart else ())
 
     follow(ops, set(), False)
     return missed & partly

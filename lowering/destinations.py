@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from layoutalg import ComposeLayout, LayoutError, TileLayout, Undecided
-from lowering.address import FREE
-from lowering.addressing import as_index, environment
+from lowering.addressing import as_index, every_value
 from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall
 
 MOST = 1 << 22  # elements, times places of a region that moves, that are compared one by one
@@ -59,17 +58,15 @@ m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
         return
     begins = [as_index(begin) for begin, _ in region.ranges]
     extents = tuple(int(extent) for extent in region.shape)
-    env = environment(begins, 1)
-    count = len(env["thread"])
-    free = any(index.high >= FREE - 1 for index in begins)
-    if free or math.prod(buffer.shape) > MOST or count * math.prod(extents) > MOST:
+    env = every_value(begins, MOST // math.prod(extents))
+    if env is None or math.prod(buffer.shape) > MOST:
         raise LayoutError(
             f"{op}: {buffer.name} has elements that share a place, and {region} cannot be compared "
             f"one by one: {buffer.layout}; {_fitting(op)}"
         )
     table = tile.table(buffer.shape, replicas=True)
-    starts = np.stack([np.broadcast_to(each.value(env), (count,)) for each in begins], axis=1)
-    for start in np.unique(starts, axis=0):
+    starts = np.stack(np.broadcast_arrays(*(each.value(env) for each in begins)), axis=-1)
+    for start in np.unique(starts.reshape(-1, len(begins)), axis=0):
         box = tuple(slice(b, b + n) for b, n in zip(start, extents, strict=True))
         _compare(region, {name: values[box] for name, values in table.items()}, start, op)
 
@@ -148,12 +145,9 @@ what it has written
         for (begin, _), (_, end) in zip(one.ranges, other.ranges, strict=True):
             sides.append(as_index(end) - as_index(begin))  # of those that overlap, above 0
     sides = [side for side in sides if side.low <= 0]
-    env = environment(sides, 1)
-    overlap = np.ones(len(env["thread"]), dtype=bool)
-    for side in sides:
-        overlap &= np.asarray(side.value(env)) > 0
-    unknown = any(side.free_variables() for side in sides)
-    if overlap.any() or unknown:
+    env = every_value(sides, MOST)
+    holds = () if env is None else [np.asarray(side.value(env)) > 0 for side in sides]
+    if env is None or np.logical_and.reduce(np.broadcast_arrays(True, *holds)).any():
         raise LayoutError(
             f"{op}: dst {dst} and src {src} overlap: it would read what it has written"
         )

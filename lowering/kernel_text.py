@@ -167,9 +167,9 @@ class Writer:
         for each in body.params:
             yield f"{each.name}_", f"the argument {each.name}"
             yield f"{each.name}_base", f"the address of {each.name}"
-        for each in body.scalars:
-            yield each.name, f"the scalar {each.name}"
-            yield f"{each.name}_", f"the argument {each.name}"
+        for scalar in body.scalars:
+            yield scalar.name, f"the scalar {scalar.name}"
+            yield f"{scalar.name}_", f"the argument {scalar.name}"
         for place in body.shared_places:
             yield f"{place}_base", f"the address of {place}"
         for barrier, variable in barriers_elsewhere(body).items():

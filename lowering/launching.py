@@ -453,12 +453,11 @@ def run(
         for each, image in images.items():
             pointers[each] = int(call("cuMemAlloc", max(1, image.nbytes)))
             call("cuMemcpyHtoD", pointers[each], image.ctypes.data, image.nbytes)
-        passed = pointers | {
-            each: tensor_maps(0).address(
-                pointers[each], given.boxes[each].extents, given.boxes[each].pitch, tuple(box)
-            )
-            for each, *box in kernel.made.boxes
-        }
+        passed = dict(pointers)
+        for each, rows, cols, swizzle, token in kernel.made.boxes:
+            known, box = given.boxes[each], (rows, cols, swizzle, token)
+            place = tensor_maps(0).address(pointers[each], known.extents, known.pitch, box)
+            passed[each] = place
         kernel.launch(grid, tuple(passed.values()), kernel.ordered(given.scalars), 0)
         call("cuCtxSynchronize")
         written: dict[str, npt.NDArray[Any]] = {}

@@ -408,7 +408,7 @@ def controls(
         elif name in ("a1/a2", "extras") and other == program:
             continue  # one register, or no extra operand: there is nothing to exchange
         else:
-            out = _result(other, other.simulate(**inputs))
+            out = _result(other, other.simulate(**dict[str, Any](inputs)))
         found.append(Control(name, relative_error(out, ref), name != "common k"))
     return tuple(found)
 

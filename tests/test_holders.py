@@ -409,3 +409,47 @@ def test_a_replica_that_repeats_nothing_is_none() -> None:
     s = lw.Buffer("s", (16, 16), "f16", "shared", parse("S[(16,16):(16,1)] + R[4:0]"))
     assert lowered(a, s, 32).variant == "ldstmatrix"
     assert lowered(s, a, 32).variant == "ldstmatrix"
+
+
+# -- what may be written --------------------------------------------------------------------------
+
+
+def test_a_part_that_keeps_its_elements_apart_may_be_written() -> None:
+    """Of a buffer whose rows overlap, a region without overlap; and two apart in one buffer."""
+    kernel = Kernel("k")
+    a, o = kernel.param("a", (8, 4), "float32"), kernel.param("o", (16, 4), "float32")
+    s = kernel.alloc("s", (8, 8), "float32", "shared", parse("S[(8,8):(4,1)]"))
+    kernel.copy(s[:, 0:4], a)
+    kernel.sync()
+    kernel.copy(o[8:16], s[:, 0:4])
+    kernel.sync()
+    kernel.copy(o[0:8], o[8:16])
+    (x,) = given((8, 4))
+    assert np.array_equal(kernel.lower().simulate(a=x)["o"], np.concatenate([x, x]))
+
+
+def test_a_destination_may_be_said_to_alias() -> None:
+    kernel = Kernel("k")
+    a = kernel.param("a", (8, 8), "float32")
+    s = kernel.alloc("s", (8, 8), "float32", "shared", parse("S[(8,8):(0,1)]"))
+    kernel.copy(s, a, aliases=True)
+    assert "aliases=True" in kernel.lower().script("tile")
+
+
+def test_a_product_in_a_branch_of_whole_warps() -> None:
+    """Each warp has an accumulator of its own there: one layout, two copies."""
+    kernel = Kernel("k", 64)
+    a, b = kernel.param("a", (16, 16), "float16"), kernel.param("b", (16, 8), "float16")
+    o = kernel.param("o", (16, 8), "float32")
+    held = {
+        role: kernel.alloc(role, each.shape, each.dtype, layout=each.layout)
+        for role, each in ((r, fragments.get("mma.m16n8k16.f16", r)) for r in "ABD")
+    }
+    kernel.copy(held["A"], a)
+    kernel.copy(held["B"], b)
+    with kernel.when(kernel.warp, 2, at_least=1):
+        kernel.gemm(held["D"], held["A"], held["B"], scope="cta")
+        kernel.copy(o, held["D"])
+    x, y = (each.astype(np.float16) for each in given((16, 16), (16, 8)))
+    want = x.astype(np.float64) @ y.astype(np.float64)
+    assert np.array_equal(kernel.lower().simulate(a=x, b=y)["o"], want)

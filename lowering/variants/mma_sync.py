@@ -34,7 +34,7 @@ from lowering.dispatch import (
     register_dispatch,
 )
 from lowering.dtypes import DType
-from lowering.holders import check_threads_exist
+from lowering.holders import check_threads_exist, named
 from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MmaInst
 from lowering.ops import Elements, Mma, Move, Op, Zero
 from lowering.registers import element_map, register_count
@@ -647,17 +647,23 @@ def _check_held(context: Context, lowered: Lowered, accumulate: bool) -> None:
             f"D: the region {d} lies in some of the threads that hold {d.buffer.name}; all threads "
             "would run and overwrite their own part of it"
         )
-    if context.arriving.active is not None:
-        inside = inside & context.arriving.active[:, None]
-    found, wanted = np.unique(held[inside]).size, int(product(d.shape))
+    active, wanted = context.arriving.active, int(product(d.shape))
+    if active is not None and np.unique(held[inside]).size == wanted:
+        inside = inside & active[:, None]
+        if np.unique(held[inside]).size != wanted:
+            fail(
+                f"D: the branches around the call let {named(active)} come to it, which hold a "
+                f"part of {d} alone; let all threads come that {d.buffer.layout} reaches"
+            )
+    found = np.unique(held[inside]).size
     if found != wanted:
         fail(
             f"D: the CTA's {context.threads} threads hold {found} of the {wanted} elements of {d}; "
             f"{d.buffer.layout} reaches more threads"
         )
-    active = inside.any(axis=1)
+    writing = inside.any(axis=1)
     for role in ("A", "B", "C") if accumulate else ("A", "B"):
-        missing = np.flatnonzero(active & ~_held(context, lowered, role)[1].all(axis=1))
+        missing = np.flatnonzero(writing & ~_held(context, lowered, role)[1].all(axis=1))
         if missing.size:
             region = context.call.operands[role]
             fail(

@@ -102,7 +102,7 @@ def check(seed: int, found: Found) -> tuple[Program, Any, dict[str, Array]] | No
     for name, run in steps:
         start = clock()
         try:
-            what = wrong(run(), want)
+            what = wrong(program.given | run(), want)
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             if not isinstance(error, (*REFUSALS, AssertionError)):

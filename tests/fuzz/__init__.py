@@ -1,0 +1,1 @@
+"""Whole random kernels: right ones on every machine, and faults planted in them."""

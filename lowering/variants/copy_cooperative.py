@@ -124,6 +124,7 @@ def lower_cooperative(context: Context) -> Lowered:
                 guards + edges,
                 asynchronous,
                 fill,
+                context.call.config.get("aliases", False),
             )
         )
     return Lowered(tuple(ops))

@@ -146,10 +146,11 @@ def register_copy(
     threads: int,
     load: bool,
     arriving: Arriving = ALL,
+    aliases: bool = False,
 ) -> tuple[Op, ...]:
     """Return the loads (or stores) of a register region from (to) memory, by those who hold it.
 
-    Of copies all load, and the first stores.
+    Of copies all load, and the first stores. ``aliases``: several elements may go to one address.
 
     Raises:
         LayoutError: see :func:`ownership` and :func:`lowering.holders.parts_of`.
@@ -169,7 +170,7 @@ def register_copy(
             if load:
                 ops.append(Load(elements, own.memory, address, guards))
             else:
-                ops.append(Store(own.memory, address, elements, guards))
+                ops.append(Store(own.memory, address, elements, guards, aliases))
         found.extend(only(part.taking, ops, arriving.active))
     return tuple(found)
 
@@ -199,6 +200,9 @@ def lower_copy(context: Context) -> Lowered:
     load = dst.buffer.scope == "local"
     registers, memory = (dst, src) if load else (src, dst)
     try:
-        return Lowered(register_copy(registers, memory, context.threads, load, context.arriving))
+        aliases = context.call.config.get("aliases", False)
+        return Lowered(
+            register_copy(registers, memory, context.threads, load, context.arriving, aliases)
+        )
     except LayoutError as error:
         fail(str(error))

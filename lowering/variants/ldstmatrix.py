@@ -255,7 +255,8 @@ def lower_matrices(context: Context) -> Lowered:
             )
         found = solve(problem, trans)
         if found is not None:
-            ops = [_op(problem, words, a, trans, load) for words, a in found]
+            aliases = context.call.config.get("aliases", False)
+            ops = [_op(problem, words, a, trans, load, aliases) for words, a in found]
             return Lowered(only(part.taking, ops, arriving.active))
     fail(
         f"no 16-byte aligned rows of {shared.buffer.name} ({shared.buffer.layout}) give the lanes "
@@ -287,10 +288,11 @@ def _op(
     address: Index,
     trans: bool,
     load: bool,
+    aliases: bool,
 ) -> Op:
     numbers = tuple(register for word in words for register in word)
     elements = Elements(problem.registers.buffer.name, numbers)
     name = problem.shared.buffer.name
     if load:
         return LoadMatrix(elements, name, address, len(words), trans)
-    return StoreMatrix(name, address, elements, len(words), trans)
+    return StoreMatrix(name, address, elements, len(words), trans, aliases)

@@ -348,6 +348,29 @@ def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray
     }
 
 
+def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np.int64]] | None:
+    """Return arrays over all values of the variables together; None where they are too many.
+
+    Of a number that only the launch knows, the least and the largest. For what :func:`environment`
+    does not decide: whether something holds somewhere.
+
+    >>> every_value([Index.of("k", 3) * 16], 8)["k"].tolist()
+    [0, 1, 2]
+    """
+    limits: dict[str, int] = {}
+    for index in indices:
+        limits |= index.limits()
+    values = [np.array([0, FREE - 1]) if n >= FREE else np.arange(n) for n in limits.values()]
+    count = 1
+    for each in values:
+        count *= len(each)
+    if count > most:
+        return None
+    grid = np.meshgrid(*values, indexing="ij")
+    found = {name: each.reshape(-1) for name, each in zip(limits, grid, strict=True)}
+    return {"thread": np.zeros(count, dtype=np.int64)} | found
+
+
 def _enough(limit: int, digits: Sequence[tuple[Digit, bool]]) -> npt.NDArray[np.int64]:
     """Return enough values of a variable, ascending: all, where its digits do not nest."""
     cuts = {1, limit}

@@ -15,7 +15,7 @@ import numpy as np
 
 from layoutalg import ComposeLayout, LayoutError, TileLayout, Undecided
 from lowering.address import FREE
-from lowering.addressing import as_index, environment
+from lowering.addressing import as_index, every_value
 from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall
 
 MOST = 1 << 22  # elements, times places of a region that moves, that are compared one by one
@@ -59,10 +59,10 @@ m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
         return
     begins = [as_index(begin) for begin, _ in region.ranges]
     extents = tuple(int(extent) for extent in region.shape)
-    env = environment(begins, 1)
-    count = len(env["thread"])
+    env = every_value(begins, MOST)
+    count = MOST + 1 if env is None else len(env["thread"])
     free = any(index.high >= FREE - 1 for index in begins)
-    if free or math.prod(buffer.shape) > MOST or count * math.prod(extents) > MOST:
+    if env is None or free or math.prod(buffer.shape) > MOST or count * math.prod(extents) > MOST:
         raise LayoutError(
             f"{op}: {buffer.name} has elements that share a place, and {region} cannot be compared "
             f"one by one: {buffer.layout}; {_fitting(op)}"
@@ -148,9 +148,9 @@ what it has written
         for (begin, _), (_, end) in zip(one.ranges, other.ranges, strict=True):
             sides.append(as_index(end) - as_index(begin))  # of those that overlap, above 0
     sides = [side for side in sides if side.low <= 0]
-    env = environment(sides, 1)
-    overlap = np.ones(len(env["thread"]), dtype=bool)
-    for side in sides:
+    env = every_value(sides, MOST)
+    overlap = np.ones(1 if env is None else len(env["thread"]), dtype=bool)
+    for side in sides if env is not None else ():
         overlap &= np.asarray(side.value(env)) > 0
     unknown = any(side.free_variables() for side in sides)
     if overlap.any() or unknown:

@@ -150,8 +150,9 @@ what it has written
     sides = [side for side in sides if side.low <= 0]
     env = every_value(sides, MOST)
     overlap = np.ones(1 if env is None else len(env["thread"]), dtype=bool)
-    for side in sides if env is not None else ():
-        overlap &= np.asarray(side.value(env)) > 0
+    for side in sides:
+        if env is not None:
+            overlap &= np.asarray(side.value(env)) > 0
     unknown = any(side.free_variables() for side in sides)
     if overlap.any() or unknown:
         raise LayoutError(

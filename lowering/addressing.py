@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -317,25 +316,6 @@ def _strided(digit: Index, stride: Size) -> Index:
     return digit.times(Index.free(symbol.name)) * int(factor)
 
 
-def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np.int64]] | None:
-    """Return arrays over all values of the variables; None where they are more than ``most``.
-
-    Of a number that only the launch knows there are too many.
-
-    >>> every_value([Index.of("i", 3) + Index.of("j", 2)], 8)["i"].tolist()
-    [0, 0, 1, 1, 2, 2]
-    >>> every_value([Index.of("i", 3) + Index.of("j", 3)], 8) is None
-    True
-    """
-    limits: dict[str, int] = {}
-    for index in indices:
-        limits |= index.limits()
-    if math.prod(limits.values()) > most:
-        return None
-    grid = np.meshgrid(*map(np.arange, limits.values()), indexing="ij")
-    return {name: each.reshape(-1) for name, each in zip(limits, grid, strict=True)}
-
-
 def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray[np.int64]]:
     """Return arrays over every thread and enough values of the variables, to evaluate with.
 
@@ -366,6 +346,29 @@ def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray
         name: each.reshape(-1).astype(np.int64)
         for name, each in zip((*limits, "thread"), grid, strict=True)
     }
+
+
+def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np.int64]] | None:
+    """Return arrays over all values of the variables together; None where they are too many.
+
+    Of a number that only the launch knows, the least and the largest. For what :func:`environment`
+    does not decide: whether something holds somewhere.
+
+    >>> every_value([Index.of("k", 3) * 16], 8)["k"].tolist()
+    [0, 1, 2]
+    """
+    limits: dict[str, int] = {}
+    for index in indices:
+        limits |= index.limits()
+    values = [np.array([0, FREE - 1]) if n >= FREE else np.arange(n) for n in limits.values()]
+    count = 1
+    for each in values:
+        count *= len(each)
+    if count > most:
+        return None
+    grid = np.meshgrid(*values, indexing="ij")
+    found = {name: each.reshape(-1) for name, each in zip(limits, grid, strict=True)}
+    return {"thread": np.zeros(count, dtype=np.int64)} | found
 
 
 def _enough(limit: int, digits: Sequence[tuple[Digit, bool]]) -> npt.NDArray[np.int64]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from layoutalg import ComposeLayout, LayoutError, TileLayout, Undecided
+from lowering.address import FREE
 from lowering.addressing import as_index, every_value
 from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall
 
@@ -58,15 +59,17 @@ m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
         return
     begins = [as_index(begin) for begin, _ in region.ranges]
     extents = tuple(int(extent) for extent in region.shape)
-    env = every_value(begins, MOST // math.prod(extents))
-    if env is None or math.prod(buffer.shape) > MOST:
+    env = every_value(begins, MOST)
+    count = MOST + 1 if env is None else len(env["thread"])
+    free = any(index.high >= FREE - 1 for index in begins)
+    if env is None or free or math.prod(buffer.shape) > MOST or count * math.prod(extents) > MOST:
         raise LayoutError(
             f"{op}: {buffer.name} has elements that share a place, and {region} cannot be compared "
             f"one by one: {buffer.layout}; {_fitting(op)}"
         )
     table = tile.table(buffer.shape, replicas=True)
-    starts = np.stack(np.broadcast_arrays(*(each.value(env) for each in begins)), axis=-1)
-    for start in np.unique(starts.reshape(-1, len(begins)), axis=0):
+    starts = np.stack([np.broadcast_to(each.value(env), (count,)) for each in begins], axis=1)
+    for start in np.unique(starts, axis=0):
         box = tuple(slice(b, b + n) for b, n in zip(start, extents, strict=True))
         _compare(region, {name: values[box] for name, values in table.items()}, start, op)
 
@@ -146,8 +149,12 @@ what it has written
             sides.append(as_index(end) - as_index(begin))  # of those that overlap, above 0
     sides = [side for side in sides if side.low <= 0]
     env = every_value(sides, MOST)
-    holds = () if env is None else [np.asarray(side.value(env)) > 0 for side in sides]
-    if env is None or np.logical_and.reduce(np.broadcast_arrays(True, *holds)).any():
+    overlap = np.ones(1 if env is None else len(env["thread"]), dtype=bool)
+    for side in sides:
+        if env is not None:
+            overlap &= np.asarray(side.value(env)) > 0
+    unknown = any(side.free_variables() for side in sides)
+    if overlap.any() or unknown:
         raise LayoutError(
             f"{op}: dst {dst} and src {src} overlap: it would read what it has written"
         )

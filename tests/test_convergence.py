@@ -15,7 +15,7 @@ from lowering import convergence, cuda_text, ops, tensor_ops
 from lowering.address import Index
 from lowering.body import Body
 from lowering.convergence import OPERATIONS, UNITS, uniform_over, unit_of
-from lowering.dispatch import Lowered, register_dispatch
+from lowering.dispatch import DispatchError, Lowered, register_dispatch
 from lowering.kernel import Kernel, KernelProgram
 from lowering.ops import Guard, Let, Loop, Op, Sync, TensorOp, When, walk
 from lowering.tile import TilePrimitiveCall
@@ -163,8 +163,14 @@ def test_a_product_of_one_warp_is_right_on_every_machine() -> None:
 
 
 def test_a_product_of_some_lanes_is_refused() -> None:
-    with pytest.raises(LayoutError) as caught:
+    """By the variant, which some lanes do not reach, and by the pass, whatever gave the product."""
+    with pytest.raises(DispatchError, match=r"^gemm: no variant fits gemm"):
         product(lambda k: k.when(k.thread % 16, 8))
+    mma = tuple(
+        op for op in walk(product(lambda k: k.when(k.warp, 1)).body.ops) if unit_of(op) == "warp"
+    )
+    with pytest.raises(LayoutError) as caught:
+        convergence.check((When((Guard(Index.of("thread", 64) % 16, 0, 8),), mma),), 64)
     assert str(caught.value) == (
         "lower: m16n8k16(rd[0..3], ra[0..7], rb[0..3], rd[0..3]) takes whole warps; "
         "`if (thread % 16) < 8` differs between the threads of one. Take it out of there, or "
@@ -197,7 +203,7 @@ def test_a_lower_end_is_said_by_every_text() -> None:
     r = k.alloc("r", (32, 4), "float32", layout=ROW)
     k.copy(r, a)
     with k.when(k.lane - 4, 8):
-        k.copy(o, r)
+        k.copy(o[4:12], r[4:12])
     program = k.lower()
     given = np.ones((32, 4), np.float32)
     want = ((np.arange(32) >= 4) & (np.arange(32) < 12))[:, None] * given
@@ -211,9 +217,9 @@ def test_registers_first_written_by_some_threads_are_set_first() -> None:
     a, o = k.param("a", (32, 4), "float32"), k.param("o", (32, 4), "float32")
     r = k.alloc("r", (32, 4), "float32", layout=ROW)
     with k.when(k.lane, 8):
-        k.copy(r, a)
+        k.copy(r[0:8], a[0:8])
     with k.when(k.lane, 16):
-        k.copy(o, r)
+        k.copy(o[0:16], r[0:16])
     body = k.lower().body
     assert body.read_unwritten() == {"r"}
     text = cuda_text.cuda_source(body, "k", "")

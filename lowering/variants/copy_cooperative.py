@@ -51,18 +51,15 @@ def _contiguous(
     region: BufferRegion, flat: Index, shape: tuple[int, ...], threads: int, width: int
 ) -> bool:
     """Say whether each run of ``width`` elements lies in consecutive, aligned cells."""
-    starts = _address(region, algebra.split(flat, shape))
-    env = environment([starts, flat], threads)
+    places = [_placed(region, algebra.split(flat + step, shape)) for step in range(width)]
+    starts, *others = (memory_address(region.buffer, place) for place in places)
+    env = environment([starts, *others], threads)
     base = np.broadcast_to(starts.value(env), env["thread"].shape)
     if (base % width).any():
         return False
-    edges = [edge_guards(region.buffer, _placed(region, algebra.split(flat, shape)))]
-    for step in range(1, width):
-        digits = algebra.split(flat + step, shape)
-        if (_address(region, digits).value(env) != base + step).any():
-            return False
-        edges.append(edge_guards(region.buffer, _placed(region, digits)))
-    return one_edge(edges, region.buffer.multiple)
+    if any((other.value(env) != base + step).any() for step, other in enumerate(others, 1)):
+        return False
+    return one_edge([edge_guards(region.buffer, place) for place in places], region.buffer.multiple)
 
 
 @register_dispatch(

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -292,7 +293,8 @@ class Kernel:
     def producing(self) -> Iterator[None]:
         """Let one thread of a further warpgroup do the fills of the ``with`` block.
 
-        What follows, to the end of the enclosing block, the threads of the kernel do meanwhile.
+        What follows, to the end of the enclosing block, the threads of the kernel do meanwhile. A
+        kernel has one such block, in no loop; :meth:`lower` refuses others.
         """
         with self._block() as body:
             yield
@@ -458,9 +460,9 @@ class Kernel:
         self,
         barrier: Barrier,
         slot: Any,
-        copies: Sequence[tuple[BufferRegion, BufferRegion]],
+        copies: Sequence[tuple[Buffer | BufferRegion, Buffer | BufferRegion]],
         free: tuple[Barrier, Any, Any] | None = None,
-        multicast: Sequence[tuple[BufferRegion, BufferRegion]] = (),
+        multicast: Sequence[tuple[Buffer | BufferRegion, Buffer | BufferRegion]] = (),
     ) -> None:
         """Let thread 0 copy tiles to shared memory in bulk; their bytes complete a barrier.
 
@@ -479,14 +481,14 @@ class Kernel:
             raise LayoutError(f"fill: {self.name} has no cluster to which a multicast could go")
         calls = []
         for place, (dst, src) in enumerate((*copies, *multicast)):
-            self._read_apart.add(dst.buffer.name)
-            operands = {"dst": dst, "src": src}
+            operands = {"dst": as_region(dst, "dst", "fill"), "src": as_region(src, "src", "fill")}
+            self._read_apart.add(operands["dst"].buffer.name)
             config = {"multicast": True} if place >= len(copies) else {}
             calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, config=config))
         phase = None if free is None else self._phase(*free)
         self._add(Refill(barrier.name, _slot(barrier, slot), tuple(calls), phase))
 
-    def drain(self, *copies: tuple[BufferRegion, BufferRegion]) -> None:
+    def drain(self, *copies: tuple[Buffer | BufferRegion, Buffer | BufferRegion]) -> None:
         """Let the first thread of each warpgroup copy its rows of tiles to global memory in bulk.
 
         Args:
@@ -494,8 +496,12 @@ class Kernel:
         """
         calls = []
         for dst, src in copies:
-            self._read_apart.add(src.buffer.name)
-            calls.append(TilePrimitiveCall("bulk_copy", {"dst": dst, "src": src}, self.scope))
+            operands = {
+                "dst": as_region(dst, "dst", "drain"),
+                "src": as_region(src, "src", "drain"),
+            }
+            self._read_apart.add(operands["src"].buffer.name)
+            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope))
         self._add(Emptying(tuple(calls)))
 
     def drained(self, pending: int = 0) -> None:
@@ -634,6 +640,9 @@ class Kernel:
             for call in calls(unrolled)
         )
         ops = with_completed(self._lower(unrolled, taken, ""))
+        if any(isinstance(op, Roles) for op in walk(ops)):
+            _check_one_producer(ops, self.name)
+            ops = _by_consumers(ops, self.threads)
         by_scope = {
             scope: tuple(b for b in self.buffers.values() if b.scope == scope)
             for scope in ("global", "shared", "local", "tmem")
@@ -834,6 +843,61 @@ def _check_keywords(
         raise LayoutError(
             f"{primitive.__name__}: the keywords are {', '.join(known)}; got {', '.join(wrong)}"
         )
+
+
+def _check_one_producer(ops: tuple[Op, ...], name: str) -> None:
+    """Refuse a second producer warpgroup, or one that would begin again in a loop.
+
+    Raises:
+        LayoutError: there is such a one.
+    """
+    count = sum(isinstance(op, Roles) for op in walk(ops))
+    loops = [op.body for op in walk(ops) if isinstance(op, Loop)]
+    looped = any(isinstance(each, Roles) for body in loops for each in walk(body))
+    if count > 1 or looped:
+        raise LayoutError(
+            f"producing: a kernel has one producer warpgroup, which begins once; {name} has "
+            + ("it in a loop" if looped else str(count))
+        )
+
+
+def _by_consumers(ops: tuple[Op, ...], threads: int) -> tuple[Op, ...]:
+    """Return operations in which the producer warpgroup does nothing but produce, and meet.
+
+    Before the roles part, and after they join, all warpgroups run: what only the threads of the
+    kernel do stands in branches that hold in those alone. Where all meet, they stay.
+
+    >>> from lowering.ops import Elements, Zero, script
+    >>> zero = Zero(Elements("r", (0,)))
+    >>> roles = Roles((Peek(Phase("free", 0, Index())),), (zero,))
+    >>> print(script(_by_consumers((zero, zero, Sync("cta"), roles), 128)))
+    if thread < 128:
+        r[0] = 0
+        r[0] = 0
+    sync(cta)
+    produce:
+        peek(free[0], 0)
+    consume:
+        r[0] = 0
+    """
+    guard = Guard(Index.of("thread", threads + WARPGROUP), 0, threads)
+    found: list[Op] = []
+    for together, same in groupby(ops, key=_is_of_all):
+        if not together:
+            found.append(When((guard,), tuple(same)))
+            continue
+        for op in same:
+            if isinstance(op, (Loop, When)):
+                op = replace(op, body=_by_consumers(op.body, threads))
+            found.append(op)
+    return tuple(found)
+
+
+def _is_of_all(op: Op) -> bool:
+    """Say whether a producer warpgroup takes part in an operation, or in what stands in it."""
+    if isinstance(op, (Loop, When)):
+        return any(_is_of_all(each) for each in op.body if not isinstance(each, Let))
+    return isinstance(op, (Let, Roles)) or (isinstance(op, Sync) and op.scope in ("cta", "cluster"))
 
 
 def _check_producer(ops: tuple[Op, ...]) -> None:

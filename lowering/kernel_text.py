@@ -133,6 +133,7 @@ class Writer:
     indent: int = 1
     temporaries: int = 0
     role: bool = False
+    producing: bool = False
 
     def emit(self, text: str) -> None:
         """Add a line."""
@@ -416,7 +417,7 @@ class Writer:
                     asm = ptx.bulk_load_everywhere(self.body.cluster)
                 self.call(asm, (), (into, f"{load.memory}_base", col, row, barrier))
 
-        if self.role:
+        if self.producing:
             write()
         else:
             self.alone("thread", write)
@@ -457,9 +458,10 @@ class Writer:
         self.indent += 1
         if shared_out:
             self.call(ptx.registers(PRODUCER_REGISTERS, False), (), ())
+        self.producing = True
         self.alone(f"thread - {threads}", lambda: self.run(op.produce))
         self.close()
-        self.role = False
+        self.role = self.producing = False
 
     def loop(self, op: Loop) -> None:
         """Write a loop that stays."""

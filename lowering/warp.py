@@ -194,7 +194,8 @@ class Machine:
     ``order``: what each thread knows of the others, of all CTAs of the cluster. ``mask``: the
     threads that run now; ``env``: what they know of variables. ``meetings``: barriers of the
     cluster that it has come to; ``passed``: and gone on from. ``reaching``: what reached another
-    CTA since. ``apart``: whether one thread produces now. ``committed``: arrivals of the tensor
+    CTA since. ``apart``: whether one thread produces meanwhile; ``producing``: whether it
+    is what runs now. ``committed``: arrivals of the tensor
     core to come, with what they release.
     """
 
@@ -216,6 +217,7 @@ class Machine:
     reaching: Op | None = None
     ended: bool = False
     apart: bool = False
+    producing: bool = False
     committed: list[tuple[Mbarrier, Ints]] = field(default_factory=list)
     cluster: list[Machine] = field(default_factory=list)
 
@@ -229,9 +231,6 @@ class Machine:
         self.env["thread"] = np.arange(threads)
         self.base = self.order.base(self.rank)
         self.agents = self.base + np.arange(threads)
-        self.filler = self.base
-        if self.body.specialised:
-            self.filler = self.order.agent(self.rank, "producer")
         self.shared = {buffer.name for buffer in self.body.shared}
         self.tracked = self.shared | {buffer.name for buffer in self.body.written}
         products = any(isinstance(op, Wgmma) for op in walk(self.body.ops))
@@ -394,7 +393,7 @@ class Machine:
         strand.waiting = None
         while (op := strand.next()) is not None:
             mask, frame = strand.mask, strand.frames[-1]
-            self.mask, self.env = mask, strand.env
+            self.mask, self.env, self.producing = mask, strand.env, strand.producing
             if isinstance(op, Loop):
                 frame.at += 1
                 extent = self.number(op.extent)
@@ -552,10 +551,10 @@ class Machine:
 
     def sync_all(self) -> None:
         """Order the memory of all threads; that which will produce is one of them until then."""
-        alone = self.body.specialised and not self.apart
-        self.order.meet(
-            np.append(self.agents, self.filler)[None, : len(self.agents) + alone], self.rank
-        )
+        meeting = self.agents
+        if self.body.specialised and not self.apart:
+            meeting = np.append(meeting, self.order.agent(self.rank, "producer"))
+        self.order.meet(meeting[None], self.rank)
 
     def arrive(self, op: Arrive) -> None:
         """Let the first lane of every warp arrive, where the guards hold."""
@@ -593,8 +592,13 @@ class Machine:
 
     def fill(self, op: Fill) -> None:
         """Let the thread that fills start loads of boxes, if it runs."""
-        if self.body.specialised or self.mask[0]:
+        if self.producing or self.mask[0]:
             boxes.fill(self, op)
+
+    @property
+    def filler(self) -> int:
+        """The agent that orders boxes: the thread that produces, where it runs, or the first."""
+        return self.order.agent(self.rank, "producer") if self.producing else self.base
 
     # -- memory and registers -----------------------------------------------------------------
 

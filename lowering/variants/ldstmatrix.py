@@ -254,6 +254,8 @@ def lower_matrices(context: Context) -> Lowered:
                 f"store {shared.buffer.name} with the other dimension contiguous"
             )
         found = solve(problem, trans)
+        if found is not None and ptx.letter(registers.buffer.dtype.token) != "r":
+            fail(f"moves words of bits; registers of {registers.buffer.dtype} hold numbers")
         if found is not None:
             aliases = context.call.config.get("aliases", False)
             ops = [_op(problem, words, a, trans, load, aliases) for words, a in found]

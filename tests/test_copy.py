@@ -123,10 +123,10 @@ def test_stmatrix_needs_sm_90() -> None:
         lowered(target, source, arch="sm_80", dispatch="ldstmatrix")
 
 
-@pytest.mark.parametrize("dtype", ["s8", "f32"])
+@pytest.mark.parametrize("dtype", ["s8", "tf32"])
 def test_transposing_moves_16_bit_units_only(dtype: str) -> None:
     """An 8-bit or 32-bit tile that lies across is refused, where TVM stores half of it (C1)."""
-    name = {"s8": "mma.m16n8k32.s8", "f32": "mma.m16n8k8.tf32"}[dtype]
+    name = {"s8": "mma.m16n8k32.s8", "tf32": "mma.m16n8k8.tf32"}[dtype]
     b = fragments.get(name, "B")
     across = memory(b.shape, None, dtype)
     with pytest.raises(lw.DispatchError, match=r"\.trans transposes 16-bit units"):
@@ -366,3 +366,13 @@ def test_words_are_in_the_order_of_the_registers_not_of_the_elements() -> None:
     assert numbers(done.ops) == [(0,), (1,), (2,), (3,)]
     held = memory((32, 2, 2), TileLayout(S[(32, 2, 2) : (4, 1, 2)]))
     assert numbers(lowered(registers(layout, (32, 2, 2)), held).ops) == [(0, 1, 2, 3)]
+
+
+def test_matrices_of_numbers_are_moved_by_vectors() -> None:
+    """The registers of f32 hold numbers in both texts, and ldmatrix gives bits."""
+    b = fragments.get("mma.m16n8k8.tf32", "B")
+    held = registers(transposed(b.layout, b.shape), b.shape[::-1], "f32")
+    shared = memory(b.shape[::-1], None, "f32")
+    assert lowered(held, shared).variant == "vec_auto"
+    with pytest.raises(lw.DispatchError, match="registers of float32 hold numbers"):
+        lowered(held, shared, dispatch="ldstmatrix")

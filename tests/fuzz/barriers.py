@@ -125,7 +125,7 @@ class Placer:
 
     def repeat(self, st: St, state: State, out: list[St], branch: bool) -> None:
         """Place barriers in a loop's body until a further step needs no more."""
-        for _ in range(6):
+        for step in range(6):
             before = _count(st.body)
             entry = State(list(state.accesses), dict(state.committed), dict(state.registers))
             st.body = self.block(st.body, state, branch)
@@ -136,7 +136,7 @@ class Placer:
             if set(state.registers) - set(entry.registers):
                 self.wait_all("gemm", state, st.body)
             state.accesses = _merged(entry.accesses, state.accesses)
-            if _count(st.body) == before:
+            if step and _count(st.body) == before:  # the second step meets what the first left
                 break
         else:
             raise RejectError("barriers without an end")

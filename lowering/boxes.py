@@ -17,7 +17,7 @@ from lowering.body import Body
 from lowering.hazards import Cells, SimulationError
 from lowering.mbarriers import Box, Mbarrier
 from lowering.ops import BulkLoad, BulkStore, Drain, Drained, Fill, Op, line
-from lowering.order import Order
+from lowering.order import PASSED, Order
 from lowering.registers import WARPGROUP
 
 Ints = npt.NDArray[np.int64]
@@ -118,11 +118,12 @@ def fill(machine: Holder, op: Fill) -> None:
     order, filler = machine.order, np.array([machine.filler])
     if op.free is not None:
         freed = machine.barriers[op.free.barrier, int(machine.number(op.free.slot))]
-        order.acquire(filler, freed.given)
+        freed.observe(op, filler, freed.known_to(order.known[PASSED, filler]), order)
     slot = int(machine.number(op.slot))
     own = machine.barriers[op.barrier, slot]
     if own.arrived >= own.expected:
         raise _not_waited_for(op)
+    released = order.released(filler)
     for load in op.loads:
         into, values = _box(machine, load, op, own.agent)
         if load.multicast:
@@ -134,11 +135,10 @@ def fill(machine: Holder, op: Fill) -> None:
                 raise _not_waited_for(op)
             cells.start_apart(op, into, machine.filler, barrier.agent, order)
             cells.copy_later(into)
-            barrier.boxes.append(Box(cells, into, values))
-            barrier.owed -= values.size * machine.body.buffer(load.into).dtype.bits // 8
-    own.gathered = np.maximum(own.gathered, order.released(filler))
-    own.arrived += 1
+            size = values.size * machine.body.buffer(load.into).dtype.bits // 8
+            barrier.send(op, Box(cells, into, values), size, filler, released, order)
     own.owed += op.size
+    own.arrive(op, filler, released, order)
 
 
 def _not_waited_for(op: Fill) -> SimulationError:

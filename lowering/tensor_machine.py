@@ -82,7 +82,7 @@ class Warps(Protocol):
     def sync_all(self) -> None:
         """Let all threads of the CTA meet."""
 
-    def arrive_later(self, barrier: str, slot: int, released: Ints) -> None:
+    def arrive_later(self, op: TensorCommit, slot: int, released: Ints) -> None:
         """Let an mbarrier have an arrival, once what was started before is complete."""
 
 
@@ -145,7 +145,7 @@ def _issue(machine: Warps, op: Issued, group: Sequence[Warps]) -> None:
     if isinstance(op, TensorCommit):
         slot = int(machine.number(op.slot))
         for each in group:
-            each.arrive_later(op.barrier, slot, each.tensor.commit(each.order.clock))
+            each.arrive_later(op, slot, each.tensor.commit(each.order.clock))
         return
     if isinstance(op, TensorCopy):
         for each in group:

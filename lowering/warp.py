@@ -445,7 +445,7 @@ class Machine:
         phase = op.phase if isinstance(op, Await) else None
         phase = op.free if isinstance(op, Fill) else phase
         if phase is not None:
-            return self.passes(phase)
+            return self.passes(phase, op)
         if isinstance(op, Sync) and op.scope == "cluster":
             self.meetings += not strand.met
             strand.met = not all(each.has_come(self.meetings) for each in self.cluster)
@@ -580,7 +580,7 @@ class Machine:
         if op.everywhere:
             self.reach(op)
         for lane, each in enumerate(self.cluster if op.everywhere else [self]):
-            state = each.barriers[op.barrier, int(self.number(op.slot))]
+            state = each.barriers[op.barrier, self.one(op.slot, op)]
             who = first + lane
             state.arrive(op, who, self.order.released(who), self.order)
 
@@ -588,21 +588,21 @@ class Machine:
         """Let an mbarrier have an arrival of the tensor core: all that was started is done then."""
         self.committed.append((op, self.barriers[op.barrier, slot], released))
 
-    def passes(self, phase: Phase) -> bool:
+    def passes(self, phase: Phase, op: Op) -> bool:
         """Let boxes under way arrive, and say whether a phase is complete.
 
         The tensor core arrives as late as it may: where nothing else lets the phase pass.
         """
-        state, parity = self.phase(phase)
+        state, parity = self.phase(phase, op)
         while state.completed % 2 == parity and self.committed:
-            op, done, released = self.committed.pop(0)
-            done.arrive(op, np.array([self.tensor.core]), released[:, None], self.order)
+            commit, done, released = self.committed.pop(0)
+            done.arrive(commit, np.array([self.tensor.core]), released[:, None], self.order)
         state.land(self.order)
         return state.completed % 2 != parity
 
     def wait_for(self, op: Await) -> None:
         """Let the active threads know what a phase gives."""
-        state, parity = self.phase(op.phase)
+        state, parity = self.phase(op.phase, op)
         who = self.agents[self.mask]
         known = state.known_to(self.order.known[PASSED, who])
         if op.peeked:
@@ -619,15 +619,31 @@ class Machine:
 
     def peek(self, op: Peek) -> None:
         """Note what each active thread asks, and how many phases it knows to be complete."""
-        state, parity = self.phase(op.phase)
+        state, parity = self.phase(op.phase, op)
         known = state.known_to(self.order.known[PASSED, self.agents[self.mask]])
         self.peeked[self.mask, :2] = state.agent, parity
         self.peeked[self.mask, 2] = known
 
-    def phase(self, phase: Phase) -> tuple[Mbarrier, int]:
+    def phase(self, phase: Phase, op: Op) -> tuple[Mbarrier, int]:
         """Return the mbarrier and the parity of a phase."""
-        state = self.barriers[phase.barrier, int(self.number(phase.slot))]
-        return state, int(phase.parity.value(self.env)) % 2
+        state = self.barriers[phase.barrier, self.one(phase.slot, op)]
+        return state, self.one(phase.parity, op) % 2
+
+    def one(self, value: int | Index, op: Op) -> int:
+        """Return a number that all active threads agree on.
+
+        Raises:
+            SimulationError: they do not.
+        """
+        found = np.asarray(self.number(value))
+        if found.ndim:
+            found = np.unique(found[self.mask])
+            if len(found) > 1:
+                raise SimulationError(
+                    f"simulate: {line(op)} needs one slot of one mbarrier and one parity; got "
+                    f"{value} = {found[0]} in some threads, {found[1]} in others"
+                )
+        return int(found.flat[0])
 
     def fill(self, op: Fill) -> None:
         """Let the thread that fills start loads of boxes, if it runs."""

@@ -45,8 +45,8 @@ class Mbarrier:
 
     ``agent``: the boxes that complete it. ``owed``: bytes that this phase awaits and that nothing
     has ordered yet. ``gathered``: what those who arrived released, this phase included; ``given``:
-    without it, for those who have waited. ``waited``: when each agent waited last. ``arrivals``: who
-    arrived in this phase, and when; ``last``: by what operation.
+    without it, for those who have waited. ``waited``: when each agent waited last. ``arrivals``:
+    who arrived in this phase, and when; ``last``: by what operation.
     """
 
     agent: int
@@ -77,7 +77,7 @@ class Mbarrier:
     def known_to(self, known: Ints) -> Ints:
         """Return how many phases some know to be complete.
 
-        One is known to those who have waited for it, or know of one who has, or of all that arrived.
+        One is known to those who waited for it, or know of one who has, or of all that arrived.
 
         Args:
             known: (threads, agents), until when each knows that agents have passed.

@@ -25,7 +25,7 @@ from lowering.registers import WARPGROUP
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 FOREVER = np.iinfo(np.int64).max
-# What is known: an access; that threads have come so far; that an access was fenced, of either kind.
+# What is known: an access; that a thread came so far; that an access was fenced, of either kind.
 MEMORY, PASSED, PROXY, TENSOR = range(4)
 
 
@@ -34,7 +34,8 @@ class Order:
 
     ``known[kind, j, i]``: until when what i did is known to j: as an access of memory, as passed (a
     wait, an arrival: order of memory aside), as a write that a ``fence.proxy.async`` follows, as an
-    access of tensor memory that a ``tcgen05.fence::before_thread_sync`` follows. ``acquired``: the last, once j has fenced too.
+    access of tensor memory that a ``tcgen05.fence::before_thread_sync`` follows. ``acquired``: the
+    last, once j has fenced too.
     ``complete``: until when what something beside the threads started is done, known or not.
     Agents of one CTA follow those of the one before; ``base`` is the first of a CTA.
     """

@@ -486,12 +486,13 @@ def test_a_parameter_that_nothing_writes_keeps_no_accesses() -> None:
 
 
 def between_warps(*, arrive: str, barrier: bool) -> lw.Kernel:
-    """Warp 0 stores, or reads, and arrives; warp 1 waits, and does the other."""
+    """Warp 0 stores, or reads, and arrives; warp 1 waits, and does the other: the same rows."""
     kernel = lw.Kernel("k", threads=64)
     given = kernel.param("a", (64, 4), "float32")
+    out, rest = (kernel.param(name, (64, 4), "float32") for name in "oh")
     tile = kernel.alloc("s", (64, 4), "float32", "shared")
     own = kernel.alloc("r", (64, 4), "float32", layout=parse("S[(64,4):(1@tx,1)]"))
-    mixed = kernel.alloc("q", (64, 4), "float32", layout=parse("S[(2,32,4):(1@tx,2@tx,1)]"))
+    mixed = kernel.alloc("q", (64, 4), "float32", layout=parse("S[(2,2,16,4):(32@tx,1@tx,2@tx,1)]"))
     full = kernel.barrier("full", 1, 1)
     kernel.copy(own, given)
     kernel.copy(mixed, given)
@@ -499,26 +500,36 @@ def between_warps(*, arrive: str, barrier: bool) -> lw.Kernel:
     kernel.sync()
     with kernel.when(THREAD // 32, 1):
         if arrive == "after a read":
-            kernel.copy(mixed, tile)
+            kernel.copy(mixed[0:32], tile[0:32])
         else:
-            kernel.copy(tile, own)
+            kernel.copy(tile[0:32], own[0:32])
         if barrier:
             kernel.sync("warp")
         kernel.arrive(full, 0)
     with kernel.when(BACK, 32):
         kernel.wait_for(full, 0, 0)
         if arrive == "after a read":
-            kernel.copy(tile, own)
+            kernel.copy(tile[0:32], own[32:64])
         else:
-            kernel.copy(mixed, tile)
+            kernel.copy(mixed[32:64], tile[0:32])
+    kernel.sync()
+    kernel.copy(out, mixed)
+    kernel.copy(rest, tile)
     return kernel
 
 
 @pytest.mark.parametrize("arrive", ["after a read", "after a store"])
 def test_a_warp_releases_to_another(arrive: str) -> None:
     matrix = np.arange(256).reshape(64, 4)
-    machine = between_warps(arrive=arrive, barrier=True).lower().trace(a=matrix)
-    assert machine.memory["s"].values.tolist() == list(range(256))
+    kernel = between_warps(arrive=arrive, barrier=True).lower()
+    found = kernel.simulate(a=matrix)
+    top, bottom = matrix[:32].tolist(), matrix[32:].tolist()
+    if arrive == "after a read":
+        assert found["o"].tolist() == top + bottom
+        assert found["h"].tolist() == bottom + bottom
+    else:
+        assert found["o"].tolist() == top + top
+        assert found["h"].tolist() == top + bottom
     with pytest.raises(SimulationError, match="with no barrier in between: sync first"):
         between_warps(arrive=arrive, barrier=False).lower().trace(a=matrix)
 

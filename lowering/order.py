@@ -35,9 +35,8 @@ class Order:
     ``known[kind, j, i]``: until when what i did is known to j: as an access of memory, as passed (a
     wait, an arrival: order of memory aside), as a write that a ``fence.proxy.async`` follows, as an
     access of tensor memory that a ``tcgen05.fence::before_thread_sync`` follows. ``acquired``: the
-    last, once j has fenced too.
-    ``complete``: until when what something beside the threads started is done, known or not.
-    Agents of one CTA follow those of the one before; ``base`` is the first of a CTA.
+    last, once j has fenced too. ``complete``: until when what something beside the threads started
+    is done, known or not. Agents of one CTA follow those of the one before; ``base`` is the first.
     """
 
     def __init__(self, body: Body) -> None:

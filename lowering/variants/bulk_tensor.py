@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from layoutalg import ComposeLayout, LayoutError
 from lowering.address import Index, Opaque
@@ -54,7 +55,7 @@ def has_copy_engine(context: Context) -> bool | tuple[bool, str]:
     return False, f"needs sm_90; the target is {context.arch}"
 
 
-def placed_by_engine(rows: int, cols: int, swizzle: int, bits: int) -> np.ndarray:
+def placed_by_engine(rows: int, cols: int, swizzle: int, bits: int) -> npt.NDArray[np.int64]:
     """Return the cell of each element of a box, relative to its first.
 
     Source: PTX ISA, tensor swizzling modes: the 16-byte units of a row of ``swizzle`` bytes are
@@ -67,7 +68,8 @@ def placed_by_engine(rows: int, cols: int, swizzle: int, bits: int) -> np.ndarra
     row, col = np.indices((rows, cols))
     line = row * cols * bits // 1024
     swizzled = (col // unit) ^ (line % (swizzle // 16))
-    return row * cols + swizzled * unit + col % unit
+    cells: npt.NDArray[np.int64] = row * cols + swizzled * unit + col % unit
+    return cells
 
 
 @register_dispatch(

@@ -26,11 +26,9 @@ from lowering.ops import Guard, Op, When
 from lowering.registers import (
     WARPGROUP,
     axis_extent,
-    axis_reach,
     element_map,
-    register_count,
 )
-from lowering.tile import Buffer, BufferRegion
+from lowering.tile import Buffer, BufferRegion, cells, reached
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -213,7 +211,7 @@ def held(buffer: Buffer, threads: int) -> Held:
     check_threads_exist(buffer, threads)
     layout, shape = buffer.layout, buffer.shape
     tile = register_tile(layout, shape, threads, copies=True)
-    count = register_count(layout)
+    count = cells(buffer)
     found = np.full((threads, count), -1, dtype=np.int64)
     for register, place in tile.places.items():
         found[:, register] = _flat(place, shape, threads)
@@ -257,7 +255,7 @@ threads laneid is 0..31: S[(40,4):(1@laneid,1)]
             f"registers: {buffer.name} is swizzled ({layout}); registers have no addresses to "
             "permute: use a TileLayout"
         )
-    for axis, (low, high) in axis_reach(layout).items():
+    for axis, (low, high) in reached(layout).items():
         if axis.memory:
             continue
         extent = axis_extent(axis, threads)
@@ -266,7 +264,7 @@ threads laneid is 0..31: S[(40,4):(1@laneid,1)]
                 f"registers: the layout of {buffer.name} names {axis} {low}..{high}; in a CTA of "
                 f"{threads} threads {axis} is 0..{extent - 1}: {layout}"
             )
-    exact = element_map(layout, buffer.shape, threads, register_count(layout))
+    exact = element_map(layout, buffer.shape, threads, cells(buffer))
     lost = np.setdiff1d(np.arange(np.prod(buffer.shape)), exact)
     if lost.size:
         apart = layout.is_injective(buffer.shape)
@@ -458,12 +456,12 @@ def check_reached(parts: Sequence[Part], active: Mask | None) -> None:
     if active is None:
         return
     size = int(np.prod(parts[0].region.shape))
-    reached = np.zeros(size, dtype=bool)
+    seen = np.zeros(size, dtype=bool)
     for part in parts:
-        reached[part.elements[part.taking & active]] = True
-    if not reached.all():
+        seen[part.elements[part.taking & active]] = True
+    if not seen.all():
         region = parts[0].region
-        at = np.unravel_index(int(np.flatnonzero(~reached)[0]), region.shape)
+        at = np.unravel_index(int(np.flatnonzero(~seen)[0]), region.shape)
         element = tuple(int(i) + b for i, (b, _) in zip(at, region.ranges, strict=True))
         raise LayoutError(
             f"registers: no thread that comes here holds element {element} of {region}: the branch "

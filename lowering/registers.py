@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg import Axis, LayoutError, TileLayout, m
-from layoutalg import iters as algebra
+from layoutalg import Axis, LayoutError, TileLayout
 from layoutalg.fragments import WARP
 from layoutalg.held import THREADS_OF
 
@@ -47,22 +46,6 @@ def axis_extent(axis: Axis, threads: int) -> int:
     return int(np.max(thread_coordinate(axis, np.arange(threads)))) + 1
 
 
-def axis_reach(layout: TileLayout) -> dict[Axis, tuple[int, int]]:
-    """Return the lowest and the highest coordinate that a layout names on each axis, copies too.
-
-    >>> from layoutalg import parse
-    >>> axis_reach(parse("S[(8,4):(1@laneid,1)] + R[2:16@laneid] + 4@laneid"))
-    {laneid: (4, 27), m: (0, 3)}
-    """
-    spread = algebra.reach(layout.shard + layout.replica)
-    found = {}
-    for axis in dict.fromkeys((*spread, *layout.offset)):
-        low, high = spread.get(axis, (0, 0))
-        start = layout.offset.get(axis, 0)
-        found[axis] = int(low + start), int(high + start)
-    return found
-
-
 def without_idle_replicas(layout: TileLayout) -> TileLayout:
     """Return a layout without the replicas that repeat nothing: of extent 1, or of stride 0.
 
@@ -73,26 +56,6 @@ def without_idle_replicas(layout: TileLayout) -> TileLayout:
     if layout.copies == layout.replica:
         return layout
     return TileLayout.from_iters(layout.shard, layout.copies, dict(layout.offset.items()))
-
-
-def register_range(layout: TileLayout) -> tuple[int, int]:
-    """Return the lowest and the highest register that a layout without symbols names.
-
-    >>> from layoutalg import S
-    >>> register_range(TileLayout(S[(2, 2) : (-2, 1)] + 2))
-    (0, 3)
-    """
-    return axis_reach(layout).get(m, (0, 0))
-
-
-def register_count(layout: TileLayout) -> int:
-    """Return how many elements each thread allocates for a buffer of this layout.
-
-    >>> from layoutalg import fragments
-    >>> register_count(fragments.get("mma.m16n8k16.f16", "A").layout)
-    8
-    """
-    return register_range(layout)[1] + 1
 
 
 def element_map(

@@ -24,7 +24,7 @@ from layoutalg import LayoutError, memory_access
 from layoutalg.fragments import WARP
 from lowering import boxes, products, tensor_machine
 from lowering.address import Index
-from lowering.body import Body, cells
+from lowering.body import Body
 from lowering.boxes import Drains
 from lowering.convergence import unit_of
 from lowering.dtypes import DType
@@ -73,7 +73,7 @@ from lowering.order import Order
 from lowering.registers import WARPGROUP
 from lowering.strands import Frame, Strand
 from lowering.tensor_memory import TensorMemory
-from lowering.tile import Buffer
+from lowering.tile import Buffer, cells
 from lowering.warpgroup import Register, Warpgroup, touched
 
 Bools = npt.NDArray[np.bool_]

@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.fragments import WARP
+from layoutalg.held import THREADS_IN
 from lowering.address import Index
 from lowering.addressing import Coordinate, region_tile, register_tile
 from lowering.ops import Guard, Op, When
 from lowering.registers import (
-    WARPGROUP,
     axis_extent,
     element_map,
 )
@@ -32,8 +32,6 @@ from lowering.tile import Buffer, BufferRegion, cells, reached
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-UNITS = {"warp": WARP, "warpgroup": WARPGROUP}
 
 
 # -- sets of threads ------------------------------------------------------------------------------
@@ -510,7 +508,7 @@ def check_units(unit: str, taking: Mask | None, region: BufferRegion | None = No
     """
     if taking is None:
         return
-    size = UNITS[unit]
+    size = THREADS_IN[unit]
     if len(taking) % size:
         raise LayoutError(f"needs whole {unit}s of {size} threads; got {len(taking)} threads")
     units = taking.reshape(-1, size)

@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg import Axis, LayoutError, TileLayout
-from layoutalg.fragments import WARP
-from layoutalg.held import THREADS_OF
+from layoutalg.held import THREADS_IN, THREADS_OF
 
-WARPGROUP = 4 * WARP  # threads
+WARPGROUP = THREADS_IN["warpgroup"]
 
 
 def thread_coordinate(axis: Axis, thread: Any) -> Any:
@@ -29,7 +28,7 @@ def thread_coordinate(axis: Axis, thread: Any) -> Any:
     """
     if axis not in THREADS_OF:
         raise LayoutError(f"registers: axis {axis} does not count threads inside a CTA")
-    apart, whole = THREADS_OF[axis], {"warp": WARP, "warpgroup": 4 * WARP}.get(str(axis.scope))
+    apart, whole = THREADS_OF[axis], THREADS_IN.get(str(axis.scope))
     unit = thread // apart if apart > 1 else thread
     return unit if whole is None else unit % (whole // apart)
 

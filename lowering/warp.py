@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, memory_access
 from layoutalg.fragments import WARP
+from layoutalg.held import THREADS_IN
 from lowering import boxes, products, tensor_machine
 from lowering.address import Index
 from lowering.body import Body
@@ -456,7 +457,7 @@ class Machine:
         if self.mask.all():
             return None
         unit = unit_of(op, "simulate")
-        size = SIZES.get(unit, len(self.mask))
+        size = THREADS_IN.get(unit, len(self.mask))
         whole = self.mask.reshape(-1, size) if len(self.mask) % size == 0 else self.mask[None]
         parts = whole.any(axis=1) & ~whole.all(axis=1)
         if not parts.any():
@@ -543,7 +544,7 @@ class Machine:
         if op.scope == "cta":
             self.sync_all()
             return
-        here, size = self.agents[self.mask], SIZES[op.scope]
+        here, size = self.agents[self.mask], THREADS_IN[op.scope]
         whole = len(here) - len(here) % size
         for part, length in ((here[:whole], size), (here[whole:], len(here) - whole)):
             if part.size:
@@ -798,8 +799,6 @@ RUN: dict[type, Callable[..., None]] = {
 }
 # What uses registers while it is under way, and says itself which.
 ASYNCHRONOUS = (Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, ProxyFence)
-
-SIZES = {"thread": 1, "warp": WARP, "warpgroup": WARPGROUP}  # of units smaller than a CTA
 
 
 @dataclass

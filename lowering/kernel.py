@@ -79,7 +79,7 @@ from lowering.tile import (
     gemm,
     gemm_async,
 )
-from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts
+from lowering.warp import BankCount, Machine, Matrix, bank_counts
 from lowering.wgmma_order import with_completed
 
 CLUSTERS = (1, 2)  # CTAs that may run together
@@ -985,19 +985,6 @@ class KernelProgram(Executable):
         if stage not in self.stages:
             raise LayoutError(f"script: the steps are {', '.join(self.stages)}; got {stage!r}")
         return self.stages[stage]
-
-    def matrices(self, given: Mapping[str, Any]) -> dict[str, Matrix]:
-        """Return the caller's matrices by parameter, in their dtypes.
-
-        Raises:
-            LayoutError: an unknown parameter, or a matrix of another shape.
-        """
-        known = {buffer.name: buffer for buffer in self.body.params}
-        if not set(given) <= set(known):
-            raise LayoutError(
-                f"run: the parameters are {', '.join(known)}; got {', '.join(sorted(given))}"
-            )
-        return {name: as_matrix(value, known[name], name) for name, value in given.items()}
 
     def trace(self, grid: tuple[int, int] | None = None, **given: Any) -> Machine:
         """Run on the NumPy warp and return the first CTA: registers, memory, bank counts of all.

@@ -182,20 +182,11 @@ def only(taking: Mask, ops: Sequence[Op], active: Mask | None = None) -> tuple[O
 # -- what a buffer holds --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Held:
-    """A whole buffer in registers: the flat element in each register of each thread; -1: none.
-
-    Threads that the layout does not tell apart hold copies here.
-    """
-
-    layout: TileLayout
-    elements: Ints
-
-
 @lru_cache(maxsize=512)
-def held(buffer: Buffer, threads: int) -> Held:
-    """Return what each thread of a CTA holds of a buffer in registers.
+def held(buffer: Buffer, threads: int) -> Ints:
+    """Return what each thread of a CTA holds of a buffer: the flat element in each register.
+
+    Threads that the layout does not tell apart hold copies; -1: none.
 
     Raises:
         LayoutError: the layout has no digit form, names threads that the CTA does not have, or
@@ -203,7 +194,7 @@ def held(buffer: Buffer, threads: int) -> Held:
 
     >>> from layoutalg import S, laneid
     >>> r = Buffer("r", (16, 2), "float32", layout=TileLayout(S[(16, 2) : (1 @ laneid, 1)]))
-    >>> held(r, 32).elements[[0, 5, 21]].tolist()
+    >>> held(r, 32)[[0, 5, 21]].tolist()
     [[0, 1], [10, 11], [10, 11]]
     """
     check_threads_exist(buffer, threads)
@@ -221,7 +212,7 @@ def held(buffer: Buffer, threads: int) -> Held:
             f"registers: {layout} keeps an element in several registers of one thread; a copy in "
             "each of several threads fits"
         )
-    return Held(layout, found)
+    return found
 
 
 def _flat(place: Coordinate, shape: Sequence[int], threads: int) -> Ints:
@@ -331,7 +322,7 @@ def parts_of(region: BufferRegion, threads: int) -> tuple[Part, ...]:
     box = np.full(region.buffer.shape, -1, dtype=np.int64)
     inside = tuple(slice(begin, end) for begin, end in region.ranges)
     box[inside] = np.arange(box[inside].size).reshape(box[inside].shape)
-    elements = np.where(whole.elements >= 0, box.reshape(-1)[whole.elements], -1)
+    elements = np.where(whole >= 0, box.reshape(-1)[whole], -1)
     kinds, kind = np.unique(elements >= 0, axis=0, return_inverse=True)
     kind = kind.reshape(-1)
     found = []
@@ -340,7 +331,7 @@ def parts_of(region: BufferRegion, threads: int) -> tuple[Part, ...]:
             registers = tuple(int(register) for register in np.flatnonzero(used))
             taking = kind == at
             own = np.where(taking[:, None], elements[:, used], -1)
-            found.append(_part(region, threads, registers, taking, own, whole.layout))
+            found.append(_part(region, threads, registers, taking, own))
     return tuple(found)
 
 
@@ -350,7 +341,6 @@ def _part(
     registers: tuple[int, ...],
     taking: Mask,
     elements: Ints,
-    layout: TileLayout,
 ) -> Part:
     """Return a part, its coordinates by the region's own layout where that says them.
 
@@ -358,7 +348,7 @@ def _part(
     """
     shape, box = region.buffer.shape, tuple(int(extent) for extent in region.shape)
     begin = tuple(begin for begin, _ in region.ranges)
-    forms = [(layout, shape, begin)]
+    forms = [(region.buffer.layout, shape, begin)]
     try:
         piece = region_tile(region)
     except LayoutError:

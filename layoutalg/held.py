@@ -16,8 +16,10 @@ from layoutalg.size import Size
 from layoutalg.table import IntArray, table
 
 MAX_THREADS = 1024
+THREADS_IN = {"thread": 1, "warp": WARP, "warpgroup": 4 * WARP}
+"""How many threads each unit smaller than a CTA has."""
 THREADS_OF: dict[Axis, int] = {
-    laneid: 1, tid_in_wg: 1, tx: 1, wid_in_wg: WARP, warpid: WARP, wgid: 4 * WARP
+    laneid: 1, tid_in_wg: 1, tx: 1, wid_in_wg: WARP, warpid: WARP, wgid: THREADS_IN["warpgroup"]
 }  # fmt: skip
 """Per thread axis: how far apart in the CTA's thread numbers its neighbours are."""
 
@@ -52,7 +54,7 @@ def _check_inside(axis: str, values: IntArray, parts: HasParts, what: str, name:
         LayoutError: the axis and its reach are named.
     """
     known = Axis.get(axis)
-    whole = {"warp": WARP, "warpgroup": 4 * WARP}.get(str(known.scope))
+    whole = THREADS_IN.get(str(known.scope)) if known in THREADS_OF else None
     extent = 0 if whole is None else whole // THREADS_OF[known]
     if extent and values.min() >= 0 and values.max() >= extent:
         raise LayoutError(

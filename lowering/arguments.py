@@ -16,9 +16,9 @@ import numpy.typing as npt
 from layoutalg import LayoutError
 from lowering.address import FREE, INT, Index
 from lowering.addressing import memory_address
-from lowering.body import Body, Scalar, cells
+from lowering.body import Body, Scalar
 from lowering.ops import Fill, Let, Load, LoadMatrix, Transfer, indices, line, walk
-from lowering.tile import Buffer
+from lowering.tile import Buffer, cells
 from lowering.warp import Grid, Machine, Matrix, as_matrix, poison
 
 UNIT = 16  # bytes: what a tensor map counts rows and starts in

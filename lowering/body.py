@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from layoutalg import ComposeLayout, LayoutError, TCol, m
+from layoutalg import LayoutError, TCol
 from lowering.address import Index
 from lowering.ops import (
     Blend,
@@ -34,24 +34,7 @@ from lowering.ops import (
 )
 from lowering.registers import WARPGROUP
 from lowering.tcgen05 import CELL
-from lowering.tile import Buffer, reached
-
-
-def cells(buffer: Buffer) -> int:
-    """Return how many elements of storage a buffer takes: registers per thread, or memory.
-
-    They are counted from 0 to the largest that the layout names.
-
-    >>> from layoutalg import fragments
-    >>> A = fragments.get("mma.m16n8k16.f16", "A")
-    >>> cells(Buffer("A", (16, 16), "float16", layout=A.layout))
-    8
-    """
-    last = int(reached(buffer.layout).get(m, (0, 0))[1])
-    if not isinstance(buffer.layout, ComposeLayout):
-        return last + 1
-    period = buffer.layout.swizzle.size
-    return (last // period + 1) * period
+from lowering.tile import Buffer, cells, reached
 
 
 def tensor_columns(buffer: Buffer) -> int:

@@ -20,6 +20,7 @@ from lowering.ops import BulkLoad, BulkStore, Drain, Drained, Fill, Op, Phase, l
 from lowering.order import PASSED, Order
 from lowering.registers import WARPGROUP
 from lowering.strands import as_seen_by
+from lowering.variants.bulk_tensor import placed_by_engine
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -70,23 +71,6 @@ class Drains:
         return any(self.closed.values())
 
 
-def box_cells(each: BulkLoad | BulkStore, bits: int) -> Ints:
-    """Return the cell of each element of a box, relative to the first: rows, swizzled.
-
-    Source: PTX ISA, tensor swizzling modes.
-
-    >>> load = BulkLoad("S", Index(), "G", (Index(), Index()), (8, 64), 128)
-    >>> box_cells(load, 16)[1, :9].tolist()
-    [72, 73, 74, 75, 76, 77, 78, 79, 64]
-    """
-    row, col = np.indices(each.box)
-    cols, unit = each.box[1], 128 // bits
-    line_of = row * cols * bits // 1024
-    moved = (col // unit) ^ (line_of % (each.swizzle // 16))
-    cells_of: Ints = row * cols + moved * unit + col % unit
-    return cells_of
-
-
 def _places(
     machine: Holder, each: BulkLoad | BulkStore, env: Mapping[str, Any]
 ) -> tuple[Ints, Bools]:
@@ -105,7 +89,8 @@ def _box(
     machine: Holder, load: BulkLoad, op: Op, agent: int, env: Mapping[str, Any]
 ) -> tuple[Ints, Matrix]:
     """Return the cells that a box goes to, and its values: zeros beyond the matrix."""
-    into = box_cells(load, machine.body.buffer(load.memory).dtype.bits)
+    bits = machine.body.buffer(load.memory).dtype.bits
+    into = placed_by_engine(*load.box, load.swizzle, bits)
     into = into + int(load.into_address.value(env))
     cell, inside = _places(machine, load, env)
     source = machine.memory[load.memory]
@@ -169,7 +154,8 @@ def drain(machine: Holder, op: Drain) -> None:
         leader = order.base(machine.rank) + group * WARPGROUP
         reader = order.agent(machine.rank, "drains", group)
         for each in op.stores:
-            source = box_cells(each, machine.body.buffer(each.source).dtype.bits)
+            bits = machine.body.buffer(each.source).dtype.bits
+            source = placed_by_engine(*each.box, each.swizzle, bits)
             source = (source + int(each.source_address.value(env))).reshape(-1)
             cells = machine.memory[each.source]
             values = cells.read_apart(op, source, (leader,), (reader,), order)

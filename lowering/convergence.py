@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg import LayoutError
-from layoutalg.fragments import WARP
+from layoutalg.held import THREADS_IN
 from lowering import tensor_ops
 from lowering.address import Index
 from lowering.ops import (
@@ -57,7 +57,6 @@ from lowering.ops import (
 )
 
 UNITS = ("thread", "warp", "warpgroup", "cta", "cluster")  # from the smallest on
-_THREADS = {"warp": WARP, "warpgroup": 4 * WARP}
 MOST = 1 << 22  # conditions that are evaluated one by one: threads times values of variables
 
 # Of each operation, who must come to its instruction together. A barrier has its scope, what the
@@ -162,7 +161,7 @@ def _signed(guard: Guard) -> tuple[Index, Index]:
 def _alike(table: npt.NDArray[np.generic], threads: int) -> str:
     """Return the largest unit within which each row of a table over threads has one value."""
     for unit in ("cta", "warpgroup", "warp"):
-        size = _THREADS.get(unit, threads)
+        size = THREADS_IN.get(unit, threads)
         groups = (table[:, at : at + size] for at in range(0, threads, size))
         if all((group == group[:, :1]).all() for group in groups):
             return unit

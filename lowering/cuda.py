@@ -14,7 +14,6 @@ from numba import cuda, types
 from numba.cuda.extending import intrinsic
 
 from layoutalg import LayoutError
-from layoutalg.targets import has, lacking
 from lowering import ptx
 from lowering.address import Style
 from lowering.body import Body
@@ -150,7 +149,7 @@ class Python:
         return " and ".join(conditions)
 
 
-def _write(body: Body, name: str, pointers: bool = False) -> tuple[str, dict[str, Asm]]:
+def _write(body: Body, name: str, pointers: bool = False) -> tuple[str, list[Asm]]:
     """Return the kernel's text and the functions that it calls.
 
     A body with scalars, and one with ``pointers``, takes addresses in place of arrays.
@@ -158,8 +157,7 @@ def _write(body: Body, name: str, pointers: bool = False) -> tuple[str, dict[str
     pointers = pointers or bool(body.scalars)
     writer = Writer(body, Python())
     writer.run_all()
-    functions = dict(writer.functions)
-    functions |= {name: ptx.mma(*call) for name, call in writer.instructions.items()}
+    functions = writer.calls()
     if pointers:
         names = (*(f"{b.name}_base" for b in body.params), *(each.name for each in body.scalars))
         lines = [f"def {name}({', '.join(names)}):"]
@@ -172,7 +170,7 @@ def _write(body: Body, name: str, pointers: bool = False) -> tuple[str, dict[str
     if not pointers:
         lines.extend(f"  {b.name}_base = cells_address({b.name}_)" for b in body.params)
     if body.shared_bytes:
-        functions["shared_address"] = ptx.shared_address()
+        functions.append(ptx.shared_address())
         size = 0 if body.shared_bytes > STATIC_SHARED else body.shared_bytes
         lines.append(f"  shared = cuda.shared.array({size}, uint8, alignment=1024)")
         lines.append("  base = shared_address(cells_address(shared))")
@@ -212,7 +210,7 @@ def _function(source: str, name: str, functions: tuple[Asm, ...]) -> Any:
 
 def _python(body: Body, name: str, pointers: bool = False) -> Any:
     source, functions = _write(body, name, pointers)
-    return _function(source, name, tuple(functions.values()))
+    return _function(source, name, tuple(functions))
 
 
 @cache
@@ -228,24 +226,13 @@ def kernel(body: Body, name: str) -> Any:
     return _dispatcher(_python(body, name), body.launched)
 
 
-def check_target(asm: Asm, arch: str) -> None:
-    """Refuse a target that lacks a statement.
-
-    Raises:
-        LayoutError: the target lacks it; those that have it are named. Or it is unknown.
-    """
-    if not has(asm.min_arch, arch):
-        raise LayoutError(f"target: {lacking(asm.mnemonic, asm.min_arch, arch)}")
-
-
 def check_body(body: Body, name: str, arch: str) -> None:
     """Refuse a target that lacks a statement of a kernel.
 
     Raises:
-        LayoutError: as :func:`check_target`.
+        LayoutError: the target lacks it; those that have it are named. Or it is unknown.
     """
-    for asm in _write(body, name)[1].values():
-        check_target(asm, arch)
+    ptx.check_target(_write(body, name)[1], arch, "target")
 
 
 def _signature(body: Body, pointers: bool = False) -> tuple[Any, ...]:

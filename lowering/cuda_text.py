@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from layoutalg import LayoutError
-from layoutalg.targets import has, lacking
 from lowering import names, ptx
 from lowering.address import Style
 from lowering.body import Body
@@ -134,9 +132,7 @@ def check(body: Body, name: str) -> None:
     writer = Writer(body, Cpp())
     writer.run_all()
     names.check_made(writer.made(name), name)
-    for asm in writer.calls():
-        if not has(asm.min_arch, body.arch):
-            raise LayoutError(f"lower: {lacking(asm.mnemonic, asm.min_arch, body.arch)}")
+    ptx.check_target(writer.calls(), body.arch, "lower")
 
 
 def cuda_source(body: Body, name: str, title: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.fragments import WARP
+from layoutalg.held import THREADS_IN
 from lowering.destinations import check_writes
 from lowering.holders import ALL, Arriving
 from lowering.instructions import compute_capability
@@ -213,7 +214,7 @@ def list_variants(op: str, target: str = "cuda") -> list[str]:
 def _check_threads(call: TilePrimitiveCall, threads: int) -> None:
     if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
         raise LayoutError(f"lower: threads must lie in 1..1024; got {threads!r}")
-    unit = {"thread": 1, "warpgroup": 4 * WARP}.get(call.scope, WARP)
+    unit = THREADS_IN.get(call.scope, WARP)
     if threads % unit:
         whole = "warpgroups" if call.scope == "warpgroup" else "warps"
         raise LayoutError(
@@ -258,7 +259,7 @@ def context_of(
     if not isinstance(call, TilePrimitiveCall):
         raise LayoutError(f"lower: needs a tile primitive call, such as gemm(…); got {call!r}")
     if threads is None:
-        threads = 4 * WARP if call.scope == "warpgroup" else WARP
+        threads = max(WARP, THREADS_IN.get(call.scope, WARP))
     elif isinstance(threads, np.integer):
         threads = int(threads)
     _check_threads(call, threads)

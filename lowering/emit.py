@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from layoutalg import LayoutError
-from lowering.body import Body, cells
+from lowering.body import Body
 from lowering.dtypes import DType
 from lowering.ops import Elements, Load, Store
-from lowering.tile import Buffer
+from lowering.tile import Buffer, cells
 
 
 def pack(dtype: DType) -> int:

@@ -21,22 +21,18 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.fragments import WARP
+from layoutalg.held import THREADS_IN
 from lowering.address import Index
 from lowering.addressing import Coordinate, region_tile, register_tile
 from lowering.ops import Guard, Op, When
 from lowering.registers import (
-    WARPGROUP,
     axis_extent,
-    axis_reach,
     element_map,
-    register_count,
 )
-from lowering.tile import Buffer, BufferRegion
+from lowering.tile import Buffer, BufferRegion, cells, reached
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-UNITS = {"warp": WARP, "warpgroup": WARPGROUP}
 
 
 # -- sets of threads ------------------------------------------------------------------------------
@@ -187,20 +183,11 @@ def only(taking: Mask, ops: Sequence[Op], active: Mask | None = None) -> tuple[O
 # -- what a buffer holds --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Held:
-    """A whole buffer in registers: the flat element in each register of each thread; -1: none.
-
-    Threads that the layout does not tell apart hold copies here.
-    """
-
-    layout: TileLayout
-    elements: Ints
-
-
 @lru_cache(maxsize=512)
-def held(buffer: Buffer, threads: int) -> Held:
-    """Return what each thread of a CTA holds of a buffer in registers.
+def held(buffer: Buffer, threads: int) -> Ints:
+    """Return what each thread of a CTA holds of a buffer: the flat element in each register.
+
+    Threads that the layout does not tell apart hold copies; -1: none.
 
     Raises:
         LayoutError: the layout has no digit form, names threads that the CTA does not have, or
@@ -208,13 +195,13 @@ def held(buffer: Buffer, threads: int) -> Held:
 
     >>> from layoutalg import S, laneid
     >>> r = Buffer("r", (16, 2), "float32", layout=TileLayout(S[(16, 2) : (1 @ laneid, 1)]))
-    >>> held(r, 32).elements[[0, 5, 21]].tolist()
+    >>> held(r, 32)[[0, 5, 21]].tolist()
     [[0, 1], [10, 11], [10, 11]]
     """
     check_threads_exist(buffer, threads)
     layout, shape = buffer.layout, buffer.shape
     tile = register_tile(layout, shape, threads, copies=True)
-    count = register_count(layout)
+    count = cells(buffer)
     found = np.full((threads, count), -1, dtype=np.int64)
     for register, place in tile.places.items():
         found[:, register] = _flat(place, shape, threads)
@@ -226,7 +213,7 @@ def held(buffer: Buffer, threads: int) -> Held:
             f"registers: {layout} keeps an element in several registers of one thread; a copy in "
             "each of several threads fits"
         )
-    return Held(layout, found)
+    return found
 
 
 def _flat(place: Coordinate, shape: Sequence[int], threads: int) -> Ints:
@@ -258,7 +245,7 @@ threads laneid is 0..31: S[(40,4):(1@laneid,1)]
             f"registers: {buffer.name} is swizzled ({layout}); registers have no addresses to "
             "permute: use a TileLayout"
         )
-    for axis, (low, high) in axis_reach(layout).items():
+    for axis, (low, high) in reached(layout).items():
         if axis.memory:
             continue
         extent = axis_extent(axis, threads)
@@ -267,7 +254,7 @@ threads laneid is 0..31: S[(40,4):(1@laneid,1)]
                 f"registers: the layout of {buffer.name} names {axis} {low}..{high}; in a CTA of "
                 f"{threads} threads {axis} is 0..{extent - 1}: {layout}"
             )
-    exact = element_map(layout, buffer.shape, threads, register_count(layout))
+    exact = element_map(layout, buffer.shape, threads, cells(buffer))
     lost = np.setdiff1d(np.arange(np.prod(buffer.shape)), exact)
     if lost.size:
         apart = layout.is_injective(buffer.shape)
@@ -336,7 +323,7 @@ def parts_of(region: BufferRegion, threads: int) -> tuple[Part, ...]:
     box = np.full(region.buffer.shape, -1, dtype=np.int64)
     inside = tuple(slice(begin, end) for begin, end in region.ranges)
     box[inside] = np.arange(box[inside].size).reshape(box[inside].shape)
-    elements = np.where(whole.elements >= 0, box.reshape(-1)[whole.elements], -1)
+    elements = np.where(whole >= 0, box.reshape(-1)[whole], -1)
     kinds, kind = np.unique(elements >= 0, axis=0, return_inverse=True)
     kind = kind.reshape(-1)
     found = []
@@ -345,7 +332,7 @@ def parts_of(region: BufferRegion, threads: int) -> tuple[Part, ...]:
             registers = tuple(int(register) for register in np.flatnonzero(used))
             taking = kind == at
             own = np.where(taking[:, None], elements[:, used], -1)
-            found.append(_part(region, threads, registers, taking, own, whole.layout))
+            found.append(_part(region, threads, registers, taking, own))
     return tuple(found)
 
 
@@ -355,7 +342,6 @@ def _part(
     registers: tuple[int, ...],
     taking: Mask,
     elements: Ints,
-    layout: TileLayout,
 ) -> Part:
     """Return a part, its coordinates by the region's own layout where that says them.
 
@@ -363,7 +349,7 @@ def _part(
     """
     shape, box = region.buffer.shape, tuple(int(extent) for extent in region.shape)
     begin = tuple(begin for begin, _ in region.ranges)
-    forms = [(layout, shape, begin)]
+    forms = [(region.buffer.layout, shape, begin)]
     try:
         piece = region_tile(region)
     except LayoutError:
@@ -472,12 +458,12 @@ def check_reached(parts: Sequence[Part], active: Mask | None) -> None:
     if active is None:
         return
     size = int(np.prod(parts[0].region.shape))
-    reached = np.zeros(size, dtype=bool)
+    seen = np.zeros(size, dtype=bool)
     for part in parts:
-        reached[part.elements[part.taking & active]] = True
-    if not reached.all():
+        seen[part.elements[part.taking & active]] = True
+    if not seen.all():
         region = parts[0].region
-        at = np.unravel_index(int(np.flatnonzero(~reached)[0]), region.shape)
+        at = np.unravel_index(int(np.flatnonzero(~seen)[0]), region.shape)
         element = tuple(int(i) + b for i, (b, _) in zip(at, region.ranges, strict=True))
         raise LayoutError(
             f"registers: no thread that comes here holds element {element} of {region}: the branch "
@@ -526,7 +512,7 @@ def check_units(unit: str, taking: Mask | None, region: BufferRegion | None = No
     """
     if taking is None:
         return
-    size = UNITS[unit]
+    size = THREADS_IN[unit]
     if len(taking) % size:
         raise LayoutError(f"needs whole {unit}s of {size} threads; got {len(taking)} threads")
     units = taking.reshape(-1, size)

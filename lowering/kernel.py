@@ -20,6 +20,7 @@ import numpy as np
 import lowering.variants  # noqa: F401 - registers what dispatch picks from
 from layoutalg import ComposeLayout, LayoutError, TileLayout
 from layoutalg.fragments import WARP
+from layoutalg.targets import has
 from lowering import arguments, convergence, cuda_text, launching, names
 from lowering.address import FREE, Index
 from lowering.addressing import as_index
@@ -28,7 +29,6 @@ from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.dtypes import DType
 from lowering.executable import Executable
 from lowering.holders import ALL, Arriving, check_threads_exist
-from lowering.instructions import compute_capability
 from lowering.limits import shared_limit
 from lowering.ops import (
     Arrive,
@@ -55,6 +55,7 @@ from lowering.ops import (
     line,
     walk,
 )
+from lowering.ptx import ARCHS
 from lowering.registers import WARPGROUP
 from lowering.statements import (
     Branch,
@@ -78,7 +79,7 @@ from lowering.tile import (
     gemm,
     gemm_async,
 )
-from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts
+from lowering.warp import BankCount, Machine, Matrix, bank_counts
 from lowering.wgmma_order import with_completed
 
 CLUSTERS = (1, 2)  # CTAs that may run together
@@ -130,12 +131,14 @@ class Kernel:
             raise LayoutError(f"Kernel: threads must be whole warps, 32..1024; got {threads!r}")
         if type(cluster) is not int or cluster not in CLUSTERS:
             raise LayoutError(f"Kernel: a cluster has 1 or 2 CTAs; got {cluster!r}")
-        if cluster > 1 and compute_capability(arch)[:2] < (9, 0):
+        if cluster > 1 and not has(ARCHS["barrier.cluster"], arch):
             raise LayoutError(
                 f"Kernel: {arch} has no clusters of CTAs; sm_90 and newer have; got {cluster}"
             )
-        if early and compute_capability(arch)[:2] < (9, 0):
-            raise LayoutError(f"Kernel: {arch} begins no kernel early; sm_90 and newer do")
+        if early and not has(ARCHS["griddepcontrol"], arch):
+            raise LayoutError(
+                f"Kernel: programmatic dependent launch needs {ARCHS['griddepcontrol']}; got {arch}"
+            )
         self.name, self.threads, self.arch = name, threads, arch
         self.cluster, self.early = cluster, early
         self.buffers: dict[str, Buffer] = {}
@@ -994,19 +997,6 @@ class KernelProgram(Executable):
         if stage not in self.stages:
             raise LayoutError(f"script: the steps are {', '.join(self.stages)}; got {stage!r}")
         return self.stages[stage]
-
-    def matrices(self, given: Mapping[str, Any]) -> dict[str, Matrix]:
-        """Return the caller's matrices by parameter, in their dtypes.
-
-        Raises:
-            LayoutError: an unknown parameter, or a matrix of another shape.
-        """
-        known = {buffer.name: buffer for buffer in self.body.params}
-        if not set(given) <= set(known):
-            raise LayoutError(
-                f"run: the parameters are {', '.join(known)}; got {', '.join(sorted(given))}"
-            )
-        return {name: as_matrix(value, known[name], name) for name, value in given.items()}
 
     def trace(self, grid: tuple[int, int] | None = None, **given: Any) -> Machine:
         """Run on the NumPy warp and return the first CTA: registers, memory, bank counts of all.

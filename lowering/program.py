@@ -10,13 +10,13 @@ from typing import Any
 from layoutalg import LayoutError, TileLayout
 from layoutalg.iters import row_major
 from lowering import arguments, convergence, launching
-from lowering.body import Body, cells
+from lowering.body import Body
 from lowering.dispatch import Lowered, context_of, dispatch, list_variants
 from lowering.executable import Executable
 from lowering.holders import has_copies
 from lowering.instructions import MmaInst
 from lowering.ops import Mma, Move, Op, Sync, Zero, script
-from lowering.tile import EXTRAS, Buffer, TilePrimitiveCall
+from lowering.tile import EXTRAS, Buffer, TilePrimitiveCall, cells
 from lowering.variants.copy_vector import BYTE, register_copy
 from lowering.warp import Matrix, as_matrix, execute, logical, poison
 

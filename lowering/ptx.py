@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from layoutalg import LayoutError, fragments
-from layoutalg.targets import TARGETS, targets_of
+from layoutalg.targets import TARGETS, has, lacking, targets_of
 from lowering.instructions import MmaInst
 
 _LETTERS = {"f32": "f", "f64": "d"}
@@ -91,6 +92,27 @@ class Asm:
     def c_text(self) -> str:
         """Return the text with the ``%n`` operands of CUDA C++."""
         return self.text.replace("$", "%")
+
+
+def check_target(calls: Iterable[Asm], arch: str, operation: str) -> None:
+    """Refuse a target that lacks a statement.
+
+    Args:
+        calls: what is stated.
+        arch: the target.
+        operation: what refuses it, for the message.
+
+    Raises:
+        LayoutError: the target lacks one; those that have it are named. Or it is unknown.
+
+    >>> check_target([cp_async(16)], "sm_75", "lower")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: lower: sm_75 lacks cp.async.cg.shared.global; sm_80 and newer \
+have it
+    """
+    for asm in calls:
+        if not has(asm.min_arch, arch):
+            raise LayoutError(f"{operation}: {lacking(asm.mnemonic, asm.min_arch, arch)}")
 
 
 def braced(start: int, count: int) -> str:

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg import Axis, LayoutError, TileLayout, m
-from layoutalg import iters as algebra
-from layoutalg.fragments import WARP
-from layoutalg.held import THREADS_OF
+from layoutalg import Axis, LayoutError, TileLayout
+from layoutalg.held import THREADS_IN, THREADS_OF
 
-WARPGROUP = 4 * WARP  # threads
+WARPGROUP = THREADS_IN["warpgroup"]
 
 
 def thread_coordinate(axis: Axis, thread: Any) -> Any:
@@ -30,7 +28,7 @@ def thread_coordinate(axis: Axis, thread: Any) -> Any:
     """
     if axis not in THREADS_OF:
         raise LayoutError(f"registers: axis {axis} does not count threads inside a CTA")
-    apart, whole = THREADS_OF[axis], {"warp": WARP, "warpgroup": 4 * WARP}.get(str(axis.scope))
+    apart, whole = THREADS_OF[axis], THREADS_IN.get(str(axis.scope))
     unit = thread // apart if apart > 1 else thread
     return unit if whole is None else unit % (whole // apart)
 
@@ -47,22 +45,6 @@ def axis_extent(axis: Axis, threads: int) -> int:
     return int(np.max(thread_coordinate(axis, np.arange(threads)))) + 1
 
 
-def axis_reach(layout: TileLayout) -> dict[Axis, tuple[int, int]]:
-    """Return the lowest and the highest coordinate that a layout names on each axis, copies too.
-
-    >>> from layoutalg import parse
-    >>> axis_reach(parse("S[(8,4):(1@laneid,1)] + R[2:16@laneid] + 4@laneid"))
-    {laneid: (4, 27), m: (0, 3)}
-    """
-    spread = algebra.reach(layout.shard + layout.replica)
-    found = {}
-    for axis in dict.fromkeys((*spread, *layout.offset)):
-        low, high = spread.get(axis, (0, 0))
-        start = layout.offset.get(axis, 0)
-        found[axis] = int(low + start), int(high + start)
-    return found
-
-
 def without_idle_replicas(layout: TileLayout) -> TileLayout:
     """Return a layout without the replicas that repeat nothing: of extent 1, or of stride 0.
 
@@ -73,26 +55,6 @@ def without_idle_replicas(layout: TileLayout) -> TileLayout:
     if layout.copies == layout.replica:
         return layout
     return TileLayout.from_iters(layout.shard, layout.copies, dict(layout.offset.items()))
-
-
-def register_range(layout: TileLayout) -> tuple[int, int]:
-    """Return the lowest and the highest register that a layout without symbols names.
-
-    >>> from layoutalg import S
-    >>> register_range(TileLayout(S[(2, 2) : (-2, 1)] + 2))
-    (0, 3)
-    """
-    return axis_reach(layout).get(m, (0, 0))
-
-
-def register_count(layout: TileLayout) -> int:
-    """Return how many elements each thread allocates for a buffer of this layout.
-
-    >>> from layoutalg import fragments
-    >>> register_count(fragments.get("mma.m16n8k16.f16", "A").layout)
-    8
-    """
-    return register_range(layout)[1] + 1
 
 
 def element_map(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutalg import Axis, ComposeLayout, LayoutError, TCol, TileLayout, TLane
+from layoutalg import Axis, ComposeLayout, LayoutError, TCol, TileLayout, TLane, m
 from layoutalg import iters as algebra
 from layoutalg.coordinates import as_region as as_ranges
 from layoutalg.iters import row_major
@@ -185,6 +185,23 @@ class Buffer:
     def __str__(self) -> str:
         """Return ``A[16,8] float16``."""
         return f"{self.name}[{','.join(map(str, self.shape))}] {self.dtype}"
+
+
+def cells(buffer: Buffer) -> int:
+    """Return how many elements of storage a buffer takes: registers per thread, or memory.
+
+    They are counted from 0 to the largest that the layout names.
+
+    >>> from layoutalg import fragments
+    >>> A = fragments.get("mma.m16n8k16.f16", "A")
+    >>> cells(Buffer("A", (16, 16), "float16", layout=A.layout))
+    8
+    """
+    last = int(reached(buffer.layout).get(m, (0, 0))[1])
+    if not isinstance(buffer.layout, ComposeLayout):
+        return last + 1
+    period = buffer.layout.swizzle.size
+    return (last // period + 1) * period
 
 
 @dataclass(frozen=True)

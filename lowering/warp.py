@@ -22,9 +22,10 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, memory_access
 from layoutalg.fragments import WARP
+from layoutalg.held import THREADS_IN
 from lowering import boxes, products, tensor_machine
 from lowering.address import Index
-from lowering.body import Body, cells
+from lowering.body import Body
 from lowering.boxes import Drains
 from lowering.convergence import OPERATIONS, unit_of
 from lowering.dtypes import DType
@@ -74,7 +75,7 @@ from lowering.registers import WARPGROUP
 from lowering.strands import Frame, Strand
 from lowering.tensor_memory import TensorMemory
 from lowering.tensor_ops import TensorCommit
-from lowering.tile import Buffer
+from lowering.tile import Buffer, cells
 from lowering.warpgroup import Register, Warpgroup, touched
 
 Bools = npt.NDArray[np.bool_]
@@ -459,7 +460,7 @@ class Machine:
         if self.mask.all():
             return None
         unit = unit_of(op, "simulate")
-        size = SIZES.get(unit, len(self.mask))
+        size = THREADS_IN.get(unit, len(self.mask))
         whole = self.mask.reshape(-1, size) if len(self.mask) % size == 0 else self.mask[None]
         parts = whole.any(axis=1) & ~whole.all(axis=1)
         if not parts.any():
@@ -555,7 +556,7 @@ class Machine:
         if op.scope == "cta":
             self.sync_all()
             return
-        here, size = self.agents[self.mask], SIZES[op.scope]
+        here, size = self.agents[self.mask], THREADS_IN[op.scope]
         whole = len(here) - len(here) % size
         for part, length in ((here[:whole], size), (here[whole:], len(here) - whole)):
             if part.size:
@@ -852,8 +853,6 @@ ASYNCHRONOUS = (Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, ProxyFence)
 
 # Whose instruction waits until all threads of a warp have come to it: ``.sync.aligned``.
 CONVERGENT = {op for op, unit in OPERATIONS.items() if unit in ("warp", "warpgroup")} - {Arrive}
-
-SIZES = {"thread": 1, "warp": WARP, "warpgroup": WARPGROUP}  # of units smaller than a CTA
 
 
 @dataclass

@@ -40,6 +40,7 @@ from numba import cuda
 
 import lowering as lw
 from lowering import cuda_text, probing, wgmma_probing
+from lowering.arguments import arguments
 from lowering.body import Body
 from lowering.cuda import to_bits
 from lowering.verification import (
@@ -113,9 +114,11 @@ def compile_text(source: str, path: Path, arch: str) -> Path:
 
 def run_text(program: AnyProgram, inputs: Mapping[str, Array], cubin: Path) -> Array:
     """Run the compiled CUDA text of a program; return D's whole buffer."""
-    given = (
-        program._complete(inputs) if isinstance(program, lw.Program) else program.matrices(inputs)
-    )
+    if isinstance(program, lw.Program):
+        given = program._complete(inputs)
+    else:
+        made = arguments(program.body, inputs)
+        given = {b.name: made.matrix(b.name, made.cells[b.name]) for b in program.body.params}
     return run_body(program.body, program.name, given, cubin)
 
 

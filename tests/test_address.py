@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowering as lw
-from layoutalg import Axis, ComposeLayout, LayoutError, TileLayout, fragments, parse
+from layoutalg import Axis, ComposeLayout, LayoutError, TileLayout, fragments, m, parse
 from layoutalg.symbolic import Digit as LoopDigit
 from lowering.address import Index, Opaque, Style
 from lowering.addressing import as_index, environment, memory_address, region_tile, register_tile
 from lowering.ops import Guard
-from lowering.registers import element_map, register_count, register_range, thread_coordinate
+from lowering.registers import element_map, thread_coordinate
+from lowering.tile import Buffer, cells, reached
 from tests.gemm_cases import lower_case
 from tests.vectors import read
 
@@ -53,7 +54,7 @@ def test_every_register_of_every_vector_has_its_element() -> None:
         for role in ("D", *program.inputs):
             buffer = program.buffer(role)
             layout = program.lowered.placements[role]
-            want = element_map(layout, buffer.shape, threads, register_count(buffer.layout))
+            want = element_map(layout, buffer.shape, threads, cells(buffer))
             tile = register_tile(layout, buffer.shape, threads)
             assert set(tile.places) == {r for r in range(want.shape[1]) if (want[:, r] >= 0).any()}
             for style in (None, *STYLES):
@@ -105,7 +106,7 @@ def test_register_numbers_need_no_digit_form() -> None:
         shape = (16, int(layout.size()) // 16)
         tile = register_tile(layout, shape, 32)
         assert list(tile.places) == numbers
-        assert register_range(layout) == (numbers[0], numbers[-1])
+        assert reached(layout)[m] == (numbers[0], numbers[-1])
         want = element_map(layout, shape, 32, numbers[-1] + 1)
         for register, (row, col) in tile.places.items():
             env = {"thread": np.arange(32)}
@@ -335,11 +336,20 @@ def test_the_environment_is_every_thread_times_every_step() -> None:
     assert environment([], 2)["thread"].tolist() == [0, 1]
 
 
+def test_replicas_that_repeat_nothing_name_no_axis() -> None:
+    """An axis that only such a replica names does not tell threads, or registers, apart."""
+    plain = parse("S[(32,2):(1@laneid,1)]")
+    want = element_map(plain, (32, 2), 64, 2)
+    for idle in ("R[2:0]", "R[2:0@warpid]", "R[1:5@warpid]", "R[2:0@TCol]", "R[5000000:0]"):
+        layout = parse(f"{plain} + {idle}")
+        assert np.array_equal(element_map(layout, (32, 2), 64, 2), want), idle
+
+
 def test_layouts_without_registers_hold_one() -> None:
     """A layout that names no register puts its element into register 0."""
     layout = TileLayout(parse("S[(8,4):(4@laneid,1@laneid)]"))
     assert list(register_tile(layout, (8, 4), 32).places) == [0]
-    assert register_count(layout) == 1
+    assert cells(Buffer("r", (8, 4), "float32", layout=layout)) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, laneid, parse
 from lowering.address import Index
 from lowering.addressing import environment
-from lowering.body import cells
 from lowering.kernel import Kernel
+from lowering.tile import cells
 from tests.gemm_checks import kernel_outputs
 from tests.nvrtc_text import compiled
 

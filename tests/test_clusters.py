@@ -249,6 +249,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Kernel("k", arch="sm_80", cluster=2),
         "sm_80 has no clusters of CTAs; sm_90 and newer have",
     ),
+    "a target without early kernels": (
+        lambda: Kernel("k", arch="sm_89", early=True),
+        "^Kernel: programmatic dependent launch needs sm_90; got sm_89$",
+    ),
     "a barrier of no cluster": (lambda: Kernel("k").sync("cluster"), "k has no cluster; cta is"),
     "a multicast to nobody": (
         lambda: Kernel("k").fill(Kernel("k").barrier("b", 1, 1), 0, [], None, [(None, None)]),  # type: ignore[list-item]

@@ -292,7 +292,7 @@ def test_parameters_are_checked() -> None:
     with pytest.raises(LayoutError, match=r"^run: the kernel needs a, b, and takes d; got b: a is"):
         program.simulate(b=np.zeros((48, 8)))
     with pytest.raises(SimulationError, match=r"reads a at 0, which nothing wrote$"):
-        execute(program.body, program.matrices({"b": np.zeros((48, 8))}))
+        execute(program.body, {"b": np.zeros((48, 8), np.float16)})
 
 
 # -- bodies written by hand: what the NumPy warp refuses, and what the texts make of odd operations

@@ -192,7 +192,7 @@ def test_what_is_stored_is_there_after_a_wait() -> None:
     )
     message = r"tcgen05.st.32x32b.x4.* of thread 0 still writes: wait for it$"
     with pytest.raises(SimulationError, match=message):
-        execute(replace(program.body, ops=ops), program.matrices({"A": np.ones((128, 4))}))
+        execute(replace(program.body, ops=ops), {"A": np.ones((128, 4), np.float32)})
 
 
 def test_two_warpgroups_share_the_lanes() -> None:

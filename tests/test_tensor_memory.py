@@ -22,6 +22,7 @@ from layoutalg import (
     wg_local_layout,
 )
 from lowering.address import Index
+from lowering.arguments import arguments, simulate
 from lowering.assemble import assemble
 from lowering.dispatch import context_of, dispatch
 from lowering.kernel import Kernel
@@ -39,7 +40,7 @@ from lowering.tensor_ops import (
     TensorStore,
     TensorWait,
 )
-from lowering.warp import Machine, SimulationError, execute
+from lowering.warp import Machine, SimulationError
 from tests.tensor_kernels import Case, agrees, inputs, pair, product
 from tests.test_tcgen05 import ROWS, TYPES
 
@@ -392,7 +393,7 @@ def run(kernel: Kernel, case: Case | None = None, change: Change | None = None) 
     )  # fmt: skip
     body = program.body
     try:
-        execute(replace(body, ops=(change or tuple)(body.ops)), program.matrices(given))
+        simulate(replace(body, ops=(change or tuple)(body.ops)), arguments(body, given), (1, 1))
     except SimulationError as error:
         return str(error)
     return ""

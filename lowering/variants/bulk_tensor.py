@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from layoutalg import ComposeLayout, LayoutError
+from layoutalg.targets import has
 from lowering.address import Index, Opaque
 from lowering.addressing import as_index, memory_address, unmoved
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
-from lowering.instructions import compute_capability
 from lowering.ops import BulkLoad, BulkStore
+from lowering.ptx import ARCHS
 from lowering.registers import WARPGROUP
 from lowering.tile import BufferRegion
 
@@ -49,12 +51,12 @@ def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
 
 def has_copy_engine(context: Context) -> bool | tuple[bool, str]:
     """Hold where the target has bulk tensor copies."""
-    if compute_capability(context.arch)[:2] >= (9, 0):
+    if has(ARCHS["cp.async.bulk"], context.arch):
         return True
-    return False, f"needs sm_90; the target is {context.arch}"
+    return False, f"needs {ARCHS['cp.async.bulk']}; the target is {context.arch}"
 
 
-def placed_by_engine(rows: int, cols: int, swizzle: int, bits: int) -> np.ndarray:
+def placed_by_engine(rows: int, cols: int, swizzle: int, bits: int) -> npt.NDArray[np.int64]:
     """Return the cell of each element of a box, relative to its first.
 
     Source: PTX ISA, tensor swizzling modes: the 16-byte units of a row of ``swizzle`` bytes are
@@ -67,7 +69,8 @@ def placed_by_engine(rows: int, cols: int, swizzle: int, bits: int) -> np.ndarra
     row, col = np.indices((rows, cols))
     line = row * cols * bits // 1024
     swizzled = (col // unit) ^ (line % (swizzle // 16))
-    return row * cols + swizzled * unit + col % unit
+    cells: npt.NDArray[np.int64] = row * cols + swizzled * unit + col % unit
+    return cells
 
 
 @register_dispatch(

@@ -37,8 +37,8 @@ from lowering.dtypes import DType
 from lowering.holders import check_threads_exist, named
 from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MmaInst
 from lowering.ops import Elements, Mma, Move, Op, Zero
-from lowering.registers import element_map, register_count
-from lowering.tile import EXTRAS, BufferRegion, TilePrimitiveCall
+from lowering.registers import element_map
+from lowering.tile import EXTRAS, BufferRegion, TilePrimitiveCall, cells
 
 ROLES = ("A", "B", "C", "D")  # the order in which operands are looked at
 DIMS = {"D": "MN", "C": "MN", "A": "MK", "B": "KN"}
@@ -311,7 +311,7 @@ def sliced(context: Context, role: str) -> TileLayout:
     memory += [it.axis for it in piece.shard if it.axis.memory and it.axis.name != "m"]
     if memory:
         fail(f"{role}: registers lie on axis m; {piece} has {memory[0]}")
-    size = register_count(buffer.layout) * buffer.dtype.bits // 8
+    size = cells(buffer) * buffer.dtype.bits // 8
     if size > LOCAL_BYTES:
         fail(
             f"{role}: a thread has at most {LOCAL_BYTES} bytes of registers and local memory; "
@@ -619,10 +619,10 @@ def _held(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return the element in each register that is touched, and whether it is in the region."""
     region = context.call.operands[role]
-    shape, layout = region.buffer.shape, region.buffer.layout
+    shape = region.buffer.shape
     box = np.zeros(shape, dtype=bool)
     box[tuple(slice(begin, end) for begin, end in region.ranges)] = True
-    held = element_map(lowered.placements[role], shape, context.threads, register_count(layout))
+    held = element_map(lowered.placements[role], shape, context.threads, cells(region.buffer))
     used: set[int] = set()
     for op in lowered.ops:
         if isinstance(op, Mma) and role != "C":

@@ -51,6 +51,8 @@ ALGEBRA = (
 ACCESS = "swizzle_chooser convert refusals errors bad_input copy program kernel".split()
 KERNELS = (
     "address copy kernel program warp refusals dispatch gemm_conformance cuda_text "
+    "holders hazards masks convergence readers addresses_of_buffers wgmma_order "
+    "hazards_by_definition "
     "descriptors wgmma gemm_async clusters tensor_copy tensor_memory tensor_hazards wgmma_kernels"
 ).split()
 
@@ -83,6 +85,11 @@ MODULES: dict[str, list[str]] = {
     "lowering/wgmma.py": KERNELS,
     "lowering/kernel_text.py": KERNELS,
     "lowering/warp.py": KERNELS,
+    "lowering/holders.py": KERNELS,
+    "lowering/destinations.py": KERNELS,
+    "lowering/hazards.py": KERNELS,
+    "lowering/order.py": KERNELS,
+    "lowering/convergence.py": KERNELS,
 }
 
 

@@ -7,6 +7,7 @@ It stands alone: NumPy and cuda.bindings are all that it needs.
   after it.
 - ``python tests/fuzz/device.py DIR --racecheck``: launch all under ``compute-sanitizer --tool
   racecheck``, some at a time, and say in which it finds a hazard, beside what the detector said.
+- ``python tests/fuzz/device.py DIR --record FILE [--races DIR]``: write what was found as a record.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 
 SECONDS = 10.0  # that one launch may take
 TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "s32": "INT32"}
+WITH_SOURCE = 40  # kernels of a record that have their programs
 TOGETHER = 20  # kernels of one process under the sanitizer
 
 
@@ -207,6 +209,31 @@ def racecheck(folder: Path, tool: str) -> int:
     return int(any(key.startswith("racecheck finds,") and key.endswith("accepts") for key in table))
 
 
+def record(folder: Path, races: Path | None, file: Path) -> int:
+    """Write what both runs found: device, driver, date, and the digest of each kernel's output.
+
+    The first kernels come with their programs, so that a NumPy warp can be held to them.
+    """
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    device, driver = (each.strip() for each in answer.splitlines()[0].split(","))
+    results = json.loads((folder / "device.json").read_text())
+    rows = []
+    for at, entry in enumerate(json.loads((folder / "kernels.json").read_text())):
+        row = {key: entry[key] for key in ("seed", "text", "digest")}
+        row["equal"] = results.get(entry["name"]) == "equal"
+        rows.append(row | ({"source": entry["source"].splitlines()} if at < WITH_SOURCE else {}))
+    found: dict[str, Any] = {
+        "device": device, "driver": driver, "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "command": "python -m tests.fuzz --export N DIR --seed S; python tests/fuzz/device.py DIR",
+        "kernels": rows,
+    }  # fmt: skip
+    if races is not None:
+        found["races"] = json.loads((races / "racecheck.json").read_text())
+    file.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
 def main() -> int:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -216,7 +243,11 @@ def main() -> int:
     parser.add_argument("--patience", type=int, default=1, help="how often 10 s a launch may take")
     parser.add_argument("--racecheck", action="store_true")
     parser.add_argument("--tool", default="compute-sanitizer")
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--races", type=Path)
     given = parser.parse_args()
+    if given.record:
+        return record(given.folder, given.races, given.record)
     if given.racecheck:
         return racecheck(given.folder, given.tool)
     return launch_all(given.folder, given.first, given.last, given.patience)

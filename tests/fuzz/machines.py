@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,8 +45,17 @@ def reproducer(program: Program) -> str:
         lines.append(f"{name}_ = np.random.default_rng({seed}).integers({least}, 4, {shape})")
         given.append(f"{name}={name}_")
     given += [f"{name}={value}" for name, (_, value) in program.scalars.items()]
-    lines.append(f"print(k.lower().simulate(grid=({program.grid}, 1), {', '.join(given)}))")
+    lines.append(f"found = k.lower().simulate(grid=({program.grid}, 1), {', '.join(given)})")
+    lines.append("print(found)")
     return "\n".join(lines)
+
+
+def digest(found: dict[str, Array]) -> str:
+    """Return the sha256 of matrices, by name."""
+    made = hashlib.sha256()
+    for name in sorted(found):
+        made.update(name.encode() + np.ascontiguousarray(found[name]).tobytes())
+    return made.hexdigest()
 
 
 def simulate(program: Program, made: KernelProgram) -> dict[str, Array]:

@@ -21,7 +21,7 @@ from lowering.descriptors import Descriptor, linear_places, proved, swizzle_byte
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.holders import Part, one_part, only
 from lowering.ops import Elements, Op, SharedMatrix
-from lowering.registers import WARPGROUP
+from lowering.registers import WARPGROUP, by_warpgroup
 from lowering.shared_operands import unswizzled
 from lowering.tcgen05 import CELL, COLUMNS, LANES
 from lowering.tensor_ops import (
@@ -229,10 +229,8 @@ def _fitting(
     offsets = (0,) if shape == "32x32b" else (0, WARP // 2)
     if (inside != inside[0]).any() or int(inside[0]) not in offsets:
         return None
-    group = words.warps // 4
-    step = int(first[1][-1] - first[1][0]) // max(1, int(group[-1] - group[0]))
-    start_column = int(first[1][0]) - step * int(group[0])
-    if (first[1] != start_column + step * group).any():
+    column_of = by_warpgroup(first[1], words.warps // 4, words.threads)
+    if column_of is None:
         return None
     thread = Index.of("thread", words.threads)
     return slots, Movement(
@@ -240,7 +238,7 @@ def _fitting(
         count,
         tuple(words.numbers[n] for n in slots),
         thread // WARP % 4 * WARP + int(inside[0]),
-        thread // WARPGROUP * step + start_column,
+        column_of,
     )
 
 

@@ -18,7 +18,7 @@ from layoutalg.targets import has, lacking
 from lowering import tcgen05
 from lowering.address import Index
 from lowering.descriptors import Descriptor, linear_places, proved, swizzle_bytes
-from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch import Context, Lowered, fail, goes, predicate, register_dispatch
 from lowering.holders import Part, one_part, only
 from lowering.ops import Elements, Op, SharedMatrix
 from lowering.registers import WARPGROUP, by_warpgroup
@@ -40,29 +40,6 @@ from lowering.variants.tcgen05 import started_by_one_thread
 Ints = npt.NDArray[np.int64]
 
 SHAPES = ("32x32b", "16x256b", "16x128b", "16x64b")
-
-
-def _goes(context: Context, src: str, dst: str) -> bool | tuple[bool, str]:
-    """Say whether a copy goes from one memory to another."""
-    scopes = {role: context.call.operands[role].buffer.scope for role in ("src", "dst")}
-    if scopes == {"src": src, "dst": dst}:
-        return True
-    return False, f"goes from {src} to {dst}; src is {scopes['src']}, dst {scopes['dst']}"
-
-
-def loads(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the copy goes from tensor memory to registers."""
-    return _goes(context, "tmem", "local")
-
-
-def stores(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the copy goes from registers to tensor memory."""
-    return _goes(context, "local", "tmem")
-
-
-def copies_rows(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the copy goes from shared to tensor memory."""
-    return _goes(context, "shared", "tmem")
 
 
 def has_tensor_memory(context: Context) -> bool | tuple[bool, str]:
@@ -258,7 +235,7 @@ def _register_movements(
     "cuda",
     variant="tcgen05.ld",
     when=[
-        predicate("loads", loads),
+        predicate("loads", goes("tmem", "local")),
         predicate("has_tensor_memory", has_tensor_memory),
         predicate("whole_warps", whole_warps),
     ],
@@ -320,7 +297,7 @@ def _check_all_copies(own: BufferRegion, tile: TensorTile, words: Words) -> None
     "cuda",
     variant="tcgen05.st",
     when=[
-        predicate("stores", stores),
+        predicate("stores", goes("local", "tmem")),
         predicate("has_tensor_memory", has_tensor_memory),
         predicate("whole_warps", whole_warps),
     ],
@@ -351,7 +328,7 @@ def lower_store(context: Context) -> Lowered:
     "cuda",
     variant="tcgen05.cp",
     when=[
-        predicate("copies_rows", copies_rows),
+        predicate("copies_rows", goes("shared", "tmem")),
         predicate("has_tensor_memory", has_tensor_memory),
         predicate("started_by_one_thread", started_by_one_thread),
     ],

@@ -17,7 +17,7 @@ RESIDUES = 1 << 16  # monomials evaluated to settle whether a number divides a p
 COMPARED = 1 << 20  # places that a proof compares one by one
 LISTED = 1 << 12  # replica steps of one element that a counter-example follows
 OWNERS = 1 << 16  # places of one element that `owners` lists
-ENTRIES = 1 << 26  # entries of a table: 512 MiB on each axis
+ENTRIES = 1 << 27  # entries of a table: 1 GiB on each axis
 CELLS = 1 << 18  # elements of a tile in a picture
 SEARCHED = 1 << 19  # elements of a shared tile, gaps included, for which a swizzle is sought
 UNROLLED = 1 << 12  # instructions of a tile that is lowered without a loop
@@ -38,7 +38,7 @@ def check_budget(what: str, count: Any, limit: int, unit: str, advice: str) -> N
 
     >>> check_budget("table", 1 << 40, ENTRIES, "entries", "Slice the layout first")
     Traceback (most recent call last):
-    layoutalg.errors.LayoutError: table: takes at most 67108864 entries; got 1099511627776. \
+    layoutalg.errors.LayoutError: table: takes at most 134217728 entries; got 1099511627776. \
 Slice the layout first
     """
     if type(count) is int and count > limit:

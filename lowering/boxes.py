@@ -16,9 +16,10 @@ from lowering.address import Index
 from lowering.body import Body
 from lowering.hazards import Cells, SimulationError
 from lowering.mbarriers import Box, Mbarrier
-from lowering.ops import BulkLoad, BulkStore, Drain, Drained, Fill, Op, line
-from lowering.order import Order
+from lowering.ops import BulkLoad, BulkStore, Drain, Drained, Fill, Op, Phase, line
+from lowering.order import PASSED, Order
 from lowering.registers import WARPGROUP
+from lowering.strands import as_seen_by
 from lowering.variants.bulk_tensor import placed_by_engine
 
 Ints = npt.NDArray[np.int64]
@@ -48,8 +49,11 @@ class Holder(Protocol):
     def filler(self) -> int:
         """The agent that orders boxes: the thread that produces, or the first."""
 
-    def number(self, value: int | Index) -> Any:
-        """Return a number that may be an index."""
+    def one(self, value: int | Index, op: Op) -> int:
+        """Return a number that all active threads agree on."""
+
+    def phase(self, phase: Phase, op: Op) -> tuple[Mbarrier, int]:
+        """Return the mbarrier and the parity of a phase."""
 
     def reach(self, op: Op) -> None:
         """Note that an operation reaches other CTAs; refuse it before they are ready."""
@@ -81,12 +85,14 @@ def _places(
     return at[0] * machine.pitches[each.memory] + at[1], inside
 
 
-def _box(machine: Holder, load: BulkLoad, op: Op, agent: int) -> tuple[Ints, Matrix]:
+def _box(
+    machine: Holder, load: BulkLoad, op: Op, agent: int, env: Mapping[str, Any]
+) -> tuple[Ints, Matrix]:
     """Return the cells that a box goes to, and its values: zeros beyond the matrix."""
     bits = machine.body.buffer(load.memory).dtype.bits
     into = placed_by_engine(*load.box, load.swizzle, bits)
-    into = into + int(load.into_address.value(machine.env))
-    cell, inside = _places(machine, load, machine.env)
+    into = into + int(load.into_address.value(env))
+    cell, inside = _places(machine, load, env)
     source = machine.memory[load.memory]
     values = np.zeros(load.box, dtype=source.values.dtype)
     values[inside] = source.read_apart(op, cell[inside], (machine.filler,), (agent,), machine.order)
@@ -101,15 +107,17 @@ def fill(machine: Holder, op: Fill) -> None:
             still under way.
     """
     order, filler = machine.order, np.array([machine.filler])
+    env = as_seen_by(0, machine.env)
     if op.free is not None:
-        freed = machine.barriers[op.free.barrier, int(machine.number(op.free.slot))]
-        order.acquire(filler, freed.given)
-    slot = int(machine.number(op.slot))
+        freed = machine.phase(op.free, op)[0]
+        freed.observe(op, filler, freed.known_to(order.known[PASSED, filler]), order)
+    slot = machine.one(op.slot, op)
     own = machine.barriers[op.barrier, slot]
     if own.arrived >= own.expected:
         raise _not_waited_for(op)
+    released = order.released(filler)
     for load in op.loads:
-        into, values = _box(machine, load, op, own.agent)
+        into, values = _box(machine, load, op, own.agent, env)
         if load.multicast:
             machine.reach(op)
         for each in machine.cluster if load.multicast else [machine]:
@@ -119,11 +127,10 @@ def fill(machine: Holder, op: Fill) -> None:
                 raise _not_waited_for(op)
             cells.start_apart(op, into, machine.filler, barrier.agent, order)
             cells.copy_later(into)
-            barrier.boxes.append(Box(cells, into, values))
-            barrier.owed -= values.size * machine.body.buffer(load.into).dtype.bits // 8
-    own.gathered = np.maximum(own.gathered, order.released(filler))
-    own.arrived += 1
+            size = values.size * machine.body.buffer(load.into).dtype.bits // 8
+            barrier.send(op, Box(cells, into, values), size, filler, released, order)
     own.owed += op.size
+    own.arrive(op, filler, released, order)
 
 
 def _not_waited_for(op: Fill) -> SimulationError:
@@ -143,7 +150,7 @@ def drain(machine: Holder, op: Drain) -> None:
     order = machine.order
     outside = order.agent(machine.rank, "outside")
     for group in np.flatnonzero(machine.mask[::WARPGROUP]).tolist():
-        env = machine.env | {"thread": group * WARPGROUP}
+        env = as_seen_by(group * WARPGROUP, machine.env)
         leader = order.base(machine.rank) + group * WARPGROUP
         reader = order.agent(machine.rank, "drains", group)
         for each in op.stores:

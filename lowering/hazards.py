@@ -14,8 +14,9 @@ Order, always transitive (who knows, passes on what others have told it):
 - ``sync`` of a warp, a warpgroup, a CTA: among its threads, both ways; of a cluster, among all
   threads of its CTAs, where it is said to order memory.
 - An mbarrier: what a thread did or knew before it arrives (release) comes before what a thread does
-  after it has waited for the phase (acquire). One lane per warp arrives, its first: what the other
-  lanes did it must have been told, by a ``sync``.
+  after it has waited for the phase (acquire). One lane per warp arrives, its first (everywhere: at
+  each CTA of the cluster that of its rank): what the other lanes did it must have been told, by a
+  ``sync``.
 - Boxes (TMA loads) are written between their ``fill`` and the completion of its mbarrier's phase,
   and read global memory then; whoever waits for that phase knows. ``fill`` is itself an arrival.
 - ``cp.async`` reads and writes between its start and the ``wait`` of the thread that started it; it
@@ -32,6 +33,17 @@ Order, always transitive (who knows, passes on what others have told it):
 Proxies. What a thread wrote is read, or overwritten, by ``wgmma``, TMA and ``tcgen05`` only if a
 ``fence.proxy.async`` lies on the path from one to the other: of the thread that wrote, or of one
 that knew of it. What was read needs no fence before TMA overwrites it.
+
+Phases of an mbarrier. However fast the threads are, an arrival must count, and a wait must pass, in
+the same phase. Whether a thread came so far is all that matters here: a ``.sync`` instruction of a
+warp, which orders no memory, orders its threads in this, and so does a box from another CTA.
+
+- Who arrives (with a ``fill``, a box or a commit of the tensor core too) must know that the phase
+  before is complete: await it, or come after one who has, or after all that arrived in it.
+- A wait, or a peek, may pass on the latest phase of the same parity: who waits for a phase must
+  know that the one before is complete.
+- A phase may be complete as soon as all have arrived: all of them together must come after every
+  wait for the phase before, or such a wait is overtaken, and waits forever.
 
 One instruction. Two threads that store to one cell race, whatever they store, unless the store says
 ``aliases``; stores that say so and follow one another count as one instruction.

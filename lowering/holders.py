@@ -11,6 +11,7 @@ hold nothing of it and do nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -433,6 +434,19 @@ def firsts(
         if every.any():
             found.append(replace(part, taking=np.asarray(every)))
     return tuple(found)
+
+
+def has_copies(region: BufferRegion, threads: int) -> bool:
+    """Say whether several threads hold the same element of a region.
+
+    >>> from layoutalg import S, laneid
+    >>> r = Buffer("r", (16, 2), "float32", layout=TileLayout(S[(16, 2) : (1 @ laneid, 1)]))
+    >>> has_copies(r.region(), 32), has_copies(r.region(), 16)
+    (True, False)
+    """
+    parts = parts_of(region, threads)
+    held = sum(int((part.elements[part.taking] >= 0).sum()) for part in parts)
+    return held > math.prod(int(extent) for extent in region.shape)
 
 
 def check_reached(parts: Sequence[Part], active: Mask | None) -> None:

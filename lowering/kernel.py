@@ -9,11 +9,11 @@ and addresses).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -487,7 +487,7 @@ class Kernel:
             operands = {"dst": as_region(dst, "dst", "fill"), "src": as_region(src, "src", "fill")}
             self._read_apart.add(operands["dst"].buffer.name)
             config = {"multicast": True} if place >= len(copies) else {}
-            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, config=config))
+            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map", config))
         phase = None if free is None else self._phase(*free)
         self._add(Refill(barrier.name, _slot(barrier, slot), tuple(calls), phase))
 
@@ -504,11 +504,12 @@ class Kernel:
                 "src": as_region(src, "src", "drain"),
             }
             self._read_apart.add(operands["src"].buffer.name)
-            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope))
+            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map_store"))
         self._add(Emptying(tuple(calls)))
 
     def drained(self, pending: int = 0) -> None:
         """Let those threads wait until at most ``pending`` of their drains still read."""
+        _check_pending(pending, "drained")
         self._add(Drained(pending))
 
     def arrive(
@@ -596,8 +597,9 @@ class Kernel:
         After ``wait(0, "gemm")`` the accumulators of all products so far may be touched.
 
         Raises:
-            LayoutError: another kind.
+            LayoutError: another kind, or no number of groups.
         """
+        _check_pending(pending, "wait")
         self._add(WgmmaWait(pending) if _asynchronous(of) == "gemm" else Wait(pending))
 
     @contextmanager
@@ -787,21 +789,18 @@ class Kernel:
         return before or after
 
     def _emptying(self, each: Emptying) -> Drain:
-        stores: list[BulkStore] = []
-        for call in each.copies:
-            stores.extend(op for op in self._dispatch(call).ops if isinstance(op, BulkStore))
-        return Drain(tuple(stores))
+        stores = (op for call in each.copies for op in self._dispatch(call).ops)
+        return Drain(tuple(cast("Iterable[BulkStore]", stores)))
 
     def _refill(self, each: Refill) -> Fill:
-        loads: list[BulkLoad] = []
-        for call in each.copies:
-            loads.extend(op for op in self._dispatch(call).ops if isinstance(op, BulkLoad))
+        found = (op for call in each.copies for op in self._dispatch(call).ops)
+        loads = tuple(cast("Iterable[BulkLoad]", found))
         bits = sum(
             load.box[0] * load.box[1] * self.buffers[load.into].dtype.bits
             * (self.cluster if load.multicast else 1)
             for load in loads
         )  # fmt: skip
-        return Fill(each.barrier, each.slot, bits // 8, tuple(loads), each.free)
+        return Fill(each.barrier, each.slot, bits // 8, loads, each.free)
 
     def _dispatch(self, call: TilePrimitiveCall) -> Lowered:
         self._check_begins(call)
@@ -920,6 +919,19 @@ def _check_producer(ops: tuple[Op, ...]) -> None:
 def _orders(op: Sync | Arrive) -> bool:
     """Say whether a barrier, or an arrival at one, orders the memory of more than a warp."""
     return isinstance(op, Arrive) or op.orders
+
+
+def _check_pending(pending: Any, operation: str) -> None:
+    """Refuse what is no number of groups.
+
+    Raises:
+        LayoutError: it is none.
+    """
+    if type(pending) is not int or pending < 0:
+        raise LayoutError(
+            f"{operation}: pending is how many groups may be under way after it, a number from 0 "
+            f"on; got {pending!r}"
+        )
 
 
 def _asynchronous(kind: str) -> str:

@@ -25,17 +25,18 @@ from lowering.registers import WARPGROUP
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 FOREVER = np.iinfo(np.int64).max
-MEMORY, PROXY, TENSOR = 0, 1, 2  # what is known: an access; that it was fenced, of either kind
+# What is known: an access; that a thread came so far; that an access was fenced, of either kind.
+MEMORY, PASSED, PROXY, TENSOR = range(4)
 
 
 class Order:
     """The order between the agents of one cluster.
 
-    ``known[kind, j, i]``: until when what i did is known to j: as an access of memory, as a write
-    that a ``fence.proxy.async`` follows, as an access of tensor memory that a
-    ``tcgen05.fence::before_thread_sync`` follows. ``acquired``: the last, once j has fenced too.
-    ``complete``: until when what something beside the threads started is done, known or not.
-    Agents of one CTA follow those of the one before; ``base`` is the first of a CTA.
+    ``known[kind, j, i]``: until when what i did is known to j: as an access of memory, as passed (a
+    wait, an arrival: order of memory aside), as a write that a ``fence.proxy.async`` follows, as an
+    access of tensor memory that a ``tcgen05.fence::before_thread_sync`` follows. ``acquired``: the
+    last, once j has fenced too. ``complete``: until when what something beside the threads started
+    is done, known or not. Agents of one CTA follow those of the one before; ``base`` is the first.
     """
 
     def __init__(self, body: Body) -> None:
@@ -59,7 +60,7 @@ class Order:
         self.width = at
         self.slots = {slot: self.first["boxes"] + number for number, slot in enumerate(slots)}
         apart = any(isinstance(op, (Wgmma, Drain, Fill)) for op in walk(body.ops))
-        kinds = 3 if body.tensor else 1 + apart
+        kinds = 4 if body.tensor else 3 if apart else 1 + bool(slots)
         size = self.width * self.cluster
         self.known = np.zeros((kinds, size, size), dtype=np.int64)
         self.acquired = np.zeros((size, size) if body.tensor else (0, 0), dtype=np.int64)
@@ -99,8 +100,7 @@ class Order:
         place = number - self.first.get(kind, 0)
         of = f" of CTA {rank}" if self.cluster > 1 else ""
         if kind == "boxes":
-            name, slot = list(self.slots)[place]
-            return f"a box of {name}[{slot}]{of}"
+            return f"a box of {self.barrier(agent)}"
         names = {
             "thread": f"thread {number}",
             "producer": "the producing thread",
@@ -110,6 +110,12 @@ class Order:
             "outside": "a bulk store",
         }
         return names[kind] + of
+
+    def barrier(self, agent: int) -> str:
+        """Return what the mbarrier of some boxes is called in a message."""
+        rank, number = divmod(agent, self.width)
+        name, slot = list(self.slots)[number - self.first["boxes"]]
+        return f"{name}[{slot}]" + (f" of CTA {rank}" if self.cluster > 1 else "")
 
     # -- what is known ------------------------------------------------------------------------
 
@@ -154,7 +160,7 @@ class Order:
             everyone: a CTA all of whose threads meet, for what follows to be quick.
         """
         self._rows.clear()
-        self.known[MEMORY, groups, groups] = self.clock
+        self.known[: PASSED + 1, groups, groups] = self.clock
         first, last = int(groups[0, 0]), int(groups[-1, -1])
         if last - first + 1 == groups.size:  # neighbours: no copy is made
             here = self.known[:, first : last + 1]
@@ -169,15 +175,29 @@ class Order:
             self.floors[everyone] = self.clock
 
     def released(self, who: Ints) -> Ints:
-        """Return what some threads know and did, for others to acquire: by kind and agent."""
-        self.known[MEMORY, who, who] = self.clock
-        found: Ints = self.known[:, who].max(axis=1)
+        """Return what each of some threads knows and did, for others to acquire.
+
+        Returns:
+            (kinds, threads, agents).
+        """
+        self.known[: PASSED + 1, who, who] = self.clock
+        found: Ints = self.known[:, who]
         return found
 
     def acquire(self, who: Ints, released: Ints) -> None:
         """Let threads know what others released."""
         self._rows.clear()
         self.known[:, who] = np.maximum(self.known[:, who], released[:, None])
+
+    def converge(self, groups: Ints) -> None:
+        """Let threads know how far each of them has come; what memory they touched, they do not.
+
+        Args:
+            groups: (groups, threads): who comes to one instruction together.
+        """
+        self.known[PASSED, groups, groups] = self.clock
+        together = self.known[PASSED, groups].max(axis=1)
+        self.known[PASSED, groups] = together[:, None]
 
     def learn(self, who: Ints, agent: Ints, until: int) -> None:
         """Let each thread know that what an agent started before a time is complete."""

@@ -13,8 +13,9 @@ from lowering import arguments, convergence, launching
 from lowering.body import Body
 from lowering.dispatch import Lowered, context_of, dispatch, list_variants
 from lowering.executable import Executable
+from lowering.holders import has_copies
 from lowering.instructions import MmaInst
-from lowering.ops import Mma, Move, Op, Zero, script
+from lowering.ops import Mma, Move, Op, Sync, Zero, script
 from lowering.tile import EXTRAS, Buffer, TilePrimitiveCall, cells
 from lowering.variants.copy_vector import BYTE, register_copy
 from lowering.warp import Matrix, as_matrix, execute, logical, poison
@@ -134,11 +135,15 @@ class Program(Executable):
                 name += "g"
             params.setdefault(buffer, self._parameter(name, buffer))
         ops: list[Op] = []
+        loaded = set[Buffer]()
         for buffer, param in params.items():
             if any(self.buffer(role) == buffer for role in self.inputs) or self._partial(buffer):
                 ops.extend(register_copy(buffer.region(), param.region(), self.threads, True))
+                loaded.add(buffer)
         ops.extend(self.ops)
         d = self.buffer("D")
+        if d in loaded and has_copies(d.region(), self.threads):
+            ops.append(Sync("cta"))  # all have read what the first of the copies overwrites
         ops.extend(register_copy(d.region(), params[d].region(), self.threads, False))
         return Body(tuple(params.values()), (), tuple(params), tuple(ops), self.threads, self.arch)
 

@@ -8,7 +8,7 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,15 @@ import numpy.typing as npt
 from lowering.ops import Op
 
 Bools = npt.NDArray[np.bool_]
+
+
+def as_seen_by(thread: int, env: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of variables in one thread.
+
+    >>> as_seen_by(1, {"i": 3, "x": np.array([5, 6])})
+    {'i': 3, 'x': np.int64(6)}
+    """
+    return {name: value[thread] if np.ndim(value) else value for name, value in env.items()}
 
 
 @dataclass
@@ -113,7 +122,9 @@ class Strand:
         """Take in others at the same place."""
         for name, value in other.env.items():
             own = self.env.get(name)
-            if own is not value and name != "thread":
-                self.env[name] = value if own is None else np.where(other.mask, value, own)
+            if own is None:
+                self.env[name] = value
+            elif own is not value and not np.array_equal(own, value):
+                self.env[name] = np.where(other.mask, value, own)
         for one, two in zip(self.frames, other.frames, strict=True):
             one.mask = one.mask | two.mask

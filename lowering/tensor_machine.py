@@ -21,6 +21,7 @@ from lowering.ops import Elements, Op, SharedMatrix, TensorOp, line, unknown
 from lowering.order import Order
 from lowering.products import visited
 from lowering.registers import WARPGROUP
+from lowering.strands import as_seen_by
 from lowering.tcgen05 import CELL, LANES, TensorInst
 from lowering.tensor_memory import UNDER_WAY, TensorMemory, from_cells, matrix_of, to_cells
 from lowering.tensor_ops import (
@@ -64,8 +65,8 @@ class Warps(Protocol):
     def reach(self, op: Op) -> None:
         """Note that an operation reaches other CTAs; refuse it before they are ready."""
 
-    def number(self, value: Any) -> Any:
-        """Return a number that may be an index."""
+    def one(self, value: int | Index, op: Op) -> int:
+        """Return a number that all active threads agree on."""
 
     def addresses(self, index: Any) -> Ints:
         """Return the value of an index in every thread."""
@@ -82,7 +83,7 @@ class Warps(Protocol):
     def sync_all(self) -> None:
         """Let all threads of the CTA meet."""
 
-    def arrive_later(self, barrier: str, slot: int, released: Ints) -> None:
+    def arrive_later(self, op: TensorCommit, slot: int, released: Ints) -> None:
         """Let an mbarrier have an arrival, once what was started before is complete."""
 
 
@@ -136,16 +137,16 @@ def _start(machine: Warps, place: TensorMatrix, env: Env) -> tuple[int, int]:
 
 def _issue(machine: Warps, op: Issued, group: Sequence[Warps]) -> None:
     """Start something in every CTA of a group, with the addresses of the one that starts it."""
-    env = {**machine.env, "thread": ISSUER}
+    env = as_seen_by(ISSUER, machine.env)
     for each in group:
         each.tensor.starter = machine.order.base(machine.rank) + ISSUER
         each.tensor.history.append(op)
         if each is not machine:
             machine.reach(op)
     if isinstance(op, TensorCommit):
-        slot = int(machine.number(op.slot))
+        slot = machine.one(op.slot, op)
         for each in group:
-            each.arrive_later(op.barrier, slot, each.tensor.commit(each.order.clock))
+            each.arrive_later(op, slot, each.tensor.commit(each.order.clock))
         return
     if isinstance(op, TensorCopy):
         for each in group:

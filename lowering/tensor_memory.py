@@ -26,7 +26,7 @@ from layoutalg.fragments import WARP
 from lowering.dtypes import DType
 from lowering.hazards import SimulationError
 from lowering.ops import Op, TensorOp, line
-from lowering.order import MEMORY, TENSOR, Order
+from lowering.order import MEMORY, PASSED, TENSOR, Order
 from lowering.registers import WARPGROUP
 from lowering.tcgen05 import CELL, COLUMNS, LANES
 from lowering.tensor_ops import TensorCopy, TensorLoad, TensorMma
@@ -129,6 +129,7 @@ class TensorMemory:
         self.open.clear()
         self.last_commit = clock
         released: Ints = self.order.known[:, self.starter].copy()
+        released[PASSED, self.starter] = clock
         released[:, self.core] = self.order.complete[self.core] = clock + 1
         return released
 

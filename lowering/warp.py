@@ -27,9 +27,9 @@ from lowering import boxes, products, tensor_machine
 from lowering.address import Index
 from lowering.body import Body
 from lowering.boxes import Drains
-from lowering.convergence import unit_of
+from lowering.convergence import OPERATIONS, unit_of
 from lowering.dtypes import DType
-from lowering.hazards import Cells, SimulationError
+from lowering.hazards import NEVER, Cells, SimulationError
 from lowering.mbarriers import Mbarrier
 from lowering.ops import (
     Arrive,
@@ -70,10 +70,11 @@ from lowering.ops import (
     unknown,
     walk,
 )
-from lowering.order import Order
+from lowering.order import PASSED, Order
 from lowering.registers import WARPGROUP
 from lowering.strands import Frame, Strand
 from lowering.tensor_memory import TensorMemory
+from lowering.tensor_ops import TensorCommit
 from lowering.tile import Buffer, cells
 from lowering.warpgroup import Register, Warpgroup, touched
 
@@ -219,7 +220,7 @@ class Machine:
     ended: bool = False
     apart: bool = False
     producing: bool = False
-    committed: list[tuple[Mbarrier, Ints]] = field(default_factory=list)
+    committed: list[tuple[TensorCommit, Mbarrier, Ints]] = field(default_factory=list)
     cluster: list[Machine] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -232,6 +233,8 @@ class Machine:
         self.env["thread"] = np.arange(threads)
         self.base = self.order.base(self.rank)
         self.agents = self.base + np.arange(threads)
+        self.parted = np.zeros(threads, dtype=bool)  # waited, since their warps converged last
+        self.peeked = np.full((threads, 3), NEVER)  # mbarrier, parity, phases known to be complete
         self.shared = {buffer.name for buffer in self.body.shared}
         self.tracked = self.shared | {buffer.name for buffer in self.body.written}
         products = any(isinstance(op, Wgmma) for op in walk(self.body.ops))
@@ -442,7 +445,7 @@ class Machine:
         phase = op.phase if isinstance(op, Await) else None
         phase = op.free if isinstance(op, Fill) else phase
         if phase is not None:
-            return self.passes(phase)
+            return self.passes(phase, op)
         if isinstance(op, Sync) and op.scope == "cluster":
             self.meetings += not strand.met
             strand.met = not all(each.has_come(self.meetings) for each in self.cluster)
@@ -496,6 +499,8 @@ class Machine:
     def step(self, op: Op) -> None:
         """Run one operation in the active threads."""
         self.order.clock += 1
+        if type(op) in CONVERGENT and self.parted.any():
+            self.converge()
         if not isinstance(op, ASYNCHRONOUS):
             self.touch(op)
         if isinstance(op, TensorOp):
@@ -522,6 +527,13 @@ class Machine:
             self.tensor.touch(op, each, self.mask)
 
     # -- barriers -----------------------------------------------------------------------------
+
+    def converge(self) -> None:
+        """Let the threads of each active warp know how far each has come."""
+        threads = (self.mask & self.parted).reshape(-1, WARP)
+        warps = self.agents.reshape(-1, WARP)[threads.any(axis=1)]
+        self.order.converge(warps)
+        self.parted[warps - self.base] = False
 
     def reach(self, op: Op) -> None:
         """Note that an operation reaches other CTAs; refuse it before they are ready."""
@@ -558,38 +570,80 @@ class Machine:
         self.order.meet(meeting[None], self.rank)
 
     def arrive(self, op: Arrive) -> None:
-        """Let the first lane of every warp arrive, where the guards hold."""
-        lanes = np.flatnonzero(self.active(op.guards)[::WARP]) * WARP
-        if not lanes.size:
+        """Let the first lane of every warp arrive, where the guards hold.
+
+        Everywhere: a lane for each CTA of the cluster, in the order of their ranks.
+        """
+        first = self.base + np.flatnonzero(self.active(op.guards)[::WARP]) * WARP
+        if not first.size:
             return
         if op.everywhere:
             self.reach(op)
-        released = self.order.released(self.base + lanes)
-        for each in self.cluster if op.everywhere else [self]:
-            state = each.barriers[op.barrier, int(self.number(op.slot))]
-            state.arrive(len(lanes), released, self.order)
+        for lane, each in enumerate(self.cluster if op.everywhere else [self]):
+            state = each.barriers[op.barrier, self.one(op.slot, op)]
+            who = first + lane
+            state.arrive(op, who, self.order.released(who), self.order)
 
-    def arrive_later(self, barrier: str, slot: int, released: Ints) -> None:
+    def arrive_later(self, op: TensorCommit, slot: int, released: Ints) -> None:
         """Let an mbarrier have an arrival of the tensor core: all that was started is done then."""
-        self.committed.append((self.barriers[barrier, slot], released))
+        self.committed.append((op, self.barriers[op.barrier, slot], released))
 
-    def passes(self, phase: Phase) -> bool:
+    def passes(self, phase: Phase, op: Op) -> bool:
         """Let boxes under way arrive, and say whether a phase is complete.
 
         The tensor core arrives as late as it may: where nothing else lets the phase pass.
         """
-        state = self.barriers[phase.barrier, int(self.number(phase.slot))]
-        parity = int(phase.parity.value(self.env)) % 2
+        state, parity = self.phase(phase, op)
         while state.completed % 2 == parity and self.committed:
-            done, released = self.committed.pop(0)
-            done.arrive(1, released, self.order)
+            commit, done, released = self.committed.pop(0)
+            done.arrive(commit, np.array([self.tensor.core]), released[:, None], self.order)
         state.land(self.order)
         return state.completed % 2 != parity
 
     def wait_for(self, op: Await) -> None:
         """Let the active threads know what a phase gives."""
-        state = self.barriers[op.phase.barrier, int(self.number(op.phase.slot))]
-        self.order.acquire(self.agents[self.mask], state.given)
+        state, parity = self.phase(op.phase, op)
+        who = self.agents[self.mask]
+        known = state.known_to(self.order.known[PASSED, who])
+        if op.peeked:
+            peeked = self.peeked[self.mask]
+            other = (peeked[:, :2] != (state.agent, parity)).any(axis=1)
+            if other.any():
+                raise SimulationError(
+                    f"simulate: {line(op)} counts on a peek at the same phase; the last of "
+                    f"{self.order.name(int(who[other][0]))} was at another"
+                )
+            known = peeked[:, 2]
+        state.observe(op, who, known, self.order)
+        self.parted |= self.mask
+
+    def peek(self, op: Peek) -> None:
+        """Note what each active thread asks, and how many phases it knows to be complete."""
+        state, parity = self.phase(op.phase, op)
+        known = state.known_to(self.order.known[PASSED, self.agents[self.mask]])
+        self.peeked[self.mask, :2] = state.agent, parity
+        self.peeked[self.mask, 2] = known
+
+    def phase(self, phase: Phase, op: Op) -> tuple[Mbarrier, int]:
+        """Return the mbarrier and the parity of a phase."""
+        state = self.barriers[phase.barrier, self.one(phase.slot, op)]
+        return state, self.one(phase.parity, op) % 2
+
+    def one(self, value: int | Index, op: Op) -> int:
+        """Return a number that all active threads agree on.
+
+        Raises:
+            SimulationError: they do not.
+        """
+        found = np.asarray(self.number(value))
+        if found.ndim:
+            found = np.unique(found[self.mask])
+            if len(found) > 1:
+                raise SimulationError(
+                    f"simulate: {line(op)} needs one slot of one mbarrier and one parity; got "
+                    f"{value} = {found[0]} in some threads, {found[1]} in others"
+                )
+        return int(found.flat[0])
 
     def fill(self, op: Fill) -> None:
         """Let the thread that fills start loads of boxes, if it runs."""
@@ -767,9 +821,6 @@ class Machine:
         """Let what the active threads know as written be read asynchronously."""
         self.order.fence_proxy(self.agents[self.mask])
 
-    def nothing(self, op: Op) -> None:
-        """Do nothing: what is asked early is asked again."""
-
 
 RUN: dict[type, Callable[..., None]] = {
     Zero: Machine.zero,
@@ -789,7 +840,7 @@ RUN: dict[type, Callable[..., None]] = {
     Drain: boxes.drain,
     Drained: boxes.drained,
     Arrive: Machine.arrive,
-    Peek: Machine.nothing,
+    Peek: Machine.peek,
     Await: Machine.wait_for,
     Wgmma: products.wgmma,
     WgmmaFence: Machine.fence_products,
@@ -799,6 +850,9 @@ RUN: dict[type, Callable[..., None]] = {
 }
 # What uses registers while it is under way, and says itself which.
 ASYNCHRONOUS = (Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, ProxyFence)
+
+# Whose instruction waits until all threads of a warp have come to it: ``.sync.aligned``.
+CONVERGENT = {op for op, unit in OPERATIONS.items() if unit in ("warp", "warpgroup")} - {Arrive}
 
 
 @dataclass

@@ -11,7 +11,7 @@ engine writes to both.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -226,6 +226,10 @@ class ByWgmma:
         layout = accumulator(config)
         self.total = kernel.alloc("D_held", config.tile[:2], summed(form), layout=layout)
 
+    def starting(self) -> AbstractContextManager[None]:
+        """Choose the threads that start products: all."""
+        return nullcontext()
+
     def start(self, a: BufferRegion, b: BufferRegion, place: Place, ring: Ring) -> None:
         """Start the product of a stage; the first of a tile of the result overwrites."""
         form = self.form
@@ -268,6 +272,10 @@ class ByTcgen05:
         layout = tmem_datapath_layout("D", *config.tile[:2])
         self.total = kernel.alloc("D_held", config.tile[:2], summed(form), "tmem", layout)
         self.done = kernel.barrier("done", 1, 1)
+
+    def starting(self) -> AbstractContextManager[None]:
+        """Choose the thread that starts products; a wait of others could be overtaken."""
+        return self.kernel.when(self.kernel.thread, 1)
 
     def start(self, a: BufferRegion, b: BufferRegion, place: Place, ring: Ring) -> None:
         """Start the product of a stage; the first of a tile of the result overwrites."""
@@ -343,7 +351,8 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
         finish.begin()
         with ring.loop("") as places:
             for place in places:
-                kernel.wait_for(ring.full, place.stage, place.filled)
+                with core.starting():
+                    kernel.wait_for(ring.full, place.stage, place.filled)
                 a, b = (operand.ring[place.stage] for operand in operands)
                 core.start(a, b, place, ring)
                 finish.meanwhile(place)

@@ -18,8 +18,8 @@ from lowering.ops import (
     WgmmaWait,
     When,
 )
+from lowering.ops import walk as every
 
-PENDING = 7  # the most groups that a wait may leave
 WAYS = 256  # the most ways through a program that are told apart
 
 Group = frozenset[Elements]
@@ -30,7 +30,8 @@ Path = tuple[int, ...]
 class _Walk:
     """What was started before each wait, and what may be under way after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most  # groups that some wait leaves pending: older ones make no difference
         self.started: dict[Elements, None] = {}
         self.before: dict[Path, tuple[Elements, ...]] = {}
         self.after: dict[Path, set[Elements]] = {}
@@ -43,7 +44,7 @@ class _Walk:
                 self.started.setdefault(op.d)
                 states = {(closed, opened | {op.d}) for closed, opened in states}
             elif isinstance(op, WgmmaCommit):
-                states = {((*closed, opened)[-PENDING:], Group()) for closed, opened in states}
+                states = {(self.kept((*closed, opened)), Group()) for closed, opened in states}
             elif isinstance(op, WgmmaWait):
                 self.before.setdefault(here, tuple(self.started))
                 left = op.pending
@@ -56,6 +57,10 @@ class _Walk:
             elif isinstance(op, Roles):
                 states = self.run(op.consume, states, here)
         return states
+
+    def kept(self, closed: tuple[Group, ...]) -> tuple[Group, ...]:
+        """Return the closed groups that a wait may still leave pending."""
+        return closed[max(0, len(closed) - self.most) :]
 
     def repeated(self, op: Loop | When, states: set[State], path: Path) -> set[State]:
         """Return the states after a body that may run, once or again."""
@@ -95,6 +100,7 @@ def with_completed(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     >>> [line(op) for op in with_completed((WgmmaCommit(), WgmmaWait(0)))]
     ['wgmma.commit', 'wgmma.wait(0)']
     """
-    walk = _Walk()
+    pending = (op.pending for op in every(ops) if isinstance(op, WgmmaWait))
+    walk = _Walk(max(pending, default=0))
     walk.run(ops, {((), Group())}, ())
     return walk.named(ops, ())

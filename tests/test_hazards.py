@@ -29,6 +29,7 @@ from lowering.ops import (
     LoadMatrix,
     Loop,
     Op,
+    Peek,
     Phase,
     ProxyFence,
     Roles,
@@ -90,6 +91,10 @@ def wait(barrier: str, slot: int = 0, parity: int = 0) -> Await:
     return Await(phase(barrier, slot, parity))
 
 
+def turn(barrier: str) -> Await:
+    return Await(Phase(barrier, 0, Index.free("i")))
+
+
 def body(*ops: Op) -> Body:
     return Body((G, OUT), (SHARED, BOX, HALVES), (R, W), ops, 64, barriers=BARRIERS)
 
@@ -138,6 +143,13 @@ def without(*at: int) -> Callable[[list[Op]], None]:
 def instead(at: int, *new: Op) -> Callable[[list[Op]], None]:
     def change(ops: list[Op]) -> None:
         ops[at : at + 1] = new
+
+    return change
+
+
+def swapped(one: int, other: int) -> Callable[[list[Op]], None]:
+    def change(ops: list[Op]) -> None:
+        ops[one], ops[other] = ops[other], ops[one]
 
     return change
 
@@ -378,6 +390,117 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
         (GET, warp(0, put(), WARP, get(NEXT)), warp(1, put()), CTA, warp(1, get(BACK))),
         ((without(3), f"thread 32 reads s at 31, which thread 31 wrote {NO_BARRIER}"),),
     ),
+    "a fill that may overtake a wait": (
+        (Loop("i", 3, (load_box(), turn("full"), CTA)),),
+        (
+            (
+                instead(0, Loop("i", 3, (load_box(), turn("full")))),
+                "fill(full[0]: b[0] = g[0 +8, 0 +16]) may complete the next phase of full[0] while "
+                "thread 1 still waits for the one before: sync between that wait and this",
+            ),
+        ),
+    ),
+    "a fill that asks whether it may overtake": (
+        (load_box(), wait("full"), WARP, HELD, load_box(0, phase("both")), wait("full", 0, 1)),
+        (
+            (without(2), "may complete the next phase of full[0] while thread 1 still waits"),
+            (
+                instead(4, load_box(0, phase("both", 0, 1))),
+                "after both[0], 1 waits forever",
+            ),
+            (instead(4, load_box(0, phase("both", 1, 1))), "full[0] while thread 32 still waits"),
+            (instead(3, warp(0, HELD, HELD)), "of full[0] while thread 32 still waits"),
+        ),
+    ),
+    "a warp that converges has passed its waits": (
+        (
+            *(*FILL_H, CTA, load_box(), wait("full"), MATRIX, HELD),
+            *(load_box(0, phase("both")), wait("full", 0, 1)),
+        ),
+        ((without(8), "may complete the next phase of full[0] while thread 1 still waits"),),
+    ),
+    "an arrival may overtake a wait": (
+        (HELD, wait("both"), WARP, HELD, wait("both", 0, 1)),
+        (
+            (
+                without(2),
+                "arrive(both[0]) may complete the next phase of both[0] while thread 1 still waits "
+                "for the one before: sync between that wait and this",
+            ),
+        ),
+    ),
+    "an arrival counts for its phase": (
+        (HELD, CTA, HELD, wait("both", 0, 1)),
+        (
+            (
+                without(1),
+                "arrive(both[0]) may count for an older phase of both[0]: thread 0 does not know "
+                "that it is complete: await that first",
+            ),
+            (instead(1, WARP), "for an older phase of both[0]: thread 0 does not know"),
+        ),
+    ),
+    "more arrivals than an mbarrier counts": (
+        (warp(0, Arrive("full", 0)), wait("full")),
+        (
+            (
+                instead(0, Arrive("full", 0)),
+                "arrive(full[0]) may count for an older phase of full[0]: thread 32 does not know",
+            ),
+        ),
+    ),
+    "two arrivals of one warp in one phase": (
+        (warp(0, HELD, HELD), wait("both")),
+        (
+            (
+                instead(0, warp(0, HELD), HELD),
+                "arrive(both[0]) may count for an older phase of both[0]: thread 32 does not know",
+            ),
+        ),
+    ),
+    "an arrival while boxes are under way": (
+        (load_box(), wait("full"), CTA, warp(1, Arrive("full", 0)), wait("full", 0, 1)),
+        (
+            (without(1, 2), "arrive(full[0]) may count for an older phase of full[0]: thread 32"),
+            (without(2), "may complete the next phase of full[0] while thread 0 still waits"),
+        ),
+    ),
+    "a wait sees no older phase": (
+        (warp(0, Arrive("full", 0)), CTA, warp(0, Arrive("full", 0)), warp(1, wait("full", 0, 1))),
+        (
+            (
+                without(1),
+                "await(full[0], 1) may pass on an older phase of full[0]: thread 32 does not know "
+                "that the phase before is complete: await that first",
+            ),
+            (instead(1, WARP), "may pass on an older phase of full[0]: thread 32 does not know"),
+        ),
+    ),
+    "a peek sees no older phase": (
+        (
+            *(warp(0, Arrive("full", 0)), CTA, Peek(phase("full", 0, 1))),
+            *(warp(0, Arrive("full", 0)), Await(phase("full", 0, 1), True)),
+        ),
+        (
+            (swapped(1, 2), "may pass on an older phase of full[0]: thread 1 does not know"),
+            (
+                instead(2, Peek(phase("full", 0, 0))),
+                "counts on a peek at the same phase; the last of thread 0 was at another",
+            ),
+            (instead(2, Peek(phase("full", 1, 1))), "the last of thread 0 was at another"),
+            (without(2), "the last of thread 0 was at another"),
+        ),
+    ),
+    "a slot is the same for all": (
+        (warp(0, Arrive("full", 0)), warp(1, Arrive("full", 1)), wait("full")),
+        (
+            (
+                instead(0, Arrive("full", THREAD // 32)),
+                "arrive(full[thread // 32]) needs one slot of one mbarrier and one parity; got "
+                "thread // 32 = 0 in some threads, 1 in others",
+            ),
+        ),
+    ),
     "loops": (
         (GET, Loop("i", 3, (put(), CTA, get(BACK), CTA))),
         (
@@ -451,6 +574,26 @@ def test_ctas_of_a_grid_are_not_ordered(name: str) -> None:
         grid(*ops)
 
 
+def test_a_lane_arrives_in_each_cta_of_a_cluster() -> None:
+    """In the CTA of rank r it is lane r, which must know what it releases."""
+    rank = Index.of("bx", 2)
+    wrote = When((Guard(rank, 0, 1),), (lane(0, Store("o", Index(), A)),))
+    there = warp(0, Arrive("both", 0, (), everywhere=True))
+    for reader, synced, message in (
+        (0, False, ""),
+        (1, True, ""),
+        (1, False, "thread 0 of CTA 1 reads o at 0, which thread 0 of CTA 0 wrote"),
+    ):
+        read = When((Guard(rank, reader, reader + 1),), (lane(0, Load(B, "o", Index())),))
+        ops = (Sync("cluster"), GET, wrote, *[WARP] * synced, there, wait("both"), read)
+        whole = replace(body(*ops, Sync("cluster")), cluster=2)
+        if message:
+            with pytest.raises(SimulationError, match=re.escape(message)):
+                execute(whole, INPUT)
+        else:
+            execute(whole, INPUT)
+
+
 # -- threads that part ------------------------------------------------------------------------
 
 
@@ -486,12 +629,13 @@ def test_a_parameter_that_nothing_writes_keeps_no_accesses() -> None:
 
 
 def between_warps(*, arrive: str, barrier: bool) -> lw.Kernel:
-    """Warp 0 stores, or reads, and arrives; warp 1 waits, and does the other."""
+    """Warp 0 stores, or reads, and arrives; warp 1 waits, and does the other: the same rows."""
     kernel = lw.Kernel("k", threads=64)
     given = kernel.param("a", (64, 4), "float32")
+    out, rest = (kernel.param(name, (64, 4), "float32") for name in "oh")
     tile = kernel.alloc("s", (64, 4), "float32", "shared")
     own = kernel.alloc("r", (64, 4), "float32", layout=parse("S[(64,4):(1@tx,1)]"))
-    mixed = kernel.alloc("q", (64, 4), "float32", layout=parse("S[(2,32,4):(1@tx,2@tx,1)]"))
+    mixed = kernel.alloc("q", (64, 4), "float32", layout=parse("S[(2,2,16,4):(32@tx,1@tx,2@tx,1)]"))
     full = kernel.barrier("full", 1, 1)
     kernel.copy(own, given)
     kernel.copy(mixed, given)
@@ -499,26 +643,36 @@ def between_warps(*, arrive: str, barrier: bool) -> lw.Kernel:
     kernel.sync()
     with kernel.when(THREAD // 32, 1):
         if arrive == "after a read":
-            kernel.copy(mixed, tile)
+            kernel.copy(mixed[0:32], tile[0:32])
         else:
-            kernel.copy(tile, own)
+            kernel.copy(tile[0:32], own[0:32])
         if barrier:
             kernel.sync("warp")
         kernel.arrive(full, 0)
     with kernel.when(BACK, 32):
         kernel.wait_for(full, 0, 0)
         if arrive == "after a read":
-            kernel.copy(tile, own)
+            kernel.copy(tile[0:32], own[32:64])
         else:
-            kernel.copy(mixed, tile)
+            kernel.copy(mixed[32:64], tile[0:32])
+    kernel.sync()
+    kernel.copy(out, mixed)
+    kernel.copy(rest, tile)
     return kernel
 
 
 @pytest.mark.parametrize("arrive", ["after a read", "after a store"])
 def test_a_warp_releases_to_another(arrive: str) -> None:
     matrix = np.arange(256).reshape(64, 4)
-    machine = between_warps(arrive=arrive, barrier=True).lower().trace(a=matrix)
-    assert machine.memory["s"].values.tolist() == list(range(256))
+    kernel = between_warps(arrive=arrive, barrier=True).lower()
+    found = kernel.simulate(a=matrix)
+    top, bottom = matrix[:32].tolist(), matrix[32:].tolist()
+    if arrive == "after a read":
+        assert found["o"].tolist() == top + bottom
+        assert found["h"].tolist() == bottom + bottom
+    else:
+        assert found["o"].tolist() == top + top
+        assert found["h"].tolist() == top + bottom
     with pytest.raises(SimulationError, match="with no barrier in between: sync first"):
         between_warps(arrive=arrive, barrier=False).lower().trace(a=matrix)
 

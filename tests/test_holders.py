@@ -224,6 +224,7 @@ def test_a_store_of_a_row_is_by_its_holder(text: str, threads: int) -> None:
     r = kernel.alloc("r", (threads, 4), "float32", layout=parse(text))
     kernel.copy(r, a)
     kernel.copy(o, r)
+    kernel.sync()
     kernel.copy(o[0:1], r[5:6])
     (x,) = given((threads, 4))
     want = x.copy()

@@ -347,6 +347,7 @@ def test_mbarriers_by_the_variable_of_a_loop(unroll: bool) -> None:
         place = as_index(turn)
         p.kernel.commit("gemm", done, place % 2)
         p.kernel.wait_for(done, place % 2, place // 2)
+        p.kernel.sync()
     p.commit()
     p.store()
     found, want = p.run()

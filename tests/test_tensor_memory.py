@@ -649,6 +649,7 @@ def test_boxes_follow_products(free: bool, sync: bool, message: str) -> None:
     boxes = [(a[0], given[0:128, 0:64])]
     kernel.fill(full, 0, boxes)
     kernel.wait_for(full, 0, 0)
+    kernel.sync()
     kernel.gemm_async(c, a[0], a[0, 0:32, :], transB=True, scope="thread")
     kernel.commit("gemm", done)
     kernel.fill(full, 0, boxes, (done, 0, 0) if free else None)
@@ -716,7 +717,7 @@ def test_copies_of_scales_wait_for_the_products_that_read_them() -> None:
     statements[at + 2 : at + 2] = copies
     assert run(kernel, case).startswith("simulate: tcgen05.dealloc")
     again = Await(replace(statements[at + 1].phase, parity=Index((), 1)))
-    statements[at + 4 : at + 4] = [statements[at], again]
+    statements[at + 4 : at + 4] = [Sync("cta"), statements[at], again]
     assert run(kernel, case) == ""
 
 
@@ -726,6 +727,7 @@ def test_products_follow_products_of_their_shape(n: int, awaited: bool) -> None:
     p.multiply(commit=awaited)
     if awaited:
         p.kernel.wait_for(p.done, 0, 0)
+        p.kernel.sync()
     for col in range(0, 32, n):
         more = {"C": p.c[:, col : col + n], "B": p.b[0, col : col + n, :]}
         p.multiply(commit=False, accum=True, **more)

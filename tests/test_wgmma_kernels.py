@@ -229,7 +229,11 @@ def unguarded(op: Op) -> Op:
 FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "a producer that asks nobody": (unasked, "still reads: commit|races"),
     "no arrival": (without(Arrive), "waits forever"),
-    "an arrival of too much": (unguarded, "races|waits forever|still reads"),
+    "an arrival of too much": (
+        unguarded,
+        r"arrive\(free\[1\]\) may complete the next phase of free\[1\] while the producing thread "
+        "still waits for the one before",
+    ),
     "no wait for the bytes": (without(Await), "still being copied|nothing wrote"),
     "a stage released early": (
         hasty,

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from layoutalg import ComposeLayout, LayoutError, parse
+from lowering import DispatchError
 from lowering.address import Index
 from lowering.kernel import Kernel
 from lowering.ops import Elements, Guard, Loop, Op, Wgmma, WgmmaCommit, WgmmaWait, When
@@ -102,3 +104,38 @@ def test_a_wait_names_what_is_complete_on_every_way(way: str) -> None:
         return found
 
     assert waits(with_completed(ops)) == wanted
+
+
+def test_a_wait_may_leave_as_many_groups_as_it_says() -> None:
+    """Nine groups, of which a wait leaves eight: the oldest accumulator alone is complete."""
+    groups = [(started(f"d{number}"), WgmmaCommit()) for number in range(9)]
+    (*_, wait) = with_completed((*(op for group in groups for op in group), WgmmaWait(8)))
+    assert isinstance(wait, WgmmaWait)
+    assert wait.complete == (groups[0][0].d,)
+
+
+SWIZZLED = ComposeLayout(3, 3, 3, parse("S[(64,64):(64,1)]"))
+
+
+def test_boxes_go_the_way_that_their_call_says() -> None:
+    kernel = Kernel("k", 128)
+    g, s = (
+        kernel.param("g", (64, 64), "f16"),
+        kernel.alloc("s", (64, 64), "f16", "shared", SWIZZLED),
+    )
+    ready = kernel.barrier("ready", 1, 1)
+    kernel.fill(ready, 0, [(g, s)])
+    with pytest.raises(DispatchError, match="goes from global to shared memory; dst is global"):
+        kernel.lower()
+    other = Kernel("k", 128)
+    g, s = other.param("g", (64, 64), "f16"), other.alloc("s", (64, 64), "f16", "shared", SWIZZLED)
+    other.drain((s, g))
+    with pytest.raises(DispatchError, match="goes from shared to global memory; dst is shared"):
+        other.lower()
+
+
+@pytest.mark.parametrize("pending", [-1, 1.0, True, "0"])
+def test_pending_groups_are_counted_from_0(pending: Any) -> None:
+    for wait in (Kernel("k").wait, Kernel("k").drained):
+        with pytest.raises(LayoutError, match="how many groups may be under way after it"):
+            wait(pending)

@@ -261,6 +261,26 @@ def fixed_ranges(region: BufferRegion) -> tuple[tuple[tuple[int, int], ...], lis
     return ranges, begins
 
 
+def placed(region: BufferRegion, coordinate: Sequence[Index], shape: Sequence[Size]) -> list[Index]:
+    """Return where in its buffer a coordinate of a region is: extents of 1 are matched up.
+
+    Args:
+        region: of a buffer in memory.
+        coordinate: in a tile that has the region's extents; extents of 1 may be more or fewer.
+        shape: of that tile.
+
+    >>> from layoutalg import S
+    >>> a = Buffer("a", (4, 8, 8), "float16", "shared", TileLayout(S[4, 8, 8]))
+    >>> [str(each) for each in placed(a[2:3, 0:8, 4:8], [Index.free("i"), Index.free("j")], (8, 4))]
+    ['2', 'i', 'j + 4']
+    """
+    wide = [index for index, extent in zip(coordinate, shape, strict=True) if extent != 1]
+    return [
+        as_index(begin) + wide.pop(0) if extent != 1 else as_index(begin)
+        for (begin, _), extent in zip(region.ranges, region.shape, strict=True)
+    ]
+
+
 def edge_guards(buffer: Buffer, coordinate: Sequence[Index]) -> tuple[Guard, ...]:
     """Return the conditions under which an element lies within the bounds of its buffer.
 

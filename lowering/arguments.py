@@ -65,6 +65,15 @@ def arguments(body: Body, given: Mapping[str, Any], grid: tuple[int, int] = (1, 
 
     Raises:
         LayoutError: a name is missing or unknown, or a value does not fit.
+
+    >>> from layoutalg import S, TileLayout
+    >>> a = Buffer("a", (2, 4), "float32", "global", TileLayout(S[(2, 4) : (1, 2)]))
+    >>> body = Body((a,), (), (), (), 32)
+    >>> arguments(body, {"a": np.arange(8).reshape(2, 4)}).cells["a"].tolist()
+    [0.0, 4.0, 1.0, 5.0, 2.0, 6.0, 3.0, 7.0]
+    >>> arguments(body, {"b": 0})
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: run: the kernel needs nothing, and takes a; got b: b is unknown
     """
     _check_names(body, given)
     scalars = {each.name: _scalar(body, each, given[each.name]) for each in body.scalars}
@@ -237,6 +246,13 @@ def check_grid(body: Body, grid: Any) -> tuple[int, int]:
 
     Raises:
         LayoutError: no two numbers from 1 on, or no whole clusters.
+
+    >>> body = Body((), (), (), (), 32)
+    >>> check_grid(body, None), check_grid(body, (4, 2))
+    ((1, 1), (4, 2))
+    >>> check_grid(body, (0, 2))
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: run: the grid must be (bx, by), CTAs from 1 on; got (0, 2)
     """
     if grid is None:
         return body.cluster, 1

@@ -209,6 +209,14 @@ def check(ops: Sequence[Op], threads: int) -> None:
 
     Raises:
         LayoutError: the operation, the branch and the unit are named; or an unknown operation.
+
+    >>> def under(high: int) -> When:
+    ...     return When((Guard(Index.of("thread", 64), 0, high),), (Sync("warp"),))
+    >>> check([under(32)], 64)
+    >>> check([under(16)], 64)
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: lower: sync(warp) takes whole warps; `if thread < 16` differs \
+between the threads of one. Take it out of there, or decide by what a whole warp shares.
     """
     _check(ops, threads, (), {})
 

@@ -29,6 +29,17 @@ def check_writes(call: TilePrimitiveCall) -> None:
 
     Raises:
         LayoutError: the elements, or the regions, are named.
+
+    >>> from layoutalg import parse
+    >>> from lowering.tile import copy
+    >>> a = Buffer("a", (8, 8), "float32", "global")
+    >>> s = Buffer("s", (8, 8), "float32", "shared", parse("S[(8,8):(4,1)]"))
+    >>> check_writes(copy(a, s))
+    >>> check_writes(copy(s, a, aliases=True))
+    >>> check_writes(copy(s, a))
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: copy: elements (0, 4) and (1, 0) of s[0:8,0:8] share the place \
+m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
     """
     dst, src = call.operands.get("dst"), call.operands.get("src")
     if dst is None:

@@ -150,6 +150,18 @@ def predicate(name: str, ask: Callable[[Context], bool | tuple[bool, str]]) -> P
     return Predicate(name, ask)
 
 
+def goes(src: str, dst: str) -> Callable[[Context], bool | tuple[bool, str]]:
+    """Return the question whether a copy goes from one memory to another."""
+
+    def ask(context: Context) -> bool | tuple[bool, str]:
+        scopes = {role: context.call.operands[role].buffer.scope for role in ("src", "dst")}
+        if scopes == {"src": src, "dst": dst}:
+            return True
+        return False, f"goes from {src} to {dst}; src is {scopes['src']}, dst {scopes['dst']}"
+
+    return ask
+
+
 @dataclass(frozen=True)
 class Variant:
     """One way to lower a primitive on a target."""

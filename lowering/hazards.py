@@ -239,7 +239,11 @@ class Cells:
         self.finish(cell, values)
 
     def start(self, op: Op, cell: Ints, me: Ints, order: Order, aliases: bool = False) -> None:
-        """Note that threads write cells from now on; see :meth:`write`."""
+        """Note that threads write cells from now on; see :meth:`write`.
+
+        Raises:
+            SimulationError: a cell is out of reach, written twice, or not ordered after others.
+        """
         self.check_bounds(op, cell)
         if not self.tracked or not cell.size:
             return
@@ -308,7 +312,11 @@ class Cells:
     # -- checks -------------------------------------------------------------------------------
 
     def check_bounds(self, op: Op, cell: Ints) -> None:
-        """Refuse an address outside the buffer."""
+        """Refuse an address outside the buffer.
+
+        Raises:
+            SimulationError: an address is.
+        """
         size = len(self.values)
         if cell.size and (cell.min() < 0 or cell.max() >= size):
             at = int(cell.max() if cell.max() >= size else cell.min())
@@ -317,7 +325,11 @@ class Cells:
             )
 
     def check_written(self, op: Op, cell: Ints) -> None:
-        """Refuse to read cells that nothing wrote."""
+        """Refuse to read cells that nothing wrote.
+
+        Raises:
+            SimulationError: a cell is one of them, or still being copied.
+        """
         written = self.written[cell]
         if not written.all():
             at = int(cell[~written].flat[0])
@@ -328,7 +340,11 @@ class Cells:
     def check_fenced(
         self, op: Op, cell: Ints, starters: Sequence[int], order: Order, verb: str
     ) -> None:
-        """Refuse what the async proxy does to cells that threads wrote since the last fence."""
+        """Refuse what the async proxy does to cells that threads wrote since the last fence.
+
+        Raises:
+            SimulationError: threads wrote a cell since then.
+        """
         writer = self.writer[cell]
         fenced = order.row(PROXY, starters)[np.maximum(writer, 0)]
         hidden = (writer >= 0) & ~self.apart[cell] & (self.wrote[cell] >= fenced)

@@ -482,6 +482,15 @@ def one_part(region: BufferRegion, threads: int, unit: str, active: Mask | None 
 
     Raises:
         LayoutError: threads hold it in different registers, or some of a unit hold none of it.
+
+    >>> from layoutalg import parse
+    >>> r = Buffer("r", (32, 4), "float32", layout=parse("S[(32,4):(1@laneid,1)]"))
+    >>> one_part(r[:, 2:4], 32, "warp").registers
+    (2, 3)
+    >>> one_part(r[0:16], 32, "warp")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: lanes 16..31 of each warp hold no part of r[0:16,0:4]: whole \
+warps take part
     """
     parts = parts_of(region, threads)
     check_units(unit, active)

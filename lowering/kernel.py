@@ -524,7 +524,7 @@ class Kernel:
         Args:
             barrier: of the mbarrier.
             slot: which one.
-            where: (value, below): arrive only where ``value < below``, alike in all threads.
+            where: (value, below): arrive only where ``value < below``, alike in each warp.
             everywhere: at that mbarrier of every CTA of the cluster.
         """
         guards = () if where is None else (Guard(as_index(where[0]), 0, as_index(where[1])),)
@@ -918,7 +918,7 @@ def _check_producer(ops: tuple[Op, ...]) -> None:
 
 def _orders(op: Sync | Arrive) -> bool:
     """Say whether a barrier, or an arrival at one, orders the memory of more than a warp."""
-    return isinstance(op, Arrive) or op.memory or op.scope in ("cta", "warpgroup")
+    return isinstance(op, Arrive) or op.orders
 
 
 def _check_pending(pending: Any, operation: str) -> None:

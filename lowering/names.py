@@ -82,6 +82,11 @@ def check_kernel(name: object) -> None:
 
     Raises:
         LayoutError: no plain identifier, or a name with a meaning of its own.
+
+    >>> check_kernel("k")
+    >>> check_kernel("a-b")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: Kernel: the name must be an identifier; got 'a-b'
     """
     if not plain(name) or not isinstance(name, str) or name in _KEYWORDS:
         raise LayoutError(f"Kernel: the name must be an identifier; got {name!r}")
@@ -94,6 +99,11 @@ def check_buffer(name: object, kernel: str, taken: Collection[str]) -> None:
 
     Raises:
         LayoutError: no plain identifier, or a name that is taken or has a meaning of its own.
+
+    >>> check_buffer("a", "k", ["b"])
+    >>> check_buffer("a", "k", ["a"])
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: Kernel k: the name 'a' is taken
     """
     if not plain(name) or not isinstance(name, str):
         raise LayoutError(
@@ -110,6 +120,11 @@ def check_variable(name: object, operation: str, taken: Collection[str]) -> None
 
     Raises:
         LayoutError: other signs, or a name that is taken or has a meaning of its own.
+
+    >>> check_variable("i", "range", [])
+    >>> check_variable("i0", "range", [])
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: range: the variable needs a free name of letters; got 'i0'
     """
     plain_letters = isinstance(name, str) and name.isascii() and name.isalpha()
     if not plain_letters or name in taken or reserved(str(name)):
@@ -123,6 +138,15 @@ def check_scopes(ops: Sequence[Op], scalars: Iterable[str]) -> None:
 
     Raises:
         LayoutError: the variable and the operation are named.
+
+    >>> from lowering.address import Index
+    >>> from lowering.ops import Elements, Load
+    >>> load = Load(Elements("r", (0,)), "a", Index.free("n"))
+    >>> check_scopes([load], ["n"])
+    >>> check_scopes([load], [])
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: lower: r[0] = a[n] uses n, which has no value there: a loop's \
+variable lives inside its loop, and what let() names inside its block
     """
     _check_scopes(ops, dict.fromkeys((*VARIABLES, *scalars), 0))
 

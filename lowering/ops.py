@@ -262,7 +262,7 @@ class Drained:
 class Arrive:
     """One arrival per warp at an mbarrier: what its threads read before, they have read.
 
-    Where a guard does not hold, which is the same for all threads, nothing arrives.
+    A warp in which a guard does not hold, alike for its threads, does not arrive.
     ``everywhere``: at that mbarrier of every CTA of the cluster.
     """
 
@@ -298,6 +298,15 @@ class Sync:
 
     scope: str
     memory: bool = False
+
+    @property
+    def orders(self) -> bool:
+        """Whether it orders the memory of more than a warp.
+
+        >>> Sync("cta").orders, Sync("warp").orders, Sync("cluster").orders
+        (True, False, False)
+        """
+        return self.memory or self.scope in ("cta", "warpgroup")
 
 
 @dataclass(frozen=True)

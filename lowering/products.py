@@ -89,7 +89,11 @@ def mma(machine: Warps, op: Mma) -> None:
 
 
 def check_positions(positions: Matrix, active: Bools, op: Op) -> None:
-    """Refuse positions of a chunk that do not ascend: what the hardware then does is undefined."""
+    """Refuse positions of a chunk that do not ascend: what the hardware then does is undefined.
+
+    Raises:
+        SimulationError: two of a chunk do not.
+    """
     falls = positions[..., 0::2] >= positions[..., 1::2]
     wrong = np.argwhere(falls & active[:, None, None])
     if wrong.size:
@@ -134,7 +138,11 @@ def wgmma(machine: Warps, op: Wgmma) -> None:
 def _shared(
     machine: Warps, operand: SharedMatrix, shape: tuple[int, int], op: Wgmma, groups: Ints
 ) -> Matrix:
-    """Return an operand in shared memory, per warpgroup, where its descriptor's bits say."""
+    """Return an operand in shared memory, per warpgroup, where its descriptor's bits say.
+
+    Raises:
+        SimulationError: the threads of a warpgroup have other addresses, or a cell is refused.
+    """
     cells = machine.memory[operand.memory]
     starts = machine.addresses(operand.address).reshape(-1, WARPGROUP)[groups]
     if (starts != starts[:, :1]).any():

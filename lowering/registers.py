@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from layoutalg import Axis, LayoutError, TileLayout
 from layoutalg.held import THREADS_IN, THREADS_OF
+from lowering.address import Index
 
 WARPGROUP = THREADS_IN["warpgroup"]
 
@@ -108,3 +109,26 @@ def element_map(
     dense[element_key, register] = np.broadcast_to(flat, np.broadcast(element_key, register).shape)
     held: npt.NDArray[np.int64] = dense[thread_key]
     return held
+
+
+def by_warpgroup(
+    values: npt.NDArray[np.int64], groups: npt.NDArray[np.int64], threads: int
+) -> Index | None:
+    """Return a number for each warpgroup as an index of the thread; None where it is not linear.
+
+    Args:
+        values: of some warpgroups.
+        groups: their numbers.
+        threads: of the CTA.
+
+    >>> str(by_warpgroup(np.array([8, 72]), np.array([0, 1]), 256))
+    'thread // 128 * 64 + 8'
+    >>> by_warpgroup(np.array([0, 64, 64]), np.arange(3), 384) is None
+    True
+    """
+    apart = int(groups[-1] - groups[0])
+    step = int(values[-1] - values[0]) // max(1, apart)
+    start = int(values[0]) - step * int(groups[0])
+    if (values != start + step * groups).any():
+        return None
+    return Index.of("thread", threads) // WARPGROUP * step + start

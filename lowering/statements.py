@@ -40,7 +40,10 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Branch:
-    """Statements that run where a condition holds, the same for all threads."""
+    """Statements that run where a condition holds.
+
+    How many threads it must hold for alike, their operations say: :mod:`lowering.convergence`.
+    """
 
     guard: Guard
     body: tuple[Statement, ...]

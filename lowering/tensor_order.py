@@ -35,7 +35,7 @@ def fenced(ops: tuple[Op, ...]) -> tuple[Op, ...]:
             found.append(replace(op, body=fenced(op.body)))
         elif isinstance(op, Roles):
             found.append(replace(op, consume=fenced(op.consume)))
-        elif isinstance(op, Sync) and (op.memory or op.scope in ("cta", "warpgroup")):
+        elif isinstance(op, Sync) and op.orders:
             found += [before, op, after]
         elif isinstance(op, Arrive):
             found += [before, op]

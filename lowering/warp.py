@@ -265,7 +265,11 @@ class Machine:
     # -- registers ----------------------------------------------------------------------------
 
     def read(self, source: Elements, op: Op) -> Matrix:
-        """Return registers of all threads; refuse any that nothing wrote, of those active."""
+        """Return registers of all threads; refuse any that nothing wrote, of those active.
+
+        Raises:
+            SimulationError: nothing wrote a register of an active thread.
+        """
         numbers = list(source.numbers)
         known = self.known[source.buffer][:, numbers]
         if not known.all() and not known[self.mask].all():
@@ -307,7 +311,11 @@ class Machine:
         )
 
     def check_aligned(self, name: str, start: Ints, count: int, op: Op) -> None:
-        """Refuse a vector that does not begin at a multiple of its own size."""
+        """Refuse a vector that does not begin at a multiple of its own size.
+
+        Raises:
+            SimulationError: it does not.
+        """
         if start.size and (start % count).any():
             at = int(start[start % count != 0][0])
             raise SimulationError(
@@ -361,7 +369,11 @@ class Machine:
             each.finish()
 
     def finish(self) -> None:
-        """Refuse to end while something is under way, or may still reach another CTA."""
+        """Refuse to end while something is under way, or may still reach another CTA.
+
+        Raises:
+            SimulationError: something is, or may.
+        """
         if self.reaching is not None:
             raise SimulationError(
                 f"simulate: {line(self.reaching)} may reach a CTA that has ended: sync the cluster "
@@ -470,7 +482,11 @@ class Machine:
         return unit, active, idle
 
     def check_whole(self, op: Op) -> None:
-        """Refuse an operation of whole warps, warpgroups or CTAs that a part of one runs."""
+        """Refuse an operation of whole warps, warpgroups or CTAs that a part of one runs.
+
+        Raises:
+            SimulationError: a part runs it; a thread of it and one that is missing are named.
+        """
         found = self.broken(op)
         if found is not None:
             unit, active, idle = found
@@ -497,7 +513,11 @@ class Machine:
         )
 
     def step(self, op: Op) -> None:
-        """Run one operation in the active threads."""
+        """Run one operation in the active threads.
+
+        Raises:
+            LayoutError: the machine has no such operation.
+        """
         self.order.clock += 1
         if type(op) in CONVERGENT and self.parted.any():
             self.converge()
@@ -536,7 +556,11 @@ class Machine:
         self.parted[warps - self.base] = False
 
     def reach(self, op: Op) -> None:
-        """Note that an operation reaches other CTAs; refuse it before they are ready."""
+        """Note that an operation reaches other CTAs; refuse it before they are ready.
+
+        Raises:
+            SimulationError: they are not ready.
+        """
         if not self.passed:
             raise SimulationError(
                 f"simulate: {line(op)} reaches a CTA whose barriers may not be ready: sync the "
@@ -601,7 +625,11 @@ class Machine:
         return state.completed % 2 != parity
 
     def wait_for(self, op: Await) -> None:
-        """Let the active threads know what a phase gives."""
+        """Let the active threads know what a phase gives.
+
+        Raises:
+            SimulationError: the phase was not the one peeked at, or can never complete.
+        """
         state, parity = self.phase(op.phase, op)
         who = self.agents[self.mask]
         known = state.known_to(self.order.known[PASSED, who])
@@ -704,7 +732,11 @@ class Machine:
         self.count_banks(op.memory, start, count * self.body.buffer(op.memory).dtype.bits // 8, op)
 
     def matrices(self, op: LoadMatrix | StoreMatrix) -> None:
-        """Move 8x8 matrices of 16-bit cells: lane 8j+i gives row i of matrix j."""
+        """Move 8x8 matrices of 16-bit cells: lane 8j+i gives row i of matrix j.
+
+        Raises:
+            SimulationError: a row does not begin at 16 bytes, or a cell is refused.
+        """
         registers = op.into if isinstance(op, LoadMatrix) else op.source
         bits = self.body.buffer(op.memory).dtype.bits
         pack = 32 // bits

@@ -85,14 +85,22 @@ class Warpgroup:
             self.refuse(op, min(each & source), other, "reads")
 
     def refuse(self, op: Op, register: Register, other: Wgmma, verb: str) -> None:
-        """Refuse an access to a register of something that is under way."""
+        """Refuse an access to a register of something that is under way.
+
+        Raises:
+            SimulationError: always.
+        """
         raise SimulationError(
             f"simulate: {line(op)} touches {register[0]}[{register[1]}], which {line(other)} "
             f"still {verb}: commit, and wait for it (naming what it completes)"
         )
 
     def start(self, op: Wgmma) -> None:
-        """Check the registers of a wgmma, and note that it is under way."""
+        """Check the registers of a wgmma, and note that it is under way.
+
+        Raises:
+            SimulationError: a register has no fence before it, or is under way.
+        """
         if not self.fenced:
             raise SimulationError(
                 f"simulate: {line(op)} is the first of its warpgroup: a wgmma.fence must precede it"
@@ -131,6 +139,9 @@ class Warpgroup:
 
         Returns:
             The time before which all that was started is complete; 0 for none.
+
+        Raises:
+            SimulationError: a register that it says to complete is still under way.
         """
         count = max(0, len(self.groups) - 1 - op.pending)
         until = self.commits[count - 1] if count else 0
@@ -148,7 +159,11 @@ class Warpgroup:
         return until
 
     def finish(self) -> None:
-        """Refuse to end while something is under way."""
+        """Refuse to end while something is under way.
+
+        Raises:
+            SimulationError: something is.
+        """
         if self.under_way:
             raise SimulationError(
                 f"simulate: {line(self.under_way[0])} is under way at the end: commit, and wait "

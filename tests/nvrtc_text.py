@@ -1,4 +1,4 @@
-"""Compiles the CUDA C++ text of a kernel to PTX by NVRTC, which needs no GPU and no nvcc."""
+"""Compiles the CUDA C++ text of a kernel by NVRTC, which needs no GPU and no nvcc."""
 
 from __future__ import annotations
 
@@ -15,26 +15,42 @@ INTEGERS = {
 
 def compiled(source: str, arch: str = "compute_90") -> str:
     """Return the PTX of a text; skip the test where NVRTC is not installed."""
-    nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+    try:
+        return made(source, arch, "PTX").decode().rstrip("\0")
+    except ImportError as error:
+        pytest.skip(f"NVRTC is not installed: {error}")
+
+
+def made(source: str, arch: str, form: str) -> bytes:
+    """Return what a text compiles to: "PTX", or "CUBIN", its machine code.
+
+    Raises:
+        ImportError: NVRTC is not installed.
+        RuntimeError: the compiler refuses; its log is passed on.
+    """
+    from cuda.bindings import nvrtc
+
+    def call(name: str, *arguments: Any) -> Any:
+        status, *found = getattr(nvrtc, name)(*arguments)
+        if int(status):
+            raise RuntimeError(f"{name}: {status}")
+        return found[0] if found else None
+
+    def read(what: str) -> bytes:
+        into = b" " * call(f"nvrtcGet{what}Size", program)
+        call(f"nvrtcGet{what}", program, into)
+        return into
+
     # NVRTC has no <cstdint>.
     types = "\n".join(f"typedef {kind} {name};" for name, kind in INTEGERS.items())
-    text = source.replace("#include <cstdint>", types).encode()
-
-    def call(name: str, *arguments: Any) -> tuple[int, Any]:
-        status, *found = getattr(nvrtc, name)(*arguments)
-        return int(status), (found[0] if found else None)
-
+    header = [types.encode()], [b"cstdint"]
     try:
-        _, program = call("nvrtcCreateProgram", text, b"kernel.cu", 0, [], [])
+        program = call("nvrtcCreateProgram", source.encode(), b"kernel.cu", 1, *header)
     except RuntimeError as error:  # the bindings load the library late
-        pytest.skip(f"NVRTC is not installed: {error}")
+        raise ImportError(str(error)) from error
     options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
-    status, _ = call("nvrtcCompileProgram", program, len(options), options)
-    _, size = call("nvrtcGetProgramLogSize", program)
-    log = b" " * size
-    call("nvrtcGetProgramLog", program, log)
-    assert status == 0, log.decode()
-    _, size = call("nvrtcGetPTXSize", program)
-    made = b" " * size
-    call("nvrtcGetPTX", program, made)
-    return made.decode().rstrip("\0")
+    try:
+        call("nvrtcCompileProgram", program, len(options), options)
+    except RuntimeError as error:
+        raise RuntimeError(read("ProgramLog").decode()) from error
+    return read(form)

@@ -15,7 +15,7 @@ from layoutalg import ComposeLayout, LayoutError
 from layoutalg.targets import has
 from lowering.address import Index, Opaque
 from lowering.addressing import as_index, memory_address, unmoved
-from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch import Context, Lowered, fail, goes, predicate, register_dispatch
 from lowering.ops import BulkLoad, BulkStore
 from lowering.ptx import ARCHS
 from lowering.registers import WARPGROUP
@@ -24,22 +24,6 @@ from lowering.tile import BufferRegion
 MOST_ROWS = 256  # of a box
 ALIGNMENT = 1024  # bytes: the period of the widest swizzle
 SWIZZLES = (32, 64, 128)  # bytes
-
-
-def from_global_to_shared(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the source lies in global and the destination in shared memory."""
-    scopes = {role: context.call.operands[role].buffer.scope for role in ("dst", "src")}
-    if scopes == {"dst": "shared", "src": "global"}:
-        return True
-    return False, f"goes from global to shared memory; dst is {scopes['dst']}, src {scopes['src']}"
-
-
-def from_shared_to_global(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the source lies in shared and the destination in global memory."""
-    scopes = {role: context.call.operands[role].buffer.scope for role in ("dst", "src")}
-    if scopes == {"dst": "global", "src": "shared"}:
-        return True
-    return False, f"goes from shared to global memory; dst is {scopes['dst']}, src {scopes['src']}"
 
 
 def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
@@ -78,7 +62,7 @@ def placed_by_engine(rows: int, cols: int, swizzle: int, bits: int) -> npt.NDArr
     "cuda",
     variant="tensor_map",
     when=[
-        predicate("from_global_to_shared", from_global_to_shared),
+        predicate("from_global_to_shared", goes("global", "shared")),
         predicate("has_copy_engine", has_copy_engine),
     ],
 )
@@ -100,7 +84,7 @@ def lower_bulk(context: Context) -> Lowered:
     "cuda",
     variant="tensor_map_store",
     when=[
-        predicate("from_shared_to_global", from_shared_to_global),
+        predicate("from_shared_to_global", goes("shared", "global")),
         predicate("has_copy_engine", has_copy_engine),
         predicate("whole_warpgroups", whole_warpgroups),
     ],

@@ -13,7 +13,7 @@ from layoutalg import iters as algebra
 from layoutalg.targets import has, lacking
 from lowering import ptx
 from lowering.address import Index
-from lowering.addressing import as_index, edge_guards, environment, memory_address, one_edge
+from lowering.addressing import edge_guards, environment, memory_address, one_edge, placed
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ops import Guard, Op, Transfer
 from lowering.tile import BufferRegion
@@ -33,25 +33,11 @@ def both_in_memory(context: Context) -> bool | tuple[bool, str]:
     )
 
 
-def _placed(region: BufferRegion, coordinate: list[Index]) -> list[Index]:
-    """Return the buffer's coordinate of one of a region, dimensions of extent 1 left out."""
-    wide = list(coordinate)
-    where = []
-    for (begin, _), extent in zip(region.ranges, region.shape, strict=True):
-        where.append(as_index(begin) + wide.pop(0) if extent != 1 else as_index(begin))
-    return where
-
-
-def _address(region: BufferRegion, coordinate: list[Index]) -> Index:
-    """Return the address of a coordinate of a region, dimensions of extent 1 left out."""
-    return memory_address(region.buffer, _placed(region, coordinate))
-
-
 def _contiguous(
     region: BufferRegion, flat: Index, shape: tuple[int, ...], threads: int, width: int
 ) -> bool:
     """Say whether each run of ``width`` elements lies in consecutive, aligned cells."""
-    places = [_placed(region, algebra.split(flat + step, shape)) for step in range(width)]
+    places = [placed(region, algebra.split(flat + step, shape), shape) for step in range(width)]
     starts, *others = (memory_address(region.buffer, place) for place in places)
     env = environment([starts, *others], threads)
     base = np.broadcast_to(starts.value(env), env["thread"].shape)
@@ -103,7 +89,7 @@ def lower_cooperative(context: Context) -> Lowered:
         edges = tuple(
             guard
             for region in (dst, src)
-            for guard in edge_guards(region.buffer, _placed(region, digits))
+            for guard in edge_guards(region.buffer, placed(region, digits, shape))
         )
         fill = bool(edges) and asynchronous
         if fill and (guards or width * bits != WIDEST):
@@ -114,9 +100,9 @@ def lower_cooperative(context: Context) -> Lowered:
         ops.append(
             Transfer(
                 dst.buffer.name,
-                _address(dst, digits),
+                memory_address(dst.buffer, placed(dst, digits, shape)),
                 src.buffer.name,
-                _address(src, digits),
+                memory_address(src.buffer, placed(src, digits, shape)),
                 width,
                 guards + edges,
                 asynchronous,

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from layoutalg import LayoutError
 from lowering.address import Index
 from lowering.addressing import (
-    as_index,
     edge_guards,
     environment,
     memory_address,
     one_edge,
+    placed,
 )
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.holders import ALL, Arriving, Part, check_reached, firsts, only, parts_of
@@ -54,9 +54,8 @@ def ownership(part: Part, memory: BufferRegion) -> Ownership:
         LayoutError: the memory's layout has no digit form, or lies on other axes.
     """
     registers = part.region
-    begins = [as_index(begin) for begin, _ in memory.ranges]
     places = {
-        register: placed(coordinate, registers, memory, begins)
+        register: placed(memory, coordinate, registers.shape)
         for register, coordinate in part.places().items()
     }
     addresses = {register: memory_address(memory.buffer, at) for register, at in places.items()}
@@ -73,20 +72,6 @@ def ownership(part: Part, memory: BufferRegion) -> Ownership:
         memory.buffer.multiple,
         values[:, part.taking[env["thread"]]],
     )
-
-
-def placed(
-    coordinate: tuple[Index, ...],
-    registers: BufferRegion,
-    memory: BufferRegion,
-    begins: list[Index],
-) -> list[Index]:
-    """Return a register's coordinate in memory: dimensions of extent 1 are matched up."""
-    wide = [c for c, extent in zip(coordinate, registers.shape, strict=True) if extent != 1]
-    result = []
-    for begin, extent in zip(begins, memory.shape, strict=True):
-        result.append(begin + wide.pop(0) if extent != 1 else begin)
-    return result
 
 
 def runs(own: Ownership, width: int) -> list[tuple[int, ...]] | None:

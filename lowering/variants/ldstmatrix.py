@@ -20,12 +20,12 @@ from layoutalg.fragments import WARP
 from layoutalg.targets import has, lacking
 from lowering import ptx
 from lowering.address import Index
-from lowering.addressing import as_index, environment, memory_address
+from lowering.addressing import environment, memory_address, placed
 from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
 from lowering.holders import Arriving, Part, firsts, named, one_part, only
 from lowering.ops import Elements, LoadMatrix, Op, StoreMatrix
 from lowering.tile import BufferRegion
-from lowering.variants.copy_vector import one_side_in_registers, placed
+from lowering.variants.copy_vector import one_side_in_registers
 from lowering.variants.mma_sync import full_active_lanes
 
 ROW_BITS = 128
@@ -84,8 +84,7 @@ class Problem:
                 zip(self.offsets[register], self.offsets[other], strict=True)
             ):
                 coordinate[dim] += index * (b - a)
-        begins = [as_index(begin) for begin, _ in self.shared.ranges]
-        where = placed(tuple(coordinate), self.registers, self.shared, begins)
+        where = placed(self.shared, coordinate, self.registers.shape)
         return memory_address(self.shared.buffer, where)
 
 
@@ -100,9 +99,8 @@ def pose(part: Part, shared: BufferRegion) -> Problem:
         LayoutError: a layout has no digit form or lies on other axes.
     """
     registers, places = part.region, part.places()
-    begins = [as_index(begin) for begin, _ in shared.ranges]
     addresses = {
-        register: memory_address(shared.buffer, placed(c, registers, shared, begins))
+        register: memory_address(shared.buffer, placed(shared, c, registers.shape))
         for register, c in places.items()
     }
     first = next(iter(places))

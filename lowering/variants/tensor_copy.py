@@ -18,10 +18,10 @@ from layoutalg.targets import has, lacking
 from lowering import tcgen05
 from lowering.address import Index
 from lowering.descriptors import Descriptor, linear_places, proved, swizzle_bytes
-from lowering.dispatch import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch import Context, Lowered, fail, goes, predicate, register_dispatch
 from lowering.holders import Part, one_part, only
 from lowering.ops import Elements, Op, SharedMatrix
-from lowering.registers import WARPGROUP
+from lowering.registers import WARPGROUP, by_warpgroup
 from lowering.shared_operands import unswizzled
 from lowering.tcgen05 import CELL, COLUMNS, LANES
 from lowering.tensor_ops import (
@@ -40,29 +40,6 @@ from lowering.variants.tcgen05 import started_by_one_thread
 Ints = npt.NDArray[np.int64]
 
 SHAPES = ("32x32b", "16x256b", "16x128b", "16x64b")
-
-
-def _goes(context: Context, src: str, dst: str) -> bool | tuple[bool, str]:
-    """Say whether a copy goes from one memory to another."""
-    scopes = {role: context.call.operands[role].buffer.scope for role in ("src", "dst")}
-    if scopes == {"src": src, "dst": dst}:
-        return True
-    return False, f"goes from {src} to {dst}; src is {scopes['src']}, dst {scopes['dst']}"
-
-
-def loads(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the copy goes from tensor memory to registers."""
-    return _goes(context, "tmem", "local")
-
-
-def stores(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the copy goes from registers to tensor memory."""
-    return _goes(context, "local", "tmem")
-
-
-def copies_rows(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the copy goes from shared to tensor memory."""
-    return _goes(context, "shared", "tmem")
 
 
 def has_tensor_memory(context: Context) -> bool | tuple[bool, str]:
@@ -229,10 +206,8 @@ def _fitting(
     offsets = (0,) if shape == "32x32b" else (0, WARP // 2)
     if (inside != inside[0]).any() or int(inside[0]) not in offsets:
         return None
-    group = words.warps // 4
-    step = int(first[1][-1] - first[1][0]) // max(1, int(group[-1] - group[0]))
-    start_column = int(first[1][0]) - step * int(group[0])
-    if (first[1] != start_column + step * group).any():
+    column_of = by_warpgroup(first[1], words.warps // 4, words.threads)
+    if column_of is None:
         return None
     thread = Index.of("thread", words.threads)
     return slots, Movement(
@@ -240,7 +215,7 @@ def _fitting(
         count,
         tuple(words.numbers[n] for n in slots),
         thread // WARP % 4 * WARP + int(inside[0]),
-        thread // WARPGROUP * step + start_column,
+        column_of,
     )
 
 
@@ -260,7 +235,7 @@ def _register_movements(
     "cuda",
     variant="tcgen05.ld",
     when=[
-        predicate("loads", loads),
+        predicate("loads", goes("tmem", "local")),
         predicate("has_tensor_memory", has_tensor_memory),
         predicate("whole_warps", whole_warps),
     ],
@@ -322,7 +297,7 @@ def _check_all_copies(own: BufferRegion, tile: TensorTile, words: Words) -> None
     "cuda",
     variant="tcgen05.st",
     when=[
-        predicate("stores", stores),
+        predicate("stores", goes("local", "tmem")),
         predicate("has_tensor_memory", has_tensor_memory),
         predicate("whole_warps", whole_warps),
     ],
@@ -353,7 +328,7 @@ def lower_store(context: Context) -> Lowered:
     "cuda",
     variant="tcgen05.cp",
     when=[
-        predicate("copies_rows", copies_rows),
+        predicate("copies_rows", goes("shared", "tmem")),
         predicate("has_tensor_memory", has_tensor_memory),
         predicate("started_by_one_thread", started_by_one_thread),
     ],

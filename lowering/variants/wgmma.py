@@ -30,7 +30,7 @@ from lowering.dispatch import (
 )
 from lowering.holders import Mask, Part, named, one_part, only
 from lowering.ops import Elements, Op, SharedMatrix, Wgmma, WgmmaFence
-from lowering.registers import WARPGROUP
+from lowering.registers import WARPGROUP, by_warpgroup
 from lowering.shared_operands import SharedOperand, accumulation, extents, shared_operand
 from lowering.wgmma import WgmmaInst
 
@@ -123,28 +123,12 @@ def register_tiles(part: Part, fragment: Fragment, taking: Mask) -> list[Registe
     made = []
     for numbers in found[0]:
         table = np.array([tiles[numbers] for tiles in found])
-        row, col = (_by_warpgroup(table[:, dim], groups, threads) for dim in range(2))
+        row, col = (by_warpgroup(table[:, dim], groups, threads) for dim in range(2))
         if row is None or col is None:
             return None
         registers = tuple(part.registers[number] for number in numbers)
         made.append(RegisterTile(Elements(part.region.buffer.name, registers), row, col))
     return made
-
-
-def _by_warpgroup(values: Ints, groups: Ints, threads: int) -> Index | None:
-    """Return a number for each warpgroup as an index of the thread; None where it is not linear.
-
-    Args:
-        values: of some warpgroups.
-        groups: their numbers.
-        threads: of the CTA.
-    """
-    apart = int(groups[-1] - groups[0])
-    step = int(values[-1] - values[0]) // max(1, apart)
-    start = int(values[0]) - step * int(groups[0])
-    if (values != start + step * groups).any():
-        return None
-    return Index.of("thread", threads) // WARPGROUP * step + start
 
 
 # -- the call -------------------------------------------------------------------------------------

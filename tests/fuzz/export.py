@@ -17,17 +17,13 @@ from typing import Any
 import numpy as np
 
 from lowering.kernel import KernelProgram
+from tests import nvrtc_text
 from tests.fuzz import campaign, engine, faults, machines
 from tests.fuzz.ir import NUMPY, Array, Program
 from tests.fuzz.kernels import generate
 from tests.fuzz.order import Order
 
 STATIC_SHARED = 48 * 1024
-CSTDINT = """\
-typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t;
-typedef unsigned short uint16_t; typedef int int32_t; typedef unsigned int uint32_t;
-typedef long long int64_t; typedef unsigned long long uint64_t;
-"""
 RACES = (
     "drop a sync", "weaken a sync", "move a sync", "drop a wait", "leave one group more pending",
     "alias a tile", "exchange statements", "op: drop a sync", "op: drop a wait or commit",
@@ -35,40 +31,15 @@ RACES = (
 Entry = tuple[dict[str, Any], dict[str, Array]]
 
 
-def nvrtc(source: str, arch: str = "sm_90a") -> bytes:
-    """Return the machine code of a C++ text.
-
-    Raises:
-        RuntimeError: the compiler refuses; its log is passed on.
-    """
-    from cuda.bindings import nvrtc as compiler
-
-    def call(name: str, *arguments: Any) -> Any:
-        status, *results = getattr(compiler, name)(*arguments)
-        if int(status):
-            raise RuntimeError(f"{name}: {status}")
-        return results[0] if results else None
-
-    made = call(
-        "nvrtcCreateProgram", source.encode(), b"fuzz.cu", 1, [CSTDINT.encode()], [b"cstdint"]
-    )
-    options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
-    (status,) = compiler.nvrtcCompileProgram(made, len(options), options)
-    if int(status):
-        log = b" " * call("nvrtcGetProgramLogSize", made)
-        call("nvrtcGetProgramLog", made, log)
-        raise RuntimeError(log.decode())
-    code = b" " * call("nvrtcGetCUBINSize", made)
-    call("nvrtcGetCUBIN", made, code)
-    return code
-
-
 def entry(
     name: str, program: Program, made: KernelProgram, want: dict[str, Array], text: str
 ) -> Entry:
     """Return what the files hold of one kernel: a row of data, and arrays by name."""
     body = made.body
-    code = nvrtc(made.cuda_source()) if text == "c++" else made.whole("sm_90a")
+    if text == "c++":
+        code = nvrtc_text.made(made.cuda_source(), "sm_90a", "CUBIN")
+    else:
+        code = made.whole("sm_90a")
     cells, where = machines.memory_of(program, made)
     arrays: dict[str, Array] = {f"{name}.code": np.frombuffer(code, dtype=np.uint8)}
     params = []

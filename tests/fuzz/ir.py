@@ -356,9 +356,9 @@ LARGEST = float(1 << 22)  # exact in every accumulator and sum
 class Meaning:
     """Runs a program sequentially on whole matrices."""
 
-    def __init__(self, program: Program, strict: bool = True) -> None:
-        """Start with what is given; ``strict``: reading what nothing wrote rejects the program."""
-        self.program, self.strict = program, strict
+    def __init__(self, program: Program) -> None:
+        """Start with what is given."""
+        self.program = program
         self.memory: dict[str, Array] = {}
         for name, value in program.given.items():
             self.memory[name] = value.astype(np.float64)
@@ -492,7 +492,7 @@ class Meaning:
 
     def check(self, values: Array) -> None:
         """RejectError what nothing wrote, and what is too large to be exact."""
-        if self.strict and (np.isnan(values).any() or (np.abs(values) > LARGEST).any()):
+        if np.isnan(values).any() or (np.abs(values) > LARGEST).any():
             raise RejectError("reads what nothing wrote, or is too large")
 
     def mask(self, region: Reg) -> Array:
@@ -524,7 +524,7 @@ class Meaning:
         mask = self.mask(region)
         first = mask.argmax(axis=0)
         found = np.take_along_axis(values, first[None], axis=0)[0]
-        if self.strict and (np.where(mask, values, found) != found)[mask].any():
+        if (np.where(mask, values, found) != found)[mask].any():
             raise RejectError("copies differ")
         return found, mask.any(axis=0)
 
@@ -558,13 +558,13 @@ class Meaning:
         self.put(st.dst, value)
 
 
-def meaning(program: Program, strict: bool = True) -> dict[str, Array]:
+def meaning(program: Program) -> dict[str, Array]:
     """Return every parameter after a program has run.
 
     Raises:
         RejectError: the program reads what nothing wrote, or its numbers are not exact.
     """
-    return Meaning(program, strict).run()
+    return Meaning(program).run()
 
 
 # -- what a program has ----------------------------------------------------------------------------

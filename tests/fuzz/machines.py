@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -98,13 +97,6 @@ def run_text(program: Program, made: KernelProgram, text: str) -> dict[str, Arra
         name: flat.view(NUMPY[program.bufs[name].dtype])[where[name]]
         for name, flat in zip(names, cells, strict=True)
     }
-
-
-def readings(program: Program, made: KernelProgram) -> Iterator[tuple[str, dict[str, Array]]]:
-    """Yield (machine, parameters that it writes) for all that run without a GPU."""
-    yield "simulate", simulate(program, made)
-    yield "python", run_text(program, made, made.kernel_source())
-    yield "c++", run_text(program, made, texts.python_of(made.cuda_source()))
 
 
 def python_of(made: KernelProgram) -> str:

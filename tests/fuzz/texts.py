@@ -72,8 +72,8 @@ def registers(values: Array, kind: Any) -> tuple[Array, ...]:
 
 
 def matrix(words: Sequence[Array], kind: str, role: str, shape: tuple[int, int]) -> Array:
-    """Return an operand of every warp: (warps, *shape)."""
-    bits = np.dtype(KINDS[kind]).itemsize * 8
+    """Return an operand of every warp: (warps, *shape). D lies as of 32 bits, whatever its type."""
+    bits = 32 if role == "D" else np.dtype(KINDS[kind]).itemsize * 8
     own = elements(words, KINDS[kind]).astype(np.float64)
     rows, cols = places(bits, role)
     out = np.empty((len(own) // 32, *shape))
@@ -231,18 +231,10 @@ class Machine:
             w.view(np.float32) if d == "f32" and w.dtype.kind != "f" else w
             for w in words[na + nb :]
         ]
-        total = matrix(own, d, "D", (16, 8)) if d != "f16" else self.halves(own)
-        total = total + left @ right
+        total = matrix(own, d, "D", (16, 8)) + left @ right
         rows, cols = places(32, "D")
         got = total[:, rows, cols].reshape(self.threads, -1)
         return registers(got, KINDS[d])
-
-    def halves(self, words: Sequence[Array]) -> Array:
-        own = elements(words, np.float16).astype(np.float64)
-        rows, cols = places(32, "D")
-        out = np.empty((len(own) // 32, 16, 8))
-        out[:, rows, cols] = own.reshape(-1, 32, own.shape[1])
-        return out
 
     def described(self, word: int, high: int, rows: int, depth: int, size: int, mn: bool) -> Array:
         """Return the byte addresses of (rows, depth) elements that a matrix descriptor names.

@@ -157,9 +157,9 @@ class Index:
         """The largest number that divides every value: the greatest common divisor of the parts."""
         return math.gcd(self.constant, *(c for c, _ in self.terms))
 
-    def __add__(self, other: int | Index) -> Index:
-        """Add, gathering equal atoms."""
-        right = other if isinstance(other, Index) else Index((), int(other))
+    def __add__(self, other: Any) -> Index:
+        """Add, gathering equal atoms; a number, an index, or what :func:`as_index` takes."""
+        right = as_index(other)
         terms = dict[Atom, int]()
         for c, atom in (*self.terms, *right.terms):
             terms[atom] = terms.get(atom, 0) + c
@@ -168,12 +168,22 @@ class Index:
 
     __radd__ = __add__
 
-    def __sub__(self, other: int | Index) -> Index:
+    def __neg__(self) -> Index:
+        """Change the sign."""
+        return self * -1
+
+    def __sub__(self, other: Any) -> Index:
         """Subtract."""
-        return self + other * -1
+        return self + as_index(other) * -1
+
+    def __rsub__(self, other: Any) -> Index:
+        """Subtract from a number, or from what :func:`as_index` takes."""
+        return as_index(other) + self * -1
 
     def __mul__(self, other: int) -> Index:
         """Multiply by a constant."""
+        if not is_number(other):
+            raise LayoutError(f"index: {self} times {other!r}: a number fits, known before launch")
         factor = int(other)
         if factor == 0:
             return Index()
@@ -220,6 +230,7 @@ class Index:
 
     def __floordiv__(self, divisor: int) -> Index:
         """Divide by a positive constant, rounding down."""
+        _check_divisor(self, divisor)
         if divisor == 1:
             return self
         split = self._split(divisor)
@@ -230,6 +241,7 @@ class Index:
 
     def __mod__(self, divisor: int) -> Index:
         """Take the remainder by a positive constant."""
+        _check_divisor(self, divisor)
         if divisor == 1:
             return Index()
         split = self._split(divisor)
@@ -443,6 +455,77 @@ class Index:
     def __str__(self) -> str:
         """Return the expression to read."""
         return self.render("script")
+
+
+def as_index(value: Any, what: str = "index") -> Index:
+    """Return a number, or an expression in a kernel's symbols, as an index.
+
+    Args:
+        value: an int, an index, or made of loop variables and what ``let`` and ``scalar`` yield:
+            sums, multiples, and ``//`` and ``%`` by positive numbers.
+        what: the operation that takes it, for the error.
+
+    Raises:
+        LayoutError: it is none of these.
+
+    >>> from layoutalg.symbolic import Digit
+    >>> k = Digit("k", 4)
+    >>> str(as_index(16 * k + 8)), str(as_index((k + 1) % 2)), str(as_index(k // 2 * 8))
+    ('k * 16 + 8', '((k + 1) % 2)', 'k // 2 * 8')
+    """
+    if isinstance(value, Index):
+        return value
+    if is_number(value):
+        return Index((), int(value))
+    if not hasattr(value, "as_coefficients_dict"):
+        raise LayoutError(
+            f"{what}: got {value!r}; a number fits, an index such as k.warp, or a sum of multiples "
+            "of loop variables and of what let() and scalar() yield"
+        )
+    total = Index()
+    for term, coefficient in value.as_coefficients_dict().items():
+        part = Index((), 1) if term == 1 else _atom(term)
+        if part is None or coefficient != int(coefficient):
+            raise LayoutError(
+                f"{what}: {value} must be a sum of multiples of loop variables, or of their // and "
+                f"% by positive numbers; got the term {coefficient * term}"
+            )
+        total += part * int(coefficient)
+    return total
+
+
+def is_number(value: object) -> bool:
+    """Say whether a value is an integer, of Python, NumPy or sympy; truth is none.
+
+    >>> is_number(3), is_number(np.int64(3)), is_number(3.0), is_number(True)
+    (True, True, False, False)
+    """
+    return hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_, np.ndarray))
+
+
+def _atom(term: Any) -> Index | None:
+    """Return a symbol, a quotient or a remainder as an index; None: another expression."""
+    from layoutalg.symbolic import Digit as Symbol
+
+    if isinstance(term, Symbol):
+        return Index.of(term.name, int(term.extent))
+    kind = type(term).__name__
+    if kind not in ("floor", "FloorDiv", "Mod"):  # of sympy, or of layoutalg.symbolic
+        return None
+    number, by = term.args[0].as_numer_denom() if kind == "floor" else term.args
+    if not by.is_Integer or by < 1:
+        return None
+    return as_index(number) % int(by) if kind == "Mod" else as_index(number) // int(by)
+
+
+def _check_divisor(index: Index, divisor: Any) -> None:
+    """Refuse to divide by what is no positive number.
+
+    Raises:
+        LayoutError: it is none.
+    """
+    if not is_number(divisor) or divisor < 1:
+        raise LayoutError(f"index: {index} divided by {divisor!r}: a number from 1 on fits")
 
 
 def _widened(text: str) -> str:

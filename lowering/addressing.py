@@ -14,40 +14,12 @@ from layoutalg import Axis, ComposeLayout, Iter, LayoutError, TileLayout, m
 from layoutalg import iters as algebra
 from layoutalg.size import Size, is_int
 from lowering.address import FREE, Digit, Index
+from lowering.address import as_index as as_index  # readers of layouts take it from here
 from lowering.ops import Guard
 from lowering.registers import thread_coordinate
 from lowering.tile import Buffer, BufferRegion
 
 Coordinate = tuple[Index, ...]
-
-
-def as_index(value: Any) -> Index:
-    """Return an int, or a linear expression in loop variables, as an index.
-
-    Raises:
-        LayoutError: the expression is not linear in loop variables with integer coefficients.
-
-    >>> from layoutalg.symbolic import Digit
-    >>> str(as_index(16 * Digit("k", 4) + 8))
-    'k * 16 + 8'
-    """
-    if isinstance(value, Index):
-        return value
-    if is_int(value):
-        return Index((), value)
-    from layoutalg.symbolic import Digit
-
-    total = Index()
-    for term, coefficient in value.as_coefficients_dict().items():
-        if term == 1:
-            total += int(coefficient)
-        elif isinstance(term, Digit) and coefficient == int(coefficient):
-            total += Index.of(term.name, int(term.extent)) * int(coefficient)
-        else:
-            raise LayoutError(
-                f"index: {value} must be a sum of multiples of loop variables; got the term {term}"
-            )
-    return total
 
 
 @dataclass(frozen=True)

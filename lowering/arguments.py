@@ -6,7 +6,7 @@ extents and the pitch that a tensor map says, the scalars checked. So both answe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,21 @@ from layoutalg import LayoutError
 from lowering.address import FREE, INT, Index
 from lowering.addressing import memory_address
 from lowering.body import Body, Scalar
-from lowering.ops import Fill, Let, Load, LoadMatrix, Transfer, indices, line, walk
+from lowering.ops import (
+    Fill,
+    Guard,
+    Let,
+    Load,
+    LoadMatrix,
+    Loop,
+    Op,
+    Roles,
+    Transfer,
+    When,
+    indices,
+    line,
+    walk,
+)
 from lowering.tile import Buffer, cells
 from lowering.warp import Grid, Machine, Matrix, as_matrix, poison
 
@@ -162,16 +176,39 @@ def _check_promises(body: Body, scalars: Mapping[str, Any], grid: tuple[int, int
         LayoutError: a named index would lie beyond its extent in some CTA.
     """
     bx, by = (np.arange(extent) for extent in grid)
-    env: dict[str, Any] = dict(scalars) | {"bx": bx[:, None], "by": by[None, :]}
-    for op in walk(body.ops):
-        if not isinstance(op, Let) or not op.value.variables() <= set(env):
-            continue
-        env[op.var] = value = np.asarray(op.value.value(env))
-        if op.extent < FREE and not 0 <= value.min() <= value.max() < op.extent:
-            raise LayoutError(
-                f"run: {line(op)} is one of {op.extent} values from 0 on; with the grid {grid} it "
-                f"is {value.min()} to {value.max()}"
-            )
+    places = {"bx": bx[:, None], "by": by[None, :]}
+    _check_lets(body.ops, dict(scalars) | places, np.ones(grid, dtype=bool), grid)
+
+
+def _check_lets(
+    ops: Sequence[Op], env: dict[str, Any], taking: npt.NDArray[np.bool_], grid: tuple[int, int]
+) -> None:
+    """Check what a launch decides alone, in the CTAs that take part; adds to ``env``.
+
+    Raises:
+        LayoutError: as :func:`_check_promises`.
+    """
+    for op in ops:
+        if isinstance(op, Roles):
+            _check_lets(op.produce, dict(env), taking, grid)
+            _check_lets(op.consume, dict(env), taking, grid)
+        elif isinstance(op, (Loop, When)):
+            guards = op.guards if isinstance(op, When) else (Guard(Index(), 0, op.extent),)
+            here = taking
+            for guard in guards:
+                if set().union(*(each.variables() for each in indices(guard))) <= set(env):
+                    high = guard.high.value(env) if isinstance(guard.high, Index) else guard.high
+                    value = guard.index.value(env)
+                    here = here & (guard.low <= value) & (value < high)
+            _check_lets(op.body, dict(env), here, grid)
+        elif isinstance(op, Let) and op.value.variables() <= set(env):
+            env[op.var] = value = np.asarray(op.value.value(env))
+            found = np.broadcast_to(value, taking.shape)[taking]
+            if found.size and not 0 <= found.min() <= found.max() < op.extent:
+                raise LayoutError(
+                    f"run: {line(op)} is one of {op.extent} values from 0 on; with the grid {grid} "
+                    f"it is {found.min()} to {found.max()}"
+                )
 
 
 def _shape(buffer: Buffer, scalars: Mapping[str, Any], value: Any) -> tuple[int, ...]:

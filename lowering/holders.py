@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from layoutalg import LayoutError, TileLayout
 from layoutalg.fragments import WARP
 from layoutalg.held import THREADS_IN
 from lowering.address import Index
-from lowering.addressing import Coordinate, region_tile, register_tile
+from lowering.addressing import Coordinate, as_index, region_tile, register_tile
 from lowering.ops import Guard, Op, When
 from lowering.registers import (
     axis_extent,
@@ -143,17 +144,30 @@ class Arriving:
 
         A region that begins where a variable says, which differs between threads, is another
         region in each of them.
+
+        Raises:
+            LayoutError: it begins where the thread and other variables say other than by a sum.
         """
-        used = set()
-        for begin, _ in memory.ranges:
-            used |= {str(each) for each in getattr(begin, "free_symbols", ())}
-        names = [name for name in self.varying if name in used]
-        if not names:
-            return np.zeros(threads, dtype=np.int64)
         env = {"thread": np.arange(threads)}
-        values = [np.broadcast_to(self.varying[name].value(env), threads) for name in names]
+        values = [
+            np.broadcast_to(self._moving(begin, memory).value(env), threads)
+            for begin, _ in memory.ranges
+        ]
         _, group = np.unique(np.stack(values, axis=1), axis=0, return_inverse=True)
         return np.asarray(group, dtype=np.int64).reshape(-1)
+
+    def _moving(self, begin: Any, memory: BufferRegion) -> Index:
+        """Return the part of a begin that differs between threads; the rest is the same in all."""
+        index = as_index(begin).replaced(self.varying)
+        parts = [Index((term,)) for term in index.terms]
+        moving = [part for part in parts if "thread" in part.variables()]
+        for part in moving:
+            if part.variables() != {"thread"}:
+                raise LayoutError(
+                    f"registers: {memory} begins where {part} says; who stores of several copies "
+                    "is known where the thread's part and the rest are added"
+                )
+        return sum(moving, Index())
 
 
 ALL = Arriving()

@@ -23,7 +23,7 @@ from layoutalg.fragments import WARP
 from layoutalg.targets import has
 from lowering import arguments, convergence, cuda_text, launching, names
 from lowering.address import FREE, Index
-from lowering.addressing import as_index
+from lowering.addressing import as_index, every_value
 from lowering.body import Barrier, Body, Scalar, tensor_columns
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.dtypes import DType
@@ -83,6 +83,7 @@ from lowering.warp import BankCount, Machine, Matrix, bank_counts
 from lowering.wgmma_order import with_completed
 
 CLUSTERS = (1, 2)  # CTAs that may run together
+MOST = 1 << 16  # values of variables together, up to which a range is exact
 
 
 class Kernel:
@@ -149,6 +150,7 @@ class Kernel:
         self._visible: list[str] = []  # variables that have a value here
         self._unrolled: list[str] = []  # those of unrolled loops
         self._named: dict[str, Index] = {}  # what let() named
+        self._guards: list[Guard] = []  # of the branches around
         self._read_apart: set[str] = set()  # shared buffers that are touched asynchronously
         self._unfenced = self._copied_apart = False
         self._arriving = ALL  # who comes to the statements that are being lowered
@@ -248,15 +250,20 @@ class Kernel:
         >>> k.let("w", k.warp).extent
         2
         """
-        index = as_index(value)
+        index = as_index(value, f"let: the value of {name}")
+        if extent is not None and (type(extent) is not int or extent < 1):
+            raise LayoutError(f"let: {name} is one of so many values, 1 or more; got {extent!r}")
+        low, high = index.low, index.high
+        known = not index.free_variables()
+        if known and not 0 <= low <= high < (FREE if extent is None else extent):
+            low, high = self._reach(index)
+            if low < 0 or high >= (FREE if extent is None else extent):
+                what = "of the numbers" if extent is None else f"of {extent} values"
+                raise LayoutError(
+                    f"let: {name} is one {what} from 0 on; {index} is {low} to {high}"
+                )
         if extent is None:
-            extent = min(FREE, index.high + 1) if index.low >= 0 else FREE
-        known = extent < FREE and not index.free_variables()
-        if known and not 0 <= index.low <= index.high < extent:
-            raise LayoutError(
-                f"let: {name} is one of {extent} values from 0 on; {index} is {index.low} to "
-                f"{index.high}"
-            )
+            extent = min(FREE, high + 1) if low >= 0 else FREE
         if self._unrolled:
             raise LayoutError(
                 f"let: {name} would be named once per step of the unrolled loop "
@@ -267,6 +274,28 @@ class Kernel:
         self._named[name] = index.replaced(self._named)
         self._add(Let(name, index, extent))
         return symbol
+
+    def _reach(self, index: Index) -> tuple[int, int]:
+        """Return the least and the largest value of an index that no launch decides.
+
+        Exactly, where few values decide: only where the branches around let threads come.
+        """
+        written = index.replaced(self._named)
+        exact = index if written.free_variables() else written
+        guards = []
+        for guard in self._guards:
+            high = guard.high if isinstance(guard.high, Index) else Index((), guard.high)
+            sides = guard.index.replaced(self._named), high.replaced(self._named)
+            if not any(side.free_variables() for side in sides):
+                guards.append((sides[0], guard.low, sides[1]))
+        env = every_value([exact, *(side for each in guards for side in each[::2])], MOST)
+        if env is None:
+            return index.low, index.high
+        taking = np.ones(len(env["thread"]), dtype=bool)
+        for value, low, below in guards:
+            taking &= (value.value(env) >= low) & (value.value(env) < below.value(env))
+        found = np.broadcast_to(exact.value(env), taking.shape)[taking]
+        return (int(found.min()), int(found.max())) if found.size else (0, 0)
 
     def rank(self, name: str = "rank") -> Any:
         """Name the number of the CTA in its cluster, and return its symbol.
@@ -329,9 +358,16 @@ class Kernel:
             below: likewise.
             at_least: a number.
         """
-        guard = Guard(as_index(value), at_least, as_index(below))
-        with self._block() as body:
-            yield
+        if type(at_least) is not int:
+            raise LayoutError(f"when: at_least must be a number; got {at_least!r}")
+        index, high = as_index(value, "when: the value"), as_index(below, "when: below")
+        guard = Guard(index, at_least, high)
+        self._guards.append(guard)
+        try:
+            with self._block() as body:
+                yield
+        finally:
+            self._guards.pop()
         self._add(Branch(guard, tuple(body)))
 
     def alloc(
@@ -527,7 +563,10 @@ class Kernel:
             where: (value, below): arrive only where ``value < below``, alike in each warp.
             everywhere: at that mbarrier of every CTA of the cluster.
         """
-        guards = () if where is None else (Guard(as_index(where[0]), 0, as_index(where[1])),)
+        guards: tuple[Guard, ...] = ()
+        if where is not None:
+            value, below = (as_index(each, "arrive: where") for each in where)
+            guards = (Guard(value, 0, below),)
         place = _slot(barrier, slot)
         self._add(Arrive(barrier.name, place, guards, everywhere and self.cluster > 1))
 
@@ -547,7 +586,8 @@ class Kernel:
         self._add(Await(self._phase(barrier, slot, parity), peeked))
 
     def _phase(self, barrier: Barrier, slot: Any, parity: Any) -> Phase:
-        return Phase(barrier.name, _slot(barrier, slot), as_index(parity) % 2)
+        asked = as_index(parity, f"barrier {barrier.name}: the parity") % 2
+        return Phase(barrier.name, _slot(barrier, slot), asked)
 
     def sync(self, scope: str = "cta", memory: bool = False) -> None:
         """Add a barrier of the CTA, or of each warpgroup or warp, that orders their memory.
@@ -951,7 +991,7 @@ def _slot(barrier: Barrier, value: Any) -> int | Index:
     Raises:
         LayoutError: the array has fewer.
     """
-    slot = value if type(value) is int else as_index(value)
+    slot = value if type(value) is int else as_index(value, f"barrier {barrier.name}: the slot")
     low, high = (slot, slot) if isinstance(slot, int) else (slot.low, slot.high)
     if low < 0 or barrier.slots <= high < FREE:
         raise LayoutError(

@@ -427,6 +427,7 @@ class Machine:
             elif isinstance(op, Let):
                 frame.at += 1
                 value = op.value.value(strand.env)
+                self.check_promise(op, np.broadcast_to(value, mask.shape)[mask])
                 if not mask.all() and op.var in strand.env:
                     value = np.where(mask, value, strand.env[op.var])
                 strand.env[op.var] = value
@@ -436,6 +437,14 @@ class Machine:
             else:
                 strand.waiting = op
                 return
+
+    def check_promise(self, op: Let, values: Ints) -> None:
+        """Refuse values that a named index was said not to have."""
+        wrong = values[(values < 0) | (values >= op.extent)]
+        if wrong.size:
+            raise SimulationError(
+                f"simulate: {line(op)} is one of {op.extent} values from 0 on; got {wrong[0]}"
+            )
 
     def ready(self, op: Op, strand: Strand) -> bool:
         """Say whether threads can do an operation now, or have to wait for others."""

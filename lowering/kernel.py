@@ -53,6 +53,7 @@ from lowering.ops import (
     WgmmaWait,
     When,
     line,
+    of_copy,
     walk,
 )
 from lowering.registers import WARPGROUP
@@ -755,7 +756,7 @@ class Kernel:
                 lowered = self._dispatch(each)
                 self._unfenced |= self._writes_apart(each)
                 taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
-                ops.extend(lowered.ops)
+                ops.extend(of_copy(lowered.ops, len(taken)))
             else:
                 self._unfenced |= self._completes_copies(each)
                 taken.append(f"{indent}{line(each)}")

@@ -734,9 +734,14 @@ class Kernel:
                 taken.append(f"{indent}{line(fill)}")
                 ops.append(fill)
             elif isinstance(each, Branch):
-                taken.append(f"{indent}{line(When((each.guard,), ()))}")
+                branch = f"{indent}{line(When((each.guard,), ()))}"
                 before, arriving = self._unfenced, self._arriving
-                self._arriving = self._narrowed(each.guard)
+                narrowed = self._narrowed(each.guard)
+                if narrowed.active is not None and not narrowed.active.any():
+                    taken.append(f"{branch}  # no thread comes here: 0 operations")
+                    continue
+                taken.append(branch)
+                self._arriving = narrowed
                 body = self._lower(each.body, taken, indent + "    ")
                 self._arriving = arriving
                 self._unfenced |= before  # where the branch is not taken

@@ -194,10 +194,10 @@ class Machine:
 
     ``order``: what each thread knows of the others, of all CTAs of the cluster. ``mask``: the
     threads that run now; ``frames``: where; ``env``: what they know of variables. ``meetings``:
-    barriers of the cluster that it has come to; ``passed``: and gone on from. ``reaching``: what reached another
-    CTA since. ``apart``: whether one thread produces meanwhile; ``producing``: whether it
-    is what runs now. ``committed``: arrivals of the tensor
-    core to come, with what they release.
+    barriers of the cluster that it has come to; ``passed``: and gone on from. ``reaching``: what
+    reached another CTA since. ``apart``: whether one thread produces meanwhile; ``producing``:
+    whether it is what runs now. ``committed``: arrivals of the tensor core to come, with what they
+    release.
     """
 
     body: Body

@@ -46,12 +46,14 @@ warp, which orders no memory, orders its threads in this, and so does a box from
   wait for the phase before, or such a wait is overtaken, and waits forever.
 
 One instruction. Two threads that store to one cell race, whatever they store, unless the store says
-``aliases``; stores that say so and follow one another count as one instruction.
+``aliases``: the stores of one copy that says so count as one instruction, in one step of its loops.
+Each of them comes after all that touched the cell before the copy, and before what comes after it.
 
 How it is found. Each cell keeps its last write, and when it was last read; reads stand in a list,
 exactly, by thread, which is asked only for cells whose last read not everybody knows of: since the
 last barrier of the CTA. An access that was found ordered after a write is ordered after all that
-this write was ordered after, so that one write, and the reads since, are enough.
+this write was ordered after, so that one write, and the reads since, are enough. Of stores that
+alias it is not: all those of the last copy to a cell are kept, with the write before them.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Matrix = npt.NDArray[Any]
 NEVER = -1  # the clock of what did not happen
+CELL, WHO, STAMP, COPY, APART = range(5)  # rows of what is known of writes that alias
 ROOM = 256  # how many reads are kept before those that everybody knows of are dropped
 
 
@@ -123,9 +126,12 @@ class Cells:
     the last write. ``apart``: whether that was one of the async proxy. ``pending``: whether it goes
     on. ``copying``: how many copies read now. ``latest``: the last read by a thread since the last
     write; ``reads``: all of them; ``room``: how many may be kept before those that everybody knows
-    of are dropped. ``readers``: the last read of agents that are no threads. ``aliasing``: since
-    when stores that alias alone touched the buffer. ``elsewhere``: what CTAs that ran before wrote,
-    and read.
+    of are dropped. ``readers``: the last read of agents that are no threads. ``since``: when the
+    first of the writes was done that count as the last, less one, so that reads after it count.
+    ``copy``: the number of the copy whose stores alias, and that wrote last; 0: none did.
+    ``numbers``: those of all such copies. ``beside``: the writes of cells that such a copy wrote
+    last, and the ones before: columns of :data:`CELL` and so on, sorted by cell. ``elsewhere``:
+    what CTAs that ran before wrote, and read.
     """
 
     name: str
@@ -151,7 +157,10 @@ class Cells:
         self.apart = np.zeros(size, dtype=bool)
         self.pending = np.zeros(size, dtype=bool)
         self.copying = np.zeros(size, dtype=np.int64)
-        self.aliasing = FOREVER
+        self.since = np.full(size, NEVER, dtype=np.int64)
+        self.copy = np.zeros(size, dtype=np.int64)
+        self.numbers: dict[tuple[int, ...], int] = {}
+        self.beside = np.zeros((5, 0), dtype=np.int64)
         self.room = ROOM
 
     # -- reads --------------------------------------------------------------------------------
@@ -179,7 +188,6 @@ class Cells:
     def note(self, cell: Ints, me: Ints, order: Order) -> None:
         """Note that threads have read cells."""
         if self.tracked and cell.size:
-            self.aliasing = FOREVER
             self.latest[cell] = order.clock
             self.reads.append(Read(cell, me[:, 0], order.clock))
             if len(self.reads) > self.room:
@@ -213,14 +221,19 @@ class Cells:
     def note_apart(self, cell: Ints, agents: tuple[int, ...], order: Order) -> None:
         """Note that something beside the threads reads cells from now on."""
         if self.tracked:
-            self.aliasing = FOREVER
             never = np.full(len(self.values), NEVER, dtype=np.int64)
             self.readers.setdefault(agents, never)[cell] = order.clock
 
     # -- writes -------------------------------------------------------------------------------
 
     def write(
-        self, op: Op, cell: Ints, me: Ints, values: Matrix, order: Order, aliases: bool = False
+        self,
+        op: Op,
+        cell: Ints,
+        me: Ints,
+        values: Matrix,
+        order: Order,
+        aliases: tuple[int, ...] = (),
     ) -> None:
         """Let threads write cells, at once.
 
@@ -230,7 +243,8 @@ class Cells:
             me: (threads, 1), agents.
             values: what to write.
             order: of the cluster.
-            aliases: two threads may write one cell.
+            aliases: of which copy, in which step of its loops, the other writes may be to one cell;
+                empty: none may.
 
         Raises:
             SimulationError: a cell is outside, or what touched it is not known to its writer.
@@ -238,7 +252,9 @@ class Cells:
         self.start(op, cell, me, order, aliases)
         self.finish(cell, values)
 
-    def start(self, op: Op, cell: Ints, me: Ints, order: Order, aliases: bool = False) -> None:
+    def start(
+        self, op: Op, cell: Ints, me: Ints, order: Order, aliases: tuple[int, ...] = ()
+    ) -> None:
         """Note that threads write cells from now on; see :meth:`write`.
 
         Raises:
@@ -247,10 +263,13 @@ class Cells:
         self.check_bounds(op, cell)
         if not self.tracked or not cell.size:
             return
-        self.aliasing = min(self.aliasing, order.clock) if aliases else FOREVER
-        self._after_write(op, cell, me, order, "overwrites", self.aliasing)
+        copy = self.numbers.setdefault(aliases, len(self.numbers) + 1) if aliases else NEVER
+        self._after_write(op, cell, me, order, "overwrites", copy)
         self._after_reads(op, cell, me, order)
-        self.latest[cell] = NEVER
+        if aliases:
+            self._add_beside(cell, me, order, copy)
+        else:
+            self._begin(cell, order)
         self.writer[cell] = me
         twice = self.writer[cell] != me
         if twice.any() and not aliases:
@@ -264,6 +283,43 @@ class Cells:
         self.wrote[cell] = order.clock
         self.apart[cell] = False
 
+    def _begin(self, cell: Ints, order: Order) -> None:
+        """Forget what came before a write that is ordered after all of it."""
+        self.latest[cell] = NEVER
+        self.since[cell] = order.clock
+        self.copy[cell] = 0
+        if self.beside.size:
+            self.beside = self.beside[:, ~np.isin(self.beside[CELL], cell)]
+
+    def _add_beside(self, cell: Ints, me: Ints, order: Order, copy: int) -> None:
+        """Remember writes of a copy that alias, and the write before the first of them."""
+        new = np.unique(cell[self.copy[cell] != copy])
+        kept = self.beside[:, ~np.isin(self.beside[CELL], new)]
+        self.since[new] = self.wrote[new]
+        self.copy[new] = copy
+        old = new[self.writer[new] >= 0]
+        before = (old, self.writer[old], self.wrote[old], np.zeros_like(old), self.apart[old])
+        flat, who = cell.reshape(-1), np.broadcast_to(me, cell.shape).reshape(-1)
+        ours = (flat, who, *(np.full_like(flat, each) for each in (order.clock, copy, 0)))
+        found = np.concatenate([kept, np.stack(before), np.stack(ours)], axis=1)
+        self.beside = found[:, np.argsort(found[CELL], kind="stable")]
+
+    def _beside(self, cell: Ints) -> tuple[Ints, Ints]:
+        """Return which of some cells, flat, have which columns of :attr:`beside`: all pairs."""
+        flat = cell.reshape(-1)
+        first, last = (np.searchsorted(self.beside[CELL], flat, side) for side in ("left", "right"))
+        count = last - first
+        at = np.repeat(np.arange(len(flat)), count)
+        return at, np.arange(len(at)) + np.repeat(first - np.cumsum(count) + count, count)
+
+    def _restamp(self, cell: Ints, who: Ints, stamp: int) -> None:
+        """Say when writes that alias were done; those that go on are never known."""
+        if self.beside.size:
+            at, column = self._beside(cell)
+            by = np.broadcast_to(who, cell.shape).reshape(-1)[at]
+            ours = (self.beside[WHO, column] == by) & (self.beside[COPY, column] > 0)
+            self.beside[STAMP, column[ours]] = stamp
+
     def start_apart(self, op: Op, cell: Ints, starter: int, agent: int, order: Order) -> None:
         """Note that something beside the threads writes cells from now on, until it is complete.
 
@@ -273,30 +329,42 @@ class Cells:
         self.check_bounds(op, cell)
         if not self.tracked or not cell.size:
             return
-        self.aliasing = FOREVER
         me = np.full((*cell.shape[:-1], 1), starter)
         self._after_write(op, cell, me, order, "overwrites")
         self.check_fenced(op, cell, (starter,), order, "overwrites")
         self._after_reads(op, cell, me, order)
-        self.latest[cell] = NEVER
+        self._begin(cell, order)
         self.writer[cell] = agent
         self.wrote[cell] = order.clock
         self.apart[cell] = True
 
-    def finish(self, cell: Ints, values: Matrix, clock: int | None = None) -> None:
-        """Give cells the values that were written; ``clock``: as if that were done then."""
+    def finish(self, cell: Ints, values: Matrix) -> None:
+        """Give cells the values that were written."""
         self.values[cell] = values
         self.written[cell] = True
         if self.tracked:
             self.pending[cell] = False
-            if clock is not None:
-                self.wrote[cell] = clock
 
-    def copy_later(self, cell: Ints) -> None:
-        """Note that writes that were started are complete only after a wait."""
+    def finish_later(self, cell: Ints, values: Matrix, who: Ints, order: Order) -> None:
+        """Give cells the values that threads wrote, as if they did now; see :meth:`copy_later`."""
+        self.values[cell] = values
+        self.written[cell] = True
+        if self.tracked:
+            last = cell[self.writer[cell] == who]
+            self.pending[last] = False
+            self.wrote[last] = order.clock
+            self._restamp(cell, who, order.clock)
+
+    def copy_later(self, cell: Ints, who: Ints | None = None) -> None:
+        """Note that writes that were started are complete only after a wait.
+
+        ``who``: the threads that wait, each for its own; None: all at once, for something else.
+        """
         self.written[cell] = False
         if self.tracked:
             self.pending[cell] = True
+            if who is not None:
+                self._restamp(cell, who, FOREVER)
 
     def copy_from(self, cell: Ints) -> None:
         """Note that a copy which somebody waits for later reads cells until then."""
@@ -354,28 +422,65 @@ class Cells:
                 f"simulate: {line(op)} {verb} {self.name} at {int(cell[at])}, which "
                 f"{order.name(int(writer[at]))} wrote with no fence.proxy.async in between"
             )
+        if self.beside.size:
+            place, column = self._beside(cell)
+            _, writer, wrote, _, apart = self.beside[:, column]
+            hidden = (apart == 0) & (wrote >= order.row(PROXY, starters)[writer])
+            if hidden.any():
+                first = int(np.argmax(hidden))
+                who, where = order.name(int(writer[first])), int(cell.flat[place[first]])
+                raise SimulationError(
+                    f"simulate: {line(op)} {verb} {self.name} at {where}, which {who} wrote with "
+                    "no fence.proxy.async in between"
+                )
 
     def _after_write(
-        self, op: Op, cell: Ints, me: Ints, order: Order, verb: str, aliasing: int = FOREVER
+        self, op: Op, cell: Ints, me: Ints, order: Order, verb: str, copy: int = NEVER
     ) -> None:
         """Refuse what is not ordered after the last write of its cells.
 
-        ``aliasing``: since when writes of others are as those of this very instruction.
+        ``copy``: that whose writes are as those of this very instruction.
         """
         writer, wrote = self.writer[cell], self.wrote[cell]
         who = np.broadcast_to(me, cell.shape)
-        pending = self.pending[cell]
-        late = (writer >= 0) & (wrote >= order.until(who, writer)) & (wrote < aliasing)
-        if (late | pending).any():
-            at = tuple(np.argwhere(late | pending)[0])
+        late = (writer >= 0) & (wrote >= order.until(who, writer)) | self.pending[cell]
+        if copy != NEVER:
+            late &= self.copy[cell] != copy
+        if late.any():
+            at = tuple(np.argwhere(late)[0])
             self._refuse(op, int(cell[at]), int(who[at]), int(writer[at]), order, verb)
+        if self.beside.size:
+            place, column = self._beside(cell)
+            _, writer, wrote, copies, _ = self.beside[:, column]
+            by = who.reshape(-1)[place]
+            late = (wrote >= order.until(by, writer)) & (copies != copy)
+            self._refuse_beside(op, cell.reshape(-1)[place], by, column, late, order, verb)
         if self.elsewhere is not None:
             self._check_elsewhere(op, cell, who, order, verb, self.elsewhere[0], "wrote")
 
-    def _refuse(self, op: Op, at: int, me: int, writer: int, order: Order, verb: str) -> None:
-        """Refuse what is not ordered after a write."""
+    def _refuse_beside(
+        self, op: Op, at: Ints, me: Ints, column: Ints, late: Bools, order: Order, verb: str
+    ) -> None:
+        """Refuse the first that is not ordered after one of the writes beside the last."""
+        if late.any():
+            first = int(np.argmax(late))
+            _, writer, wrote, _, _ = (int(each) for each in self.beside[:, column[first]])
+            goes_on = wrote == FOREVER
+            self._refuse(op, int(at[first]), int(me[first]), writer, order, verb, goes_on)
+
+    def _refuse(
+        self,
+        op: Op,
+        at: int,
+        me: int,
+        writer: int,
+        order: Order,
+        verb: str,
+        goes_on: bool | None = None,
+    ) -> None:
+        """Refuse what is not ordered after a write; ``goes_on``: if that is not the last."""
         wrong = WRITERS.get(order.kind(writer), f"wrote {UNORDERED}")
-        if self.pending[at]:
+        if self.pending[at] if goes_on is None else goes_on:
             wrong = "still copies to: wait for it"
         raise SimulationError(
             f"simulate: {line(op)} races: {order.name(me)} {verb} {self.name} at {at}, which "
@@ -392,6 +497,14 @@ class Cells:
         if late.any():
             at = tuple(np.argwhere(late)[0])
             self._refuse(op, int(cell[at]), by, int(writer[at]), order, "reads")
+        if self.beside.size:
+            place, column = self._beside(cell)
+            late = (
+                self.beside[STAMP, column]
+                >= (order.row(MEMORY, starters)[self.beside[WHO, column]])
+            )
+            who = np.full(len(place), by)
+            self._refuse_beside(op, cell.reshape(-1)[place], who, column, late, order, "reads")
         if self.elsewhere is not None:
             who = np.full(cell.shape, by)
             self._check_elsewhere(op, cell, who, order, "reads", self.elsewhere[0], "wrote")
@@ -410,7 +523,7 @@ class Cells:
     def _after_reads(self, op: Op, cell: Ints, me: Ints, order: Order) -> None:
         """Refuse to overwrite what was read since the last write, and that is not known."""
         who = np.broadcast_to(me, cell.shape)
-        wrote = self.wrote[cell]
+        since = self.since[cell]
         copied = self.copying[cell] > 0
         if copied.any():
             at = tuple(np.argwhere(copied)[0])
@@ -423,7 +536,7 @@ class Cells:
             if stamp.max(initial=NEVER) < 0:
                 continue
             known = order.known[MEMORY, who[..., None], agents].min(axis=-1)
-            late = (stamp >= known) & (stamp > wrote)
+            late = (stamp >= known) & (stamp > since)
             if late.any():
                 at = tuple(np.argwhere(late)[0])
                 done = order.complete[list(agents)].min() > stamp[at]
@@ -453,7 +566,7 @@ class Cells:
                 places[cell] = np.searchsorted(writers, who)
             here = places[each.cell]
             row = np.broadcast_to(np.arange(len(each.who))[:, None], here.shape)
-            late = (here >= 0) & ~knows[here, row] & (each.stamp > self.wrote[each.cell])
+            late = (here >= 0) & ~knows[here, row] & (each.stamp > self.since[each.cell])
             if late.any():
                 first = np.argmin(here[late])
                 who_read, at = each.who[row[late][first]], each.cell[late][first]

@@ -53,6 +53,7 @@ from lowering.ops import (
     WgmmaWait,
     When,
     line,
+    of_copy,
     walk,
 )
 from lowering.ptx import ARCHS
@@ -776,9 +777,14 @@ class Kernel:
                 taken.append(f"{indent}{line(fill)}")
                 ops.append(fill)
             elif isinstance(each, Branch):
-                taken.append(f"{indent}{line(When((each.guard,), ()))}")
+                branch = f"{indent}{line(When((each.guard,), ()))}"
                 before, arriving = self._unfenced, self._arriving
-                self._arriving = self._narrowed(each.guard)
+                narrowed = self._narrowed(each.guard)
+                if narrowed.active is not None and not narrowed.active.any():
+                    taken.append(f"{branch}  # no thread comes here: 0 operations")
+                    continue
+                taken.append(branch)
+                self._arriving = narrowed
                 body = self._lower(each.body, taken, indent + "    ")
                 self._arriving = arriving
                 self._unfenced |= before  # where the branch is not taken
@@ -798,7 +804,7 @@ class Kernel:
                 lowered = self._dispatch(each)
                 self._unfenced |= self._writes_apart(each)
                 taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
-                ops.extend(lowered.ops)
+                ops.extend(of_copy(lowered.ops, len(taken)))
             else:
                 self._unfenced |= self._completes_copies(each)
                 taken.append(f"{indent}{line(each)}")

@@ -7,7 +7,7 @@ expressions of the thread and of loop variables, counted in elements of their bu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Union
 
 from layoutalg import LayoutError
@@ -114,14 +114,15 @@ class Load:
 class Store:
     """One vector store: registers to consecutive addresses.
 
-    ``aliases``: two threads may write one cell, and either may win.
+    ``aliases``: the number of a copy in which two threads may write one cell, and either may win;
+    0: of none.
     """
 
     memory: str
     address: Index
     source: Elements
     guards: tuple[Guard, ...] = ()
-    aliases: bool = False
+    aliases: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class StoreMatrix:
     source: Elements
     count: int
     trans: bool
-    aliases: bool = False
+    aliases: int = 0
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class Transfer:
     guards: tuple[Guard, ...] = ()
     asynchronous: bool = False
     fill: bool = False
-    aliases: bool = False
+    aliases: int = 0
 
 
 @dataclass(frozen=True)
@@ -482,6 +483,22 @@ def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
             yield from walk(op.body)
         elif isinstance(op, Roles):
             yield from walk((*op.produce, *op.consume))
+
+
+def of_copy(ops: tuple[Op, ...], number: int) -> tuple[Op, ...]:
+    """Return operations whose stores that alias are those of one copy, told apart by its number.
+
+    >>> of_copy((Store("s", Index((), 0), Elements("r", (0,)), (), 1),), 7)[0].aliases
+    7
+    """
+    found: list[Op] = []
+    for op in ops:
+        if isinstance(op, (Loop, When)):
+            op = replace(op, body=of_copy(op.body, number))
+        elif isinstance(op, (Store, StoreMatrix, Transfer)) and op.aliases:
+            op = replace(op, aliases=number)
+        found.append(op)
+    return tuple(found)
 
 
 def indices(value: Any) -> Iterator[Index]:

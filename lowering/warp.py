@@ -194,11 +194,11 @@ class Machine:
     """The state of one CTA while a body runs: that of a rank in its cluster, ``cluster``.
 
     ``order``: what each thread knows of the others, of all CTAs of the cluster. ``mask``: the
-    threads that run now; ``env``: what they know of variables. ``meetings``: barriers of the
-    cluster that it has come to; ``passed``: and gone on from. ``reaching``: what reached another
-    CTA since. ``apart``: whether one thread produces meanwhile; ``producing``: whether it
-    is what runs now. ``committed``: arrivals of the tensor
-    core to come, with what they release.
+    threads that run now; ``frames``: where; ``env``: what they know of variables. ``meetings``:
+    barriers of the cluster that it has come to; ``passed``: and gone on from. ``reaching``: what
+    reached another CTA since. ``apart``: whether one thread produces meanwhile; ``producing``:
+    whether it is what runs now. ``committed``: arrivals of the tensor core to come, with what they
+    release.
     """
 
     body: Body
@@ -213,6 +213,7 @@ class Machine:
     extents: dict[str, tuple[int, int]] = field(default_factory=dict)  # of matrices read by boxes
     pitches: dict[str, int] = field(default_factory=dict)
     strands: list[Strand] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
     meetings: int = 0
     passed: int = 0
     ordered: int = 0
@@ -410,6 +411,7 @@ class Machine:
         while (op := strand.next()) is not None:
             mask, frame = strand.mask, strand.frames[-1]
             self.mask, self.env, self.producing = mask, strand.env, strand.producing
+            self.frames = strand.frames
             if isinstance(op, Loop):
                 frame.at += 1
                 extent = self.number(op.extent)
@@ -729,6 +731,12 @@ class Machine:
         self.write(op.into, values)
         self.count_banks(op.memory, start, count * self.body.buffer(op.memory).dtype.bits // 8, op)
 
+    def of_copy(self, op: Store | StoreMatrix | Transfer) -> tuple[int, ...]:
+        """Return of which copy, in which step of its loops, a store that aliases is; () if not."""
+        if not op.aliases:
+            return ()
+        return (self.rank, op.aliases, *(each.step for each in self.frames if each.var))
+
     def store(self, op: Store) -> None:
         """Store a vector per thread."""
         taking = self.active(op.guards)
@@ -737,7 +745,7 @@ class Machine:
         start = self.addresses(op.address)
         self.check_aligned(op.memory, start[taking], count, op)
         cell, who = start[taking, None] + np.arange(count), self.agents[taking, None]
-        self.memory[op.memory].write(op, cell, who, values[taking], self.order, op.aliases)
+        self.memory[op.memory].write(op, cell, who, values[taking], self.order, self.of_copy(op))
         self.count_banks(op.memory, start, count * self.body.buffer(op.memory).dtype.bits // 8, op)
 
     def matrices(self, op: LoadMatrix | StoreMatrix) -> None:
@@ -775,7 +783,7 @@ class Machine:
             self.write(registers, values)
         else:
             values = self.read(registers, op)[self.mask]
-            memory.write(op, cell, who, values, self.order, op.aliases)
+            memory.write(op, cell, who, values, self.order, self.of_copy(op))
         taking = self.mask.reshape(-1, WARP)[:, :8]
         for j in range(op.count):
             self.count_groups(op.memory, rows[:, 8 * j : 8 * j + 8], taking, 16, op)
@@ -806,10 +814,10 @@ class Machine:
         self.count_banks(op.memory, self.addresses(op.address), size, op)
         who = self.agents[taking, None]
         if not op.asynchronous:
-            target.write(op, into, who, values[taking], self.order, op.aliases)
+            target.write(op, into, who, values[taking], self.order, self.of_copy(op))
             return
-        target.start(op, into, who, self.order, op.aliases)
-        target.copy_later(into)
+        target.start(op, into, who, self.order, self.of_copy(op))
+        target.copy_later(into, who)
         origin.copy_from(source[reading])
         under_way = into, who, values[taking], self.closed[taking], source[taking], reading[taking]
         self.copies.append(Copies(op, *under_way))
@@ -826,7 +834,7 @@ class Machine:
             done = self.mask[thread] & (each.group < self.closed[thread] - op.pending)
             if done.any():
                 ours, reads = each.of(done), each.reads[done]
-                self.memory[each.op.into].finish(ours.into, ours.values, self.order.clock)
+                self.memory[each.op.into].finish_later(ours.into, ours.values, ours.who, self.order)
                 read = self.memory[each.op.memory]
                 read.copied(ours.cell[reads], ours.who[reads], self.order)
             if not done.all():

@@ -219,6 +219,60 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
             (instead(1, put(THREAD // 2)), "in one instruction"),
         ),
     ),
+    "all that alias are read": (
+        (GET, put(LANE, aliases=1), CTA, warp(1, get(LANE))),
+        ((instead(2, WARP), f"thread 32 reads s at 0, which thread 0 wrote {NO_BARRIER}"),),
+    ),
+    "all that alias are overwritten": (
+        (GET, put(LANE, aliases=1), CTA, warp(1, put(LANE))),
+        ((instead(2, WARP), f"thread 32 overwrites s at 0, which thread 0 wrote {NO_BARRIER}"),),
+    ),
+    "two copies that may alias": (
+        (GET, put(aliases=1), CTA, put(BACK, aliases=2)),
+        ((without(2), f"thread 0 overwrites s at 63, which thread 63 wrote {NO_BARRIER}"),),
+    ),
+    "two steps of a copy that may alias": (
+        (GET, Loop("i", 2, (put(LANE, aliases=1), CTA))),
+        (
+            (
+                instead(1, Loop("i", 2, (put(LANE, aliases=1),))),
+                f"thread 0 overwrites s at 0, which thread 32 wrote {NO_BARRIER}",
+            ),
+        ),
+    ),
+    "all that alias come after a read": (
+        (GET, put(), CTA, get(), CTA, *(warp(each, put(LANE, aliases=1)) for each in (0, 1))),
+        ((without(4), f"thread 32 overwrites s at 0, which thread 0 read {NO_BARRIER}"),),
+    ),
+    "all that alias come after a write": (
+        (GET, warp(0, put()), CTA, *(warp(each, put(LANE, aliases=1)) for each in (0, 1))),
+        ((without(2), f"thread 32 overwrites s at 0, which thread 0 wrote {NO_BARRIER}"),),
+    ),
+    "cp.async that may alias": (
+        (replace(copy(LANE), aliases=1), Commit(), Wait(0), CTA, get(LANE)),
+        (
+            (instead(3, WARP), f"thread 0 reads s at 0, which thread 32 wrote {NO_BARRIER}"),
+            (
+                instead(2, warp(1, Wait(0))),
+                "thread 0 reads s at 0, which thread 0 still copies to: wait for it",
+            ),
+        ),
+    ),
+    "all that alias are fenced": (
+        (
+            GET,
+            *(Store("b", LANE + at, A, (), 1) for at in (0, 32, 64, 96)),
+            FENCE,
+            CTA,
+            warp(0, store_box(), Drained(0)),
+        ),
+        (
+            (
+                instead(5, warp(1, FENCE)),
+                "reads b at 0, which thread 0 wrote with no fence.proxy.async in between",
+            ),
+        ),
+    ),
     "global memory": (
         (GET, put(memory="o"), CTA, get(BACK, "o"), CTA, put(memory="o")),
         (

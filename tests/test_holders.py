@@ -370,6 +370,50 @@ def test_copies_that_go_to_different_places_are_all_stored() -> None:
     assert np.array_equal(kernel.lower().simulate(a=x)["o"], x)
 
 
+NOBODY = {
+    "no such warp": lambda k: k.when(k.warp, 8, at_least=5),
+    "no such lane": lambda k: k.when(k.lane, 40, at_least=33),
+}
+DO_NOTHING = {
+    "zero": lambda k, t: k.zero(t["D"]),
+    "zero part": lambda k, t: k.zero(t["D"][0:8]),
+    "load": lambda k, t: k.copy(t["A"], t["a"]),
+    "store": lambda k, t: k.copy(t["o"], t["D"]),
+    "between memories": lambda k, t: k.copy(t["s"], t["a"]),
+    "ldmatrix": lambda k, t: k.copy(t["A"], t["s"]),
+    "cast": lambda k, t: k.cast(t["H"], t["D"]),
+    "gemm": lambda k, t: k.gemm(t["D"], t["A"], t["B"], scope="cta"),
+    "sync": lambda k, t: k.sync(),
+    "arrive": lambda k, t: k.arrive(t["bar"], 0),
+    "let": lambda k, t: k.let("y", k.warp),
+}
+
+
+@pytest.mark.parametrize("branch", NOBODY)
+@pytest.mark.parametrize("what", DO_NOTHING)
+def test_a_branch_that_no_thread_enters_does_nothing(what: str, branch: str) -> None:
+    k = Kernel("k", 128)
+    t: dict[str, Any] = {
+        "a": k.param("a", (16, 16), "float16"),
+        "o": k.param("o", (16, 8), "float32"),
+        "s": k.alloc("s", (16, 16), "float16", "shared"),
+        "H": k.alloc("H", (16, 8), "float16", layout=D.layout),
+        "bar": k.barrier("bar", 1, 1),
+    }
+    for role in "ABD":
+        each = fragments.get("mma.m16n8k16.f16", role)
+        t[role] = k.alloc(role, each.shape, each.dtype, layout=each.layout)
+    k.zero(t["D"])
+    with NOBODY[branch](k):
+        DO_NOTHING[what](k, t)
+    k.copy(t["o"], t["D"])
+    program = k.lower()
+    assert not any(isinstance(op, When) and op.guards[0].low in (5, 33) for op in program.body.ops)
+    assert "# no thread comes here: 0 operations" in program.script("dispatched")
+    (x,) = given((16, 16))
+    assert not program.simulate(a=x.astype(np.float16))["o"].any()
+
+
 def test_sets_of_threads_are_selected_by_digits() -> None:
     rng = np.random.default_rng(3)
     for _ in range(200):

@@ -82,6 +82,7 @@ from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts
 from lowering.wgmma_order import with_completed
 
 CLUSTERS = (1, 2)  # CTAs that may run together
+ARRIVALS = (1 << 20) - 1  # the most that an mbarrier counts (PTX ISA, mbarrier.init)
 
 
 class Kernel:
@@ -130,11 +131,12 @@ class Kernel:
             raise LayoutError(f"Kernel: threads must be whole warps, 32..1024; got {threads!r}")
         if type(cluster) is not int or cluster not in CLUSTERS:
             raise LayoutError(f"Kernel: a cluster has 1 or 2 CTAs; got {cluster!r}")
-        if cluster > 1 and compute_capability(arch)[:2] < (9, 0):
+        capability = compute_capability(arch)[:2]
+        if cluster > 1 and capability < (9, 0):
             raise LayoutError(
                 f"Kernel: {arch} has no clusters of CTAs; sm_90 and newer have; got {cluster}"
             )
-        if early and compute_capability(arch)[:2] < (9, 0):
+        if early and capability < (9, 0):
             raise LayoutError(f"Kernel: {arch} begins no kernel early; sm_90 and newer do")
         self.name, self.threads, self.arch = name, threads, arch
         self.cluster, self.early = cluster, early
@@ -358,14 +360,22 @@ class Kernel:
     def _add(self, statement: Statement) -> None:
         self._blocks[-1].append(statement)
 
-    def _add_call(self, call: TilePrimitiveCall) -> None:
+    def _own(self, call: TilePrimitiveCall) -> TilePrimitiveCall:
+        """Return a call, whose buffers must be of this kernel.
+
+        Raises:
+            LayoutError: one is not.
+        """
         for buffer in call.buffers:
             if self.buffers.get(buffer.name) != buffer:
                 raise LayoutError(
                     f"Kernel {self.name}: {buffer} is not a buffer of this kernel; declare it with "
                     "param() or alloc()"
                 )
-        self._add(call)
+        return call
+
+    def _add_call(self, call: TilePrimitiveCall) -> None:
+        self._add(self._own(call))
 
     def copy(self, dst: Any, src: Any, scope: str | None = None, **config: Any) -> None:
         """Add ``dst = src``: see :func:`lowering.copy`."""
@@ -449,10 +459,23 @@ class Kernel:
     def barrier(self, name: str, slots: int, arrivals: int) -> Barrier:
         """Declare an array of mbarriers, each complete after so many arrivals.
 
+        Args:
+            name: of the array.
+            slots: how many mbarriers there are.
+            arrivals: how many complete a phase of one: 1 .. 2**20 - 1.
+
         Raises:
-            LayoutError: the name is taken.
+            LayoutError: the name is taken, or a number is none of those.
         """
         names.check_buffer(name, self.name, self._taken)
+        if type(slots) is not int or slots < 1:
+            raise LayoutError(
+                f"barrier: {name} has a number of mbarriers from 1 on as slots; got {slots!r}"
+            )
+        if type(arrivals) is not int or not 1 <= arrivals <= ARRIVALS:
+            raise LayoutError(
+                f"barrier: an mbarrier counts 1 to {ARRIVALS} arrivals; {name} got {arrivals!r}"
+            )
         self.barriers[name] = Barrier(name, slots, arrivals)
         return self.barriers[name]
 
@@ -475,33 +498,42 @@ class Kernel:
                 each, a CTA copies its part, and the barrier awaits the parts of all.
 
         Raises:
-            LayoutError: a multicast without a cluster.
+            LayoutError: a multicast without a cluster, a barrier or a buffer that is not of this
+                kernel, or copies that are no pairs.
         """
         if multicast and self.cluster == 1:
             raise LayoutError(f"fill: {self.name} has no cluster to which a multicast could go")
         calls = []
-        for place, (dst, src) in enumerate((*copies, *multicast)):
+        pairs = (*_pairs(copies, "fill"), *_pairs(multicast, "fill"))
+        for place, (dst, src) in enumerate(pairs):
             operands = {"dst": as_region(dst, "dst", "fill"), "src": as_region(src, "src", "fill")}
             self._read_apart.add(operands["dst"].buffer.name)
             config = {"multicast": True} if place >= len(copies) else {}
-            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map", config))
-        phase = None if free is None else self._phase(*free)
-        self._add(Refill(barrier.name, _slot(barrier, slot), tuple(calls), phase))
+            call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map", config)
+            calls.append(self._own(call))
+        if free is not None and not (isinstance(free, (tuple, list)) and len(free) == 3):
+            raise LayoutError(f"fill: free is (barrier, slot, parity), or None; got {free!r}")
+        phase = None if free is None else self._phase(*free, operation="fill")
+        self._add(Refill(barrier.name, self._slot(barrier, slot, "fill"), tuple(calls), phase))
 
     def drain(self, *copies: tuple[Buffer | BufferRegion, Buffer | BufferRegion]) -> None:
         """Let the first thread of each warpgroup copy its rows of tiles to global memory in bulk.
 
         Args:
             copies: (destination, source) of each tile; its rows are dealt out in equal parts.
+
+        Raises:
+            LayoutError: what is no pair, or a buffer that is not of this kernel.
         """
         calls = []
-        for dst, src in copies:
+        for dst, src in _pairs(copies, "drain"):
             operands = {
                 "dst": as_region(dst, "dst", "drain"),
                 "src": as_region(src, "src", "drain"),
             }
             self._read_apart.add(operands["src"].buffer.name)
-            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map_store"))
+            call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map_store")
+            calls.append(self._own(call))
         self._add(Emptying(tuple(calls)))
 
     def drained(self, pending: int = 0) -> None:
@@ -523,14 +555,19 @@ class Kernel:
             slot: which one.
             where: (value, below): arrive only where ``value < below``, alike in all threads.
             everywhere: at that mbarrier of every CTA of the cluster.
+
+        Raises:
+            LayoutError: the barrier is not of this kernel, or ``where`` is no pair.
         """
+        if where is not None and not (isinstance(where, (tuple, list)) and len(where) == 2):
+            raise LayoutError(f"arrive: where is (value, below), or None; got {where!r}")
         guards = () if where is None else (Guard(as_index(where[0]), 0, as_index(where[1])),)
-        place = _slot(barrier, slot)
+        place = self._slot(barrier, slot, "arrive")
         self._add(Arrive(barrier.name, place, guards, everywhere and self.cluster > 1))
 
     def peek(self, barrier: Barrier, slot: Any, parity: Any) -> None:
         """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
-        self._add(Peek(self._phase(barrier, slot, parity)))
+        self._add(Peek(self._phase(barrier, slot, parity, "peek")))
 
     def wait_for(self, barrier: Barrier, slot: Any, parity: Any, peeked: bool = False) -> None:
         """Wait for the phase of an mbarrier that has a parity.
@@ -540,11 +577,35 @@ class Kernel:
             slot: which one.
             parity: a number, or a sum of multiples of variables; its lowest bit counts.
             peeked: whether a :meth:`peek` at the same phase came before.
-        """
-        self._add(Await(self._phase(barrier, slot, parity), peeked))
 
-    def _phase(self, barrier: Barrier, slot: Any, parity: Any) -> Phase:
-        return Phase(barrier.name, _slot(barrier, slot), as_index(parity) % 2)
+        Raises:
+            LayoutError: the barrier is not of this kernel, or has no such slot.
+        """
+        self._add(Await(self._phase(barrier, slot, parity, "wait_for"), peeked))
+
+    def _phase(self, barrier: Barrier, slot: Any, parity: Any, operation: str) -> Phase:
+        place = self._slot(barrier, slot, operation)
+        return Phase(barrier.name, place, as_index(parity) % 2)
+
+    def _slot(self, barrier: Barrier, value: Any, operation: str) -> int | Index:
+        """Return the number of an mbarrier, or the index of a variable that holds it.
+
+        Raises:
+            LayoutError: the barrier is none of this kernel, or the array has fewer.
+        """
+        if not isinstance(barrier, Barrier) or self.barriers.get(barrier.name) != barrier:
+            raise LayoutError(
+                f"{operation}: {barrier if isinstance(barrier, Buffer) else repr(barrier)} is not "
+                f"a barrier of kernel {self.name}; declare it with barrier()"
+            )
+        slot = value if type(value) is int else as_index(value)
+        low, high = (slot, slot) if isinstance(slot, int) else (slot.low, slot.high)
+        if low < 0 or barrier.slots <= high < FREE:
+            raise LayoutError(
+                f"barrier {barrier.name}: its mbarriers are 0 to {barrier.slots - 1}; got {value}"
+                + ("" if low == high else f", which is {low} to {high}")
+            )
+        return slot
 
     def sync(self, scope: str = "cta", memory: bool = False) -> None:
         """Add a barrier of the CTA, or of each warpgroup or warp, that orders their memory.
@@ -584,7 +645,7 @@ class Kernel:
         if barrier is not None:
             if _asynchronous(of) != "gemm":
                 raise LayoutError(f"commit: a barrier is for of='gemm'; got {of!r}")
-            self._add(TensorCommit(barrier.name, _slot(barrier, slot)))
+            self._add(TensorCommit(barrier.name, self._slot(barrier, slot, "commit")))
             return
         self._add(WgmmaCommit() if _asynchronous(of) == "gemm" else Commit())
 
@@ -631,8 +692,13 @@ class Kernel:
 
         Raises:
             DispatchError: a call fits no variant; the error lists each reason.
-            LayoutError: the shared buffers do not fit.
+            LayoutError: the shared buffers do not fit, or a block is still open.
         """
+        if len(self._blocks) > 1:
+            raise LayoutError(
+                f"lower: a block of kernel {self.name} is still open; lower it after the `with` of "
+                "loop(), when() or producing() has ended"
+            )
         statements = tuple(self._blocks[0])
         unrolled = unroll(statements)
         taken: list[str] = []
@@ -942,20 +1008,21 @@ def _asynchronous(kind: str) -> str:
     return kind
 
 
-def _slot(barrier: Barrier, value: Any) -> int | Index:
-    """Return the number of an mbarrier, or the index of a variable that holds it.
+def _pairs(copies: Any, operation: str) -> Sequence[tuple[Any, Any]]:
+    """Return copies, each of which must be a pair.
 
     Raises:
-        LayoutError: the array has fewer.
+        LayoutError: they are no list, or one is no pair.
     """
-    slot = value if type(value) is int else as_index(value)
-    low, high = (slot, slot) if isinstance(slot, int) else (slot.low, slot.high)
-    if low < 0 or barrier.slots <= high < FREE:
+    if not isinstance(copies, (tuple, list)):
         raise LayoutError(
-            f"barrier {barrier.name}: its mbarriers are 0 to {barrier.slots - 1}; got {value}"
-            + ("" if low == high else f", which is {low} to {high}")
+            f"{operation}: copies are a list of pairs (destination, source); got {copies!r}"
         )
-    return slot
+    for each in copies:
+        if not isinstance(each, (tuple, list)) or len(each) != 2:
+            what = each if isinstance(each, (Buffer, BufferRegion)) else repr(each)
+            raise LayoutError(f"{operation}: a copy is a pair (destination, source); got {what}")
+    return copies
 
 
 @dataclass(frozen=True)

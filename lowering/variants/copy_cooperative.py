@@ -75,11 +75,6 @@ def lower_cooperative(context: Context) -> Lowered:
     asynchronous = context.call.config.get("asynchronous", False)
     shape = tuple(int(extent) for extent in src.shape if extent != 1) or (1,)
     total, bits = int(np.prod(shape)), src.buffer.dtype.bits
-    if asynchronous and (dst.buffer.scope, src.buffer.scope) != ("shared", "global"):
-        fail(
-            f"cp.async goes from global to shared memory; got {src.buffer.scope} to "
-            f"{dst.buffer.scope}"
-        )
     first = ptx.cp_async(ASYNC_BYTES[0])
     if asynchronous and not has(first.min_arch, context.arch):
         fail(lacking("cp.async", first.min_arch, context.arch))

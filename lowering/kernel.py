@@ -18,7 +18,8 @@ from typing import Any, cast
 import numpy as np
 
 import lowering.variants  # noqa: F401 - registers what dispatch picks from
-from layoutalg import ComposeLayout, LayoutError, TileLayout
+from layoutalg import ComposeLayout, LayoutError, TileLayout, m
+from layoutalg.budget import OPERATIONS, REGISTERS, check_budget
 from layoutalg.fragments import WARP
 from lowering import arguments, convergence, cuda_text, launching, names
 from lowering.address import FREE, Index
@@ -64,6 +65,7 @@ from lowering.statements import (
     Specialised,
     Statement,
     calls,
+    steps,
     text,
     unroll,
 )
@@ -77,6 +79,7 @@ from lowering.tile import (
     copy,
     gemm,
     gemm_async,
+    reached,
 )
 from lowering.warp import BankCount, Machine, Matrix, as_matrix, bank_counts
 from lowering.wgmma_order import with_completed
@@ -345,7 +348,8 @@ class Kernel:
 
         Raises:
             LayoutError: another scope, a buffer in registers or tensor memory without a layout, a
-                layout of registers that names threads which the CTA does not have, or a taken name.
+                layout of registers that names threads which the CTA does not have or gives one of
+                them more than 4096 elements, or a taken name.
         """
         if scope not in ("local", "shared", "tmem"):
             raise LayoutError(
@@ -354,6 +358,9 @@ class Kernel:
             )
         buffer = Buffer(name, shape, dtype, scope, layout)
         if scope == "local":
+            last = reached(buffer.layout).get(m, (0, 0))[1]
+            advice = "Deal it out to more threads, or go through parts of it in a loop that stays"
+            check_budget(f"alloc: {name}", last + 1, REGISTERS, "elements in each thread", advice)
             check_threads_exist(buffer, self.threads)
         return self._add_buffer(buffer)
 
@@ -684,8 +691,8 @@ class Kernel:
         symbol = self._symbol(var, most if 0 < most < FREE - 1 else FREE, "loop")
         with self._block(var, unrolled=unroll) as body:
             yield symbol
-        steps = extent if known else as_index(extent)
-        self._add(Repeat(symbol, steps, unroll, tuple(body)))
+        times = extent if known else as_index(extent)
+        self._add(Repeat(symbol, times, unroll, tuple(body)))
 
     def lower(self) -> KernelProgram:
         """Lower all statements.
@@ -700,6 +707,10 @@ class Kernel:
                 "loop(), when() or producing() has ended"
             )
         statements = tuple(self._blocks[0])
+        advice = "Let a loop stay (without unroll=True)"
+        check_budget(
+            f"lower: {self.name}", steps(statements), OPERATIONS, "unrolled statements", advice
+        )
         unrolled = unroll(statements)
         taken: list[str] = []
         self._unfenced = False

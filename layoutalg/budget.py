@@ -21,6 +21,9 @@ ENTRIES = 1 << 27  # entries of a table: 1 GiB on each axis
 CELLS = 1 << 18  # elements of a tile in a picture
 SEARCHED = 1 << 19  # elements of a shared tile, gaps included, for which a swizzle is sought
 UNROLLED = 1 << 12  # instructions of a tile that is lowered without a loop
+OPERATIONS = 1 << 16  # steps of unrolled loops, and accesses of a thread in one copy
+REGISTERS = 1 << 12  # elements of a buffer that one thread holds
+LAUNCHED = 1 << 30  # elements, gaps included, of a matrix that a launch is given or gives
 
 
 def check_budget(what: str, count: Any, limit: int, unit: str, advice: str) -> None:

@@ -6,6 +6,7 @@ extents and the pitch that a tensor map says, the scalars checked. So both answe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg import LayoutError
+from layoutalg.budget import LAUNCHED, check_budget
 from lowering.address import FREE, INT, Index
 from lowering.addressing import memory_address
 from lowering.body import Body, Scalar
@@ -96,13 +98,18 @@ def arguments(body: Body, given: Mapping[str, Any], grid: tuple[int, int] = (1, 
     boxes: dict[str, Box] = {}
     for buffer in body.params:
         shape = _shape(buffer, scalars, given.get(buffer.name))
+        whole = None
+        if buffer.name in given:
+            whole = as_matrix(given[buffer.name], buffer, buffer.name, shape)
+        _check_size(buffer, math.prod(shape))
         where = _addresses(buffer, shape, scalars)
         addresses[buffer.name] = where
         size = cells(buffer) if shape == buffer.shape else int(where.max()) + 1
+        _check_size(buffer, size)
         packed[buffer.name] = poison(buffer.dtype.numpy, (size,))
-        if buffer.name in given:
-            whole = as_matrix(given[buffer.name], buffer, buffer.name, shape)
+        if whole is not None:
             packed[buffer.name][where] = whole
+            _check_kept(buffer, whole, where, packed[buffer.name])
         if buffer.name in body.boxes:
             boxes[buffer.name] = _box(buffer, where, scalars)
     _check_promises(body, scalars, grid)
@@ -253,6 +260,37 @@ def _addresses(
             "needs larger pitches"
         )
     return found
+
+
+def _check_size(buffer: Buffer, count: int) -> None:
+    """Refuse a matrix that is too large to be laid out on the host.
+
+    Raises:
+        LayoutError: its elements, or its cells, are too many.
+    """
+    advice = "Declare a parameter of the part that the kernel touches, or of a smaller pitch"
+    check_budget(f"run: {buffer.name}", count, LAUNCHED, "elements, gaps included", advice)
+
+
+def _check_kept(buffer: Buffer, whole: Matrix, where: npt.NDArray[np.int64], flat: Matrix) -> None:
+    """Refuse a matrix of which elements that differ would lie in one cell.
+
+    Raises:
+        LayoutError: two such elements are named.
+    """
+    given, kept = (np.ascontiguousarray(each).view(np.uint8) for each in (whole, flat[where]))
+    if np.array_equal(given, kept):
+        return
+    size = buffer.dtype.numpy.itemsize
+    differ = (given.reshape(-1, size) != kept.reshape(-1, size)).any(axis=1)
+    lost = int(np.argmax(differ))
+    cell = where.reshape(-1)[lost]
+    last = int(np.flatnonzero((where.reshape(-1) == cell) & ~differ)[-1])
+    one, other = (tuple(map(int, np.unravel_index(at, where.shape))) for at in (lost, last))
+    raise LayoutError(
+        f"run: the layout of {buffer.name} keeps elements {one} and {other} in one cell; they "
+        f"differ: {whole[one]} and {whole[other]}: {buffer.layout}"
+    )
 
 
 def _box(buffer: Buffer, where: npt.NDArray[np.int64], scalars: Mapping[str, Any]) -> Box:

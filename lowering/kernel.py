@@ -18,7 +18,8 @@ from typing import Any, cast
 import numpy as np
 
 import lowering.variants  # noqa: F401 - registers what dispatch picks from
-from layoutalg import ComposeLayout, LayoutError, TileLayout
+from layoutalg import ComposeLayout, LayoutError, TileLayout, m
+from layoutalg.budget import OPERATIONS, REGISTERS, check_budget
 from layoutalg.fragments import WARP
 from layoutalg.targets import has
 from lowering import arguments, convergence, cuda_text, launching, names
@@ -66,6 +67,7 @@ from lowering.statements import (
     Specialised,
     Statement,
     calls,
+    steps,
     text,
     unroll,
 )
@@ -79,12 +81,14 @@ from lowering.tile import (
     copy,
     gemm,
     gemm_async,
+    reached,
 )
 from lowering.warp import BankCount, Machine, Matrix, bank_counts
 from lowering.wgmma_order import with_completed
 
 CLUSTERS = (1, 2)  # CTAs that may run together
 MOST = 1 << 16  # values of variables together, up to which a range is exact
+ARRIVALS = (1 << 20) - 1  # the most that an mbarrier counts (PTX ISA, mbarrier.init)
 
 
 class Kernel:
@@ -383,7 +387,8 @@ class Kernel:
 
         Raises:
             LayoutError: another scope, a buffer in registers or tensor memory without a layout, a
-                layout of registers that names threads which the CTA does not have, or a taken name.
+                layout of registers that names threads which the CTA does not have or gives one of
+                them more than 4096 elements, or a taken name.
         """
         if scope not in ("local", "shared", "tmem"):
             raise LayoutError(
@@ -392,20 +397,31 @@ class Kernel:
             )
         buffer = Buffer(name, shape, dtype, scope, layout)
         if scope == "local":
+            last = reached(buffer.layout).get(m, (0, 0))[1]
+            advice = "Deal it out to more threads, or go through parts of it in a loop that stays"
+            check_budget(f"alloc: {name}", last + 1, REGISTERS, "elements in each thread", advice)
             check_threads_exist(buffer, self.threads)
         return self._add_buffer(buffer)
 
     def _add(self, statement: Statement) -> None:
         self._blocks[-1].append(statement)
 
-    def _add_call(self, call: TilePrimitiveCall) -> None:
+    def _own(self, call: TilePrimitiveCall) -> TilePrimitiveCall:
+        """Return a call, whose buffers must be of this kernel.
+
+        Raises:
+            LayoutError: one is not.
+        """
         for buffer in call.buffers:
             if self.buffers.get(buffer.name) != buffer:
                 raise LayoutError(
                     f"Kernel {self.name}: {buffer} is not a buffer of this kernel; declare it with "
                     "param() or alloc()"
                 )
-        self._add(call)
+        return call
+
+    def _add_call(self, call: TilePrimitiveCall) -> None:
+        self._add(self._own(call))
 
     def copy(self, dst: Any, src: Any, scope: str | None = None, **config: Any) -> None:
         """Add ``dst = src``: see :func:`lowering.copy`."""
@@ -489,10 +505,23 @@ class Kernel:
     def barrier(self, name: str, slots: int, arrivals: int) -> Barrier:
         """Declare an array of mbarriers, each complete after so many arrivals.
 
+        Args:
+            name: of the array.
+            slots: how many mbarriers there are.
+            arrivals: how many complete a phase of one: 1 .. 2**20 - 1.
+
         Raises:
-            LayoutError: the name is taken.
+            LayoutError: the name is taken, or a number is none of those.
         """
         names.check_buffer(name, self.name, self._taken)
+        if type(slots) is not int or slots < 1:
+            raise LayoutError(
+                f"barrier: {name} has a number of mbarriers from 1 on as slots; got {slots!r}"
+            )
+        if type(arrivals) is not int or not 1 <= arrivals <= ARRIVALS:
+            raise LayoutError(
+                f"barrier: an mbarrier counts 1 to {ARRIVALS} arrivals; {name} got {arrivals!r}"
+            )
         self.barriers[name] = Barrier(name, slots, arrivals)
         return self.barriers[name]
 
@@ -515,33 +544,42 @@ class Kernel:
                 each, a CTA copies its part, and the barrier awaits the parts of all.
 
         Raises:
-            LayoutError: a multicast without a cluster.
+            LayoutError: a multicast without a cluster, a barrier or a buffer that is not of this
+                kernel, or copies that are no pairs.
         """
         if multicast and self.cluster == 1:
             raise LayoutError(f"fill: {self.name} has no cluster to which a multicast could go")
         calls = []
-        for place, (dst, src) in enumerate((*copies, *multicast)):
+        pairs = (*_pairs(copies, "fill"), *_pairs(multicast, "fill"))
+        for place, (dst, src) in enumerate(pairs):
             operands = {"dst": as_region(dst, "dst", "fill"), "src": as_region(src, "src", "fill")}
             self._read_apart.add(operands["dst"].buffer.name)
             config = {"multicast": True} if place >= len(copies) else {}
-            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map", config))
-        phase = None if free is None else self._phase(*free)
-        self._add(Refill(barrier.name, _slot(barrier, slot), tuple(calls), phase))
+            call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map", config)
+            calls.append(self._own(call))
+        if free is not None and not (isinstance(free, (tuple, list)) and len(free) == 3):
+            raise LayoutError(f"fill: free is (barrier, slot, parity), or None; got {free!r}")
+        phase = None if free is None else self._phase(*free, operation="fill")
+        self._add(Refill(barrier.name, self._slot(barrier, slot, "fill"), tuple(calls), phase))
 
     def drain(self, *copies: tuple[Buffer | BufferRegion, Buffer | BufferRegion]) -> None:
         """Let the first thread of each warpgroup copy its rows of tiles to global memory in bulk.
 
         Args:
             copies: (destination, source) of each tile; its rows are dealt out in equal parts.
+
+        Raises:
+            LayoutError: what is no pair, or a buffer that is not of this kernel.
         """
         calls = []
-        for dst, src in copies:
+        for dst, src in _pairs(copies, "drain"):
             operands = {
                 "dst": as_region(dst, "dst", "drain"),
                 "src": as_region(src, "src", "drain"),
             }
             self._read_apart.add(operands["src"].buffer.name)
-            calls.append(TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map_store"))
+            call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map_store")
+            calls.append(self._own(call))
         self._add(Emptying(tuple(calls)))
 
     def drained(self, pending: int = 0) -> None:
@@ -563,17 +601,22 @@ class Kernel:
             slot: which one.
             where: (value, below): arrive only where ``value < below``, alike in each warp.
             everywhere: at that mbarrier of every CTA of the cluster.
+
+        Raises:
+            LayoutError: the barrier is not of this kernel, or ``where`` is no pair.
         """
         guards: tuple[Guard, ...] = ()
         if where is not None:
+            if not (isinstance(where, (tuple, list)) and len(where) == 2):
+                raise LayoutError(f"arrive: where is (value, below), or None; got {where!r}")
             value, below = (as_index(each, "arrive: where") for each in where)
             guards = (Guard(value, 0, below),)
-        place = _slot(barrier, slot)
+        place = self._slot(barrier, slot, "arrive")
         self._add(Arrive(barrier.name, place, guards, everywhere and self.cluster > 1))
 
     def peek(self, barrier: Barrier, slot: Any, parity: Any) -> None:
         """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
-        self._add(Peek(self._phase(barrier, slot, parity)))
+        self._add(Peek(self._phase(barrier, slot, parity, "peek")))
 
     def wait_for(self, barrier: Barrier, slot: Any, parity: Any, peeked: bool = False) -> None:
         """Wait for the phase of an mbarrier that has a parity.
@@ -583,12 +626,36 @@ class Kernel:
             slot: which one.
             parity: a number, or a sum of multiples of variables; its lowest bit counts.
             peeked: whether a :meth:`peek` at the same phase came before.
-        """
-        self._add(Await(self._phase(barrier, slot, parity), peeked))
 
-    def _phase(self, barrier: Barrier, slot: Any, parity: Any) -> Phase:
+        Raises:
+            LayoutError: the barrier is not of this kernel, or has no such slot.
+        """
+        self._add(Await(self._phase(barrier, slot, parity, "wait_for"), peeked))
+
+    def _phase(self, barrier: Barrier, slot: Any, parity: Any, operation: str) -> Phase:
+        place = self._slot(barrier, slot, operation)
         asked = as_index(parity, f"barrier {barrier.name}: the parity") % 2
-        return Phase(barrier.name, _slot(barrier, slot), asked)
+        return Phase(barrier.name, place, asked)
+
+    def _slot(self, barrier: Barrier, value: Any, operation: str) -> int | Index:
+        """Return the number of an mbarrier, or the index of a variable that holds it.
+
+        Raises:
+            LayoutError: the barrier is none of this kernel, or the array has fewer.
+        """
+        if not isinstance(barrier, Barrier) or self.barriers.get(barrier.name) != barrier:
+            raise LayoutError(
+                f"{operation}: {barrier if isinstance(barrier, Buffer) else repr(barrier)} is not "
+                f"a barrier of kernel {self.name}; declare it with barrier()"
+            )
+        slot = value if type(value) is int else as_index(value, f"barrier {barrier.name}: the slot")
+        low, high = (slot, slot) if isinstance(slot, int) else (slot.low, slot.high)
+        if low < 0 or barrier.slots <= high < FREE:
+            raise LayoutError(
+                f"barrier {barrier.name}: its mbarriers are 0 to {barrier.slots - 1}; got {value}"
+                + ("" if low == high else f", which is {low} to {high}")
+            )
+        return slot
 
     def sync(self, scope: str = "cta", memory: bool = False) -> None:
         """Add a barrier of the CTA, or of each warpgroup or warp, that orders their memory.
@@ -628,7 +695,7 @@ class Kernel:
         if barrier is not None:
             if _asynchronous(of) != "gemm":
                 raise LayoutError(f"commit: a barrier is for of='gemm'; got {of!r}")
-            self._add(TensorCommit(barrier.name, _slot(barrier, slot)))
+            self._add(TensorCommit(barrier.name, self._slot(barrier, slot, "commit")))
             return
         self._add(WgmmaCommit() if _asynchronous(of) == "gemm" else Commit())
 
@@ -667,17 +734,26 @@ class Kernel:
         symbol = self._symbol(var, most if 0 < most < FREE - 1 else FREE, "loop")
         with self._block(var, unrolled=unroll) as body:
             yield symbol
-        steps = extent if known else as_index(extent)
-        self._add(Repeat(symbol, steps, unroll, tuple(body)))
+        times = extent if known else as_index(extent)
+        self._add(Repeat(symbol, times, unroll, tuple(body)))
 
     def lower(self) -> KernelProgram:
         """Lower all statements.
 
         Raises:
             DispatchError: a call fits no variant; the error lists each reason.
-            LayoutError: the shared buffers do not fit.
+            LayoutError: the shared buffers do not fit, or a block is still open.
         """
+        if len(self._blocks) > 1:
+            raise LayoutError(
+                f"lower: a block of kernel {self.name} is still open; lower it after the `with` of "
+                "loop(), when() or producing() has ended"
+            )
         statements = tuple(self._blocks[0])
+        advice = "Let a loop stay (without unroll=True)"
+        check_budget(
+            f"lower: {self.name}", steps(statements), OPERATIONS, "unrolled statements", advice
+        )
         unrolled = unroll(statements)
         taken: list[str] = []
         self._unfenced = False
@@ -991,20 +1067,21 @@ def _asynchronous(kind: str) -> str:
     return kind
 
 
-def _slot(barrier: Barrier, value: Any) -> int | Index:
-    """Return the number of an mbarrier, or the index of a variable that holds it.
+def _pairs(copies: Any, operation: str) -> Sequence[tuple[Any, Any]]:
+    """Return copies, each of which must be a pair.
 
     Raises:
-        LayoutError: the array has fewer.
+        LayoutError: they are no list, or one is no pair.
     """
-    slot = value if type(value) is int else as_index(value, f"barrier {barrier.name}: the slot")
-    low, high = (slot, slot) if isinstance(slot, int) else (slot.low, slot.high)
-    if low < 0 or barrier.slots <= high < FREE:
+    if not isinstance(copies, (tuple, list)):
         raise LayoutError(
-            f"barrier {barrier.name}: its mbarriers are 0 to {barrier.slots - 1}; got {value}"
-            + ("" if low == high else f", which is {low} to {high}")
+            f"{operation}: copies are a list of pairs (destination, source); got {copies!r}"
         )
-    return slot
+    for each in copies:
+        if not isinstance(each, (tuple, list)) or len(each) != 2:
+            what = each if isinstance(each, (Buffer, BufferRegion)) else repr(each)
+            raise LayoutError(f"{operation}: a copy is a pair (destination, source); got {what}")
+    return copies
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Union
 
+from layoutalg import LayoutError
 from layoutalg.size import substitute
-from lowering.address import Index
+from lowering.address import INT, Index
 from lowering.ops import (
     Arrive,
     Await,
@@ -36,6 +37,18 @@ class Repeat:
     extent: int | Index
     unroll: bool
     body: tuple[Statement, ...]
+
+    def __post_init__(self) -> None:
+        """Check the extent: the variable is an ``int`` of C++.
+
+        Raises:
+            LayoutError: it is larger than that holds.
+        """
+        if isinstance(self.extent, int) and self.extent >= INT:
+            raise LayoutError(
+                f"loop: {self.var} takes at most {INT - 1} steps, what an int holds; got "
+                f"{self.extent}. Nest two loops"
+            )
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,25 @@ def calls(statements: Sequence[Statement]) -> Iterator[TilePrimitiveCall]:
             yield each
         elif isinstance(each, (Repeat, Branch)):
             yield from calls(each.body)
+
+
+def steps(statements: Sequence[Statement]) -> int:
+    """Return how many statements there are once the loops that do not stay are expanded.
+
+    >>> steps((Repeat("i", 8, True, (Sync("cta"), Repeat("j", 4, False, (Sync("cta"),)))),))
+    16
+    """
+    found = 0
+    for each in statements:
+        if isinstance(each, Specialised):
+            found += steps(each.produce)
+        elif isinstance(each, (Repeat, Branch)):
+            times = each.extent if isinstance(each, Repeat) and each.unroll else 1
+            assert isinstance(times, int)  # else the loop stays
+            found += times * max(1, steps(each.body))
+        else:
+            found += 1
+    return found
 
 
 def unroll(statements: Sequence[Statement]) -> tuple[Statement, ...]:

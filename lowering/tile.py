@@ -27,7 +27,13 @@ _ROLES = {"gemm": ("D", "A", "B", "C"), "gemm_async": ("C", "A", "B")} | dict.fr
     ("copy", "cast", "bulk_copy"), ("dst", "src")
 )
 EXTRAS = ("E", "SFA", "SFB")  # what some gemm take beside
-MEMORY_SCOPES = ("local", "shared", "global", "tmem")
+_PLACES = {
+    "local": "registers",
+    "shared": "shared memory",
+    "global": "global memory",
+    "tmem": "tensor memory",
+}
+MEMORY_SCOPES = tuple(_PLACES)
 
 
 def _in_tensor_memory(layout: TileLayout | ComposeLayout) -> bool:
@@ -117,7 +123,7 @@ class Buffer:
             )
         if layout is None:
             if scope in ("local", "tmem"):
-                where = {"local": "registers", "tmem": "tensor memory"}[scope]
+                where = _PLACES[scope]
                 place = {"local": "register", "tmem": "column"}[scope]
                 raise LayoutError(
                     f"Buffer {name}: a buffer in {where} (scope {scope!r}) needs a layout: which "
@@ -259,8 +265,8 @@ class TilePrimitiveCall:
         """Check the scope and that one name means one buffer.
 
         Raises:
-            LayoutError: an operand is no region, the scope or the variant is none, or two buffers
-                share a name.
+            LayoutError: an operand is no region, the scope or the variant is none, two buffers
+                share a name, or ``cp.async`` does not go from global to shared memory.
         """
         for role in (*_ROLES.get(self.op, ()), *self.operands):
             region = self.operands.get(role)
@@ -277,6 +283,8 @@ class TilePrimitiveCall:
                 f"{self.op}: the scope must be one of {', '.join(SCOPES)}; got {self.scope!r}"
             )
         object.__setattr__(self, "scope", _SCOPE_NAMES[self.scope])
+        if self.op == "copy" and self.config.get("asynchronous", False):
+            self._check_way()
         named: dict[str, Buffer] = {}
         for region in self.operands.values():
             other = named.setdefault(region.buffer.name, region.buffer)
@@ -285,6 +293,20 @@ class TilePrimitiveCall:
                     f"{self.op}: two different buffers are named {other.name!r}; give each its "
                     "own name"
                 )
+
+    def _check_way(self) -> None:
+        """Refuse an asynchronous copy elsewhere than from global to shared memory.
+
+        Raises:
+            LayoutError: it goes another way.
+        """
+        dst, src = (self.operands[role] for role in ("dst", "src"))
+        if (src.buffer.scope, dst.buffer.scope) != ("global", "shared"):
+            way = [_PLACES[region.buffer.scope] for region in (src, dst)]
+            raise LayoutError(
+                f"copy: cp.async goes from global to shared memory; {dst} = {src} goes from "
+                f"{way[0]} to {way[1]}"
+            )
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
@@ -465,7 +487,8 @@ def copy(
             that is refused.
 
     Raises:
-        LayoutError: an operand is no buffer, extents or dtypes differ, or a flag is no bool.
+        LayoutError: an operand is no buffer, extents or dtypes differ, a flag is no bool, or an
+            asynchronous copy does not go from global to shared memory.
 
     Source: the ``copy`` tile primitive of Apache TVM's TIRx.
     """

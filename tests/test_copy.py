@@ -158,12 +158,6 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         {"dispatch": "cooperative"},
         "both_in_memory  both sides must be in shared or global memory; dst is local, src shared",
     ),
-    "cp.async out of shared memory": (
-        memory((16, 16), scope="global"),
-        lw.Buffer("Q", (16, 16), "f16", "shared"),
-        {"asynchronous": True},
-        "cp.async goes from global to shared memory; got shared to global",
-    ),
     "cp.async of scattered cells": (
         memory((16, 16), parse("S[(16,16):(1,16)]")),
         lw.Buffer("Q", (16, 16), "f16", "global"),

@@ -626,3 +626,29 @@ def test_threads_that_share_a_role_have_a_barrier_without_the_producer() -> None
         "if ", "barrier_wait", "barrier_expect", "bulk_load",
     ]  # fmt: skip
     assert produced[1].startswith("barrier_wait(free_base, ")
+
+
+def test_the_most_that_the_limits_allow_is_taken() -> None:
+    """A step below each refusal: what the table of refusals names is the first that is too much."""
+    kernel = Kernel("most")
+    kernel.barrier("b", 1, (1 << 20) - 1)
+    row = TileLayout(S[(32, 4096) : (1 @ laneid, 1)])
+    held = kernel.alloc("r", (32, 4096), "float32", layout=row)
+    kernel.zero(held)
+    with kernel.loop("i", (1 << 31) - 1):
+        kernel.sync("warp")
+    (zero, loop) = kernel.lower().body.ops
+    assert len(zero.into.numbers) == 4096
+    assert loop.extent == (1 << 31) - 1
+
+
+def test_elements_in_one_cell_may_be_alike() -> None:
+    """NaN among them: what is compared is the bits."""
+    kernel = Kernel("alike")
+    shared_rows = TileLayout(S[(32, 4) : (0, 1)])
+    a, o = kernel.param("a", (32, 4), "float32", shared_rows), kernel.param("o", (32, 4), "float32")
+    held = kernel.alloc("r", (32, 4), "float32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
+    kernel.copy(held, a), kernel.copy(o, held)
+    given = np.tile(np.float32([1, np.nan, -0.0, 3]), (32, 1))
+    found = kernel.lower().simulate(a=given)["o"]
+    assert found.tobytes() == given.tobytes()

@@ -125,12 +125,16 @@ def test_boxes_go_the_way_that_their_call_says() -> None:
     )
     ready = kernel.barrier("ready", 1, 1)
     kernel.fill(ready, 0, [(g, s)])
-    with pytest.raises(DispatchError, match="goes from global to shared; src is shared, dst global"):
+    with pytest.raises(
+        DispatchError, match="goes from global to shared; src is shared, dst global"
+    ):
         kernel.lower()
     other = Kernel("k", 128)
     g, s = other.param("g", (64, 64), "f16"), other.alloc("s", (64, 64), "f16", "shared", SWIZZLED)
     other.drain((s, g))
-    with pytest.raises(DispatchError, match="goes from shared to global; src is global, dst shared"):
+    with pytest.raises(
+        DispatchError, match="goes from shared to global; src is global, dst shared"
+    ):
         other.lower()
 
 

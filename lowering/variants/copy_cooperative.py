@@ -10,6 +10,7 @@ import numpy as np
 
 from layoutalg import LayoutError
 from layoutalg import iters as algebra
+from layoutalg.budget import OPERATIONS
 from layoutalg.targets import has, lacking
 from lowering import ptx
 from lowering.address import Index
@@ -61,14 +62,11 @@ def lower_cooperative(context: Context) -> Lowered:
     asynchronous = context.call.config.get("asynchronous", False)
     shape = tuple(int(extent) for extent in src.shape if extent != 1) or (1,)
     total, bits = int(np.prod(shape)), src.buffer.dtype.bits
-    if asynchronous and (dst.buffer.scope, src.buffer.scope) != ("shared", "global"):
-        fail(
-            f"cp.async goes from global to shared memory; got {src.buffer.scope} to "
-            f"{dst.buffer.scope}"
-        )
     first = ptx.cp_async(ASYNC_BYTES[0])
     if asynchronous and not has(first.min_arch, context.arch):
         fail(lacking("cp.async", first.min_arch, context.arch))
+    fewest = -(-total * bits // WIDEST)
+    _check_count(fewest, context)
     try:
         width = _width(dst, src, shape, context.threads)
     except LayoutError as error:
@@ -79,6 +77,7 @@ def lower_cooperative(context: Context) -> Lowered:
             "consecutive, aligned cells"
         )
     vectors = total // width
+    _check_count(vectors, context)
     ops: list[Op] = []
     for start in range(0, vectors, context.threads):
         taking = min(context.threads, vectors - start)
@@ -111,6 +110,20 @@ def lower_cooperative(context: Context) -> Lowered:
             )
         )
     return Lowered(tuple(ops))
+
+
+def _check_count(vectors: int, context: Context) -> None:
+    """Decline a copy that is unrolled into more accesses than fit a text.
+
+    Raises:
+        DispatchFail: their number, and what would fit.
+    """
+    count = -(-vectors // context.threads)
+    if count > OPERATIONS:
+        fail(
+            f"is unrolled into at most {OPERATIONS} accesses of each thread; got {count}: copy "
+            "parts in a loop that stays, or by more CTAs"
+        )
 
 
 def _width(dst: BufferRegion, src: BufferRegion, shape: tuple[int, ...], threads: int) -> int:

@@ -30,6 +30,7 @@ from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.dtypes import DType
 from lowering.executable import Executable
 from lowering.holders import ALL, Arriving, check_threads_exist
+from lowering.instructions import compute_capability
 from lowering.limits import shared_limit
 from lowering.ops import (
     Arrive,
@@ -137,6 +138,7 @@ class Kernel:
             raise LayoutError(f"Kernel: threads must be whole warps, 32..1024; got {threads!r}")
         if type(cluster) is not int or cluster not in CLUSTERS:
             raise LayoutError(f"Kernel: a cluster has 1 or 2 CTAs; got {cluster!r}")
+        compute_capability(arch)  # refuses what is no target
         if cluster > 1 and not has(ARCHS["barrier.cluster"], arch):
             raise LayoutError(
                 f"Kernel: {arch} has no clusters of CTAs; sm_90 and newer have; got {cluster}"

@@ -293,7 +293,8 @@ class Part:
 
     ``elements``: the flat element of the region in each of ``registers``, by thread; -1: none.
     ``layout``, ``shape`` and ``begin``: the registers' coordinates in the region are those in this
-    layout of this shape, less ``begin``.
+    layout of this shape, less ``begin``. ``copies``: a bit for each thread that comes here too, and
+    holds what one of these stores; see :func:`firsts`.
     """
 
     region: BufferRegion
@@ -304,6 +305,7 @@ class Part:
     layout: TileLayout
     shape: tuple[int, ...]
     begin: tuple[int, ...]
+    copies: int = 0
 
     def places(self, thread: Index | None = None) -> Mapping[int, Coordinate]:
         """Return the coordinate in the region of each register: of a thread, or of the running."""
@@ -446,7 +448,9 @@ def firsts(
                 f"stores; which comes first under {arriving.unknown} is not known"
             )
         if every.any():
-            found.append(replace(part, taking=np.asarray(every)))
+            others = np.flatnonzero(taking & ~every)
+            copies = sum(1 << int(each) for each in others)
+            found.append(replace(part, taking=np.asarray(every), copies=copies))
     return tuple(found)
 
 

@@ -846,8 +846,12 @@ class Kernel:
             if isinstance(each, Repeat):
                 taken.append(f"{indent}for {each.var} in range({each.extent}):")
                 before = self._leaves_unfenced(each.body, self._unfenced)
-                self._unfenced = before
+                self._unfenced, arriving = before, self._arriving
+                if isinstance(each.extent, Index):
+                    step = Index.free(str(each.var))
+                    self._arriving = self._narrowed(Guard(step, 0, each.extent))
                 body = self._lower(each.body, taken, indent + "    ")
+                self._arriving = arriving
                 self._unfenced |= before and not isinstance(each.extent, int)  # no step at all
                 ops.append(Loop(str(each.var), each.extent, body))
             elif isinstance(each, Refill):

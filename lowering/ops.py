@@ -115,7 +115,8 @@ class Store:
     """One vector store: registers to consecutive addresses.
 
     ``aliases``: the number of a copy in which two threads may write one cell, and either may win;
-    0: of none.
+    0: of none. ``copies``: a bit for each thread that holds, in these registers, what another one
+    stores for it; they must not differ.
     """
 
     memory: str
@@ -123,6 +124,7 @@ class Store:
     source: Elements
     guards: tuple[Guard, ...] = ()
     aliases: int = 0
+    copies: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class LoadMatrix:
 
 @dataclass(frozen=True)
 class StoreMatrix:
-    """``stmatrix``: the inverse of :class:`LoadMatrix`; ``aliases`` as of :class:`Store`."""
+    """``stmatrix``: the inverse of :class:`LoadMatrix`; ``aliases``, ``copies`` as of Store."""
 
     memory: str
     address: Index
@@ -146,6 +148,7 @@ class StoreMatrix:
     count: int
     trans: bool
     aliases: int = 0
+    copies: int = 0
 
 
 @dataclass(frozen=True)

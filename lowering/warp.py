@@ -293,9 +293,9 @@ class Machine:
 
     # -- memory -------------------------------------------------------------------------------
 
-    def active(self, guards: Sequence[Guard]) -> Bools:
-        """Return which of the active threads take part."""
-        taking: Bools = self.mask.copy()
+    def active(self, guards: Sequence[Guard], mask: Bools | None = None) -> Bools:
+        """Return which of the active threads, or of others, take part."""
+        taking: Bools = (self.mask if mask is None else mask).copy()
         for guard in guards:
             value = np.broadcast_to(guard.index.value(self.env), taking.shape)
             taking &= (value >= guard.low) & (value < self.number(guard.high))
@@ -744,9 +744,43 @@ class Machine:
         count = len(op.source.numbers)
         start = self.addresses(op.address)
         self.check_aligned(op.memory, start[taking], count, op)
-        cell, who = start[taking, None] + np.arange(count), self.agents[taking, None]
+        cells = start[:, None] + np.arange(count)
+        self.check_copies(op, cells, taking)
+        cell, who = cells[taking], self.agents[taking, None]
         self.memory[op.memory].write(op, cell, who, values[taking], self.order, self.of_copy(op))
         self.count_banks(op.memory, start, count * self.body.buffer(op.memory).dtype.bits // 8, op)
+
+    def check_copies(self, op: Store | StoreMatrix, cells: Ints, taking: Bools) -> None:
+        """Refuse to store what others that come here hold for the same place, if it differs.
+
+        Args:
+            op: which stores, in a branch of those that store.
+            cells: (threads, cells): where each thread would store.
+            taking: which threads store.
+        """
+        if not op.copies or op.aliases or not taking.any():
+            return
+        threads = np.arange(self.body.threads)
+        others = self.frames[-2].mask & [bool(op.copies >> int(each) & 1) for each in threads]
+        others = self.active(op.guards if isinstance(op, Store) else (), others)
+        numbers = np.asarray(op.source.numbers)
+        values = self.registers[op.source.buffer][:, numbers]
+        order = np.argsort(cells[taking], axis=None)
+        stored = cells[taking].reshape(-1)[order]
+        at = np.searchsorted(stored, cells[others]).clip(max=len(stored) - 1)
+        place = order[at]
+        mine, theirs = values[others], values[taking].reshape(-1)[place]
+        same = (mine == theirs) | ((mine != mine) & (theirs != theirs))
+        known = self.known[op.source.buffer][:, numbers][others]
+        wrong = (stored[at] == cells[others]) & known & ~same
+        if wrong.any():
+            row, column = (int(each) for each in np.argwhere(wrong)[0])
+            first = threads[taking][place[row, column] // len(numbers)]
+            raise SimulationError(
+                f"simulate: {line(op)}: thread {threads[others][row]} holds another value of "
+                f"{op.source.buffer}[{numbers[column]}] than thread {first}, which stores: copies "
+                "differ"
+            )
 
     def matrices(self, op: LoadMatrix | StoreMatrix) -> None:
         """Move 8x8 matrices of 16-bit cells: lane 8j+i gives row i of matrix j.
@@ -775,7 +809,8 @@ class Machine:
                     cell[:, :, j, p] = rows[:, 8 * j + 2 * (lane % 4) + p] + lane // 4
                 else:
                     cell[:, :, j, p] = rows[:, 8 * j + lane // 4] + lane % 4 * pack + p
-        cell = cell.reshape(self.body.threads, op.count * pack)[self.mask]
+        cells = cell.reshape(self.body.threads, op.count * pack)
+        cell = cells[self.mask]
         memory, who = self.memory[op.memory], self.agents[self.mask, None]
         if isinstance(op, LoadMatrix):
             values = self.registers[registers.buffer][:, list(registers.numbers)]
@@ -783,6 +818,7 @@ class Machine:
             self.write(registers, values)
         else:
             values = self.read(registers, op)[self.mask]
+            self.check_copies(op, cells, self.mask)
             memory.write(op, cell, who, values, self.order, self.of_copy(op))
         taking = self.mask.reshape(-1, WARP)[:, :8]
         for j in range(op.count):

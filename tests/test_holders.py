@@ -21,6 +21,7 @@ from lowering.holders import guards_of, named, parts_of, selected
 from lowering.kernel import Kernel
 from lowering.ops import LoadMatrix, StoreMatrix, Wgmma, When, walk
 from lowering.tensor_ops import TensorLoad, TensorStore
+from lowering.warp import SimulationError
 from tests.gemm_checks import kernel_outputs
 
 Array = npt.NDArray[Any]
@@ -368,6 +369,38 @@ def test_copies_that_go_to_different_places_are_all_stored() -> None:
     kernel.copy(o[w * 32 : w * 32 + 32], r)
     (x,) = given((64, 4))
     assert np.array_equal(kernel.lower().simulate(a=x)["o"], x)
+
+
+ONE_WARP = TileLayout(S[32 : 1 @ laneid])
+
+
+@pytest.mark.parametrize("scope", ["global", "shared"])
+@pytest.mark.parametrize("load", ["copies", "by warp", "the first alone"])
+def test_copies_that_one_stores_must_not_differ(load: str, scope: str) -> None:
+    """Warps 0 and 1, and 2 and 3, store to one place; what was never loaded is no copy."""
+    kernel = Kernel("k", 128)
+    a, o = kernel.param("a", (4, 32), "int32"), kernel.param("o", (4, 32), "int32")
+    r = kernel.alloc("r", (32,), "int32", layout=ONE_WARP)
+    into = o if scope == "global" else kernel.alloc("s", (4, 32), "int32", "shared")
+    v, w = kernel.let("v", kernel.warp), kernel.let("w", kernel.warp // 2)
+    if load == "the first alone":
+        with kernel.when(kernel.warp % 2, 1):
+            kernel.copy(r, a[w])
+    else:
+        kernel.copy(r, a[v if load == "by warp" else w])
+    kernel.copy(into[w], r)
+    if scope == "shared":
+        kernel.sync()
+        kernel.copy(o[0:2], into[0:2])
+    program = kernel.lower()
+    assert any(isinstance(op, StoreMatrix) for op in walk(program.body.ops)) == (scope == "shared")
+    x = np.arange(128).reshape(4, 32)
+    if load == "by warp":
+        message = r"r\[0\].*: thread 32 holds another value of r\[0\] than thread 0, which stores"
+        with pytest.raises(SimulationError, match=message):
+            program.simulate(a=x)
+    else:
+        assert np.array_equal(program.simulate(a=x)["o"][:2], x[:2])
 
 
 NOBODY = {

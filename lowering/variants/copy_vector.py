@@ -155,7 +155,7 @@ def register_copy(
             if load:
                 ops.append(Load(elements, own.memory, address, guards))
             else:
-                ops.append(Store(own.memory, address, elements, guards, aliases))
+                ops.append(Store(own.memory, address, elements, guards, aliases, part.copies))
         found.extend(only(part.taking, ops, arriving.active))
     return tuple(found)
 

@@ -256,7 +256,7 @@ def lower_matrices(context: Context) -> Lowered:
             fail(f"moves words of bits; registers of {registers.buffer.dtype} hold numbers")
         if found is not None:
             aliases = context.call.config.get("aliases", False)
-            ops = [_op(problem, words, a, trans, load, aliases) for words, a in found]
+            ops = [_op(problem, words, a, trans, load, aliases, part.copies) for words, a in found]
             return Lowered(only(part.taking, ops, arriving.active))
     fail(
         f"no 16-byte aligned rows of {shared.buffer.name} ({shared.buffer.layout}) give the lanes "
@@ -289,10 +289,11 @@ def _op(
     trans: bool,
     load: bool,
     aliases: bool,
+    copies: int,
 ) -> Op:
     numbers = tuple(register for word in words for register in word)
     elements = Elements(problem.registers.buffer.name, numbers)
     name = problem.shared.buffer.name
     if load:
         return LoadMatrix(elements, name, address, len(words), trans)
-    return StoreMatrix(name, address, elements, len(words), trans, aliases)
+    return StoreMatrix(name, address, elements, len(words), trans, aliases, copies)

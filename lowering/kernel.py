@@ -767,6 +767,7 @@ class Kernel:
                 f"{self.arch} has {limit}"
             )
         cuda_text.check(body, self.name)
+        body.check_written()
 
     def _check_begins(self, call: TilePrimitiveCall) -> None:
         """Refuse regions that begin elsewhere in threads that take part in one access together.

@@ -324,7 +324,7 @@ def _written_in_part(ops: tuple[Op, ...]) -> set[str]:
 def _set(op: Op) -> Iterator[Elements]:
     """Yield the registers that an operation sets whatever they held before."""
     into = getattr(op, "into", None)
-    if isinstance(into, Elements) and not isinstance(op, Blend):
+    if isinstance(into, Elements) and into not in _read(op):
         yield into
     if isinstance(op, Wgmma) and op.accumulate is not True:
         yield op.d

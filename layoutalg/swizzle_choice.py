@@ -255,9 +255,10 @@ def choose_swizzle(
     """Find the swizzle of a shared tile with the fewest wavefronts, and say why.
 
     All (per_element, swizzle_len, atom_len) are counted that keep the vectors of every access
-    whole, permute the tile in itself and act on the banks. The fewest wavefronts win; among equals
-    the least swizzle_len, then the least per_element and atom_len. The tile begins at a multiple of
-    its swizzle's period (1024 bytes for the 128B mode).
+    whole, permute the memory of the tile in itself and act on the banks. That memory is rows times
+    pitch: the columns beyond the tile are its gaps, where elements may come to lie. The fewest
+    wavefronts win; among equals the least swizzle_len, then the least per_element and atom_len. The
+    tile begins at a multiple of its swizzle's period (1024 bytes for the 128B mode).
 
     Args:
         shape: rows and columns of the tile, in elements.

@@ -26,14 +26,17 @@ from lowering.ops import (
     StoreMatrix,
     Transfer,
     Wgmma,
+    WgmmaWait,
     When,
     Zero,
     indices,
+    line,
     script,
     walk,
 )
 from lowering.registers import WARPGROUP
 from lowering.tcgen05 import CELL
+from lowering.tensor_ops import TensorWait
 from lowering.tile import Buffer, cells, reached
 
 
@@ -224,6 +227,28 @@ class Body:
         lines.append(script(self.ops))
         return "\n".join(lines)
 
+    def check_written(self) -> None:
+        """Refuse to read registers that no operation sets: a sum needs a first value.
+
+        The order of operations is not asked here: the NumPy warp follows it.
+
+        Raises:
+            LayoutError: the first such operation and its registers are named.
+        """
+        known = {
+            (into.buffer, n) for op in walk(self.ops) for into in _set(op) for n in into.numbers
+        }
+        for op in walk(self.ops):
+            if isinstance(op, (WgmmaWait, TensorWait)):  # they name what others set
+                continue
+            for each in _read(op):
+                lacking = [n for n in each.numbers if (each.buffer, n) not in known]
+                if lacking:
+                    raise LayoutError(
+                        f"lower: {line(op)} reads register {lacking[0]} of {each.buffer}, which "
+                        "nothing sets first: copy to it, or begin with zero()"
+                    )
+
     def read_unwritten(self) -> set[str]:
         """Return the register buffers that texts must set first: what writes them reads them.
 
@@ -277,6 +302,15 @@ def _written_in_part(ops: tuple[Op, ...]) -> set[str]:
 
     follow(ops, set(), False)
     return missed & partly
+
+
+def _set(op: Op) -> Iterator[Elements]:
+    """Yield the registers that an operation sets whatever they held before."""
+    into = getattr(op, "into", None)
+    if isinstance(into, Elements) and into not in _read(op):
+        yield into
+    if isinstance(op, Wgmma) and op.accumulate is not True:
+        yield op.d
 
 
 def _read(op: Op) -> Iterator[Elements]:

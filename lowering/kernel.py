@@ -213,15 +213,31 @@ class Kernel:
         shape: Sequence[int],
         dtype: str | DType,
         layout: TileLayout | ComposeLayout | None = None,
-        bounds: Sequence[str | None] | None = None,
+        bounds: Sequence[Any] | None = None,
         multiple: int = 1,
     ) -> Buffer:
         """Declare a parameter: a buffer in global memory, dense and row-major by default.
 
         A stride may be a number times the symbol of a scalar; ``bounds`` and ``multiple``: see
-        :class:`Buffer`.
+        :class:`Buffer`. An extent of 2**24 stands for any up to that: a launch takes a matrix of
+        the extents that ``bounds`` say, or its own.
+
+        Raises:
+            LayoutError: the name is taken, an extent is no number, or as :class:`Buffer`.
+
+        >>> k = Kernel("k")
+        >>> k.param("a", (2**24, 64), "float32", bounds=(k.scalar("M"), None)).bounds
+        ('M', None)
         """
-        return self._add_buffer(Buffer(name, shape, dtype, "global", layout, bounds, multiple))
+        buffer = Buffer(name, shape, dtype, "global", layout, bounds, multiple)
+        for extent in buffer.shape:
+            if type(extent) is not int:
+                raise LayoutError(
+                    f"param: extents are numbers; {name} has {extent}. Give the largest, 2**24 for "
+                    "any, and say bounds=(…) with the scalars that end it; rows a scalar's "
+                    "number of elements apart have its symbol as stride in the layout"
+                )
+        return self._add_buffer(buffer)
 
     def scalar(self, name: str, token: str = "s32") -> Any:
         """Declare a number that the launch gives, and return its symbol.
@@ -803,6 +819,13 @@ class Kernel:
             LayoutError: a variable without a value, an operation that its unit does not take
                 alike, too much shared memory, or what the texts or the target lack.
         """
+        for buffer in body.params:
+            for bound in buffer.bounds:
+                if bound is not None and self.scalars.get(bound) != Scalar(bound):
+                    raise LayoutError(
+                        f"Kernel {self.name}: {buffer.name} ends at {bound}, which is no s32 "
+                        f"scalar of the kernel: declare it with scalar({bound!r})"
+                    )
         names.check_scopes(body.ops, self.scalars)
         convergence.check(body.ops, self.threads)
         limit = shared_limit(self.arch)
@@ -812,6 +835,7 @@ class Kernel:
                 f"{self.arch} has {limit}"
             )
         cuda_text.check(body, self.name)
+        body.check_written()
 
     def _check_begins(self, call: TilePrimitiveCall) -> None:
         """Refuse regions that begin elsewhere in threads that take part in one access together.

@@ -74,13 +74,33 @@ def _check_addresses(name: str, layout: TileLayout | ComposeLayout) -> None:
             )
 
 
+def _as_bounds(name: str, bounds: Any, dims: int) -> tuple[str | None, ...]:
+    """Return the name of a scalar, or None, for each dimension; a scalar's symbol has its name.
+
+    Raises:
+        LayoutError: too few or too many, or one is neither.
+    """
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != dims:
+        raise LayoutError(
+            f"Buffer {name}: bounds need a name or None for each of {dims} dimensions; got "
+            f"{bounds!r}"
+        )
+    found = tuple(str(b) if getattr(b, "is_symbol", False) else b for b in bounds)
+    for each in found:
+        if each is not None and not plain(each):
+            raise LayoutError(
+                f"Buffer {name}: a bound is what scalar() returned, its name, or None; got {each!r}"
+            )
+    return found
+
+
 @dataclass(frozen=True)
 class Buffer:
     """A named tile of elements: in registers (``local``), shared, global or tensor memory.
 
-    ``bounds`` names for each dimension the scalar that ends it at run time, or None: copies stay
-    below. They are multiples of ``multiple``, so that vectors of so many elements lie inside or
-    outside as a whole; a vector across a bound that may be any number is taken apart.
+    ``bounds`` names for each dimension the scalar that ends it at run time (or is its symbol), or
+    None: copies stay below. They are multiples of ``multiple``, so that vectors of so many elements
+    lie inside or outside as a whole; a vector across a bound that may be any number is taken apart.
 
     ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says which
     lane and which register holds each element. Elsewhere the default is dense and row-major.
@@ -108,7 +128,7 @@ class Buffer:
         dtype: str | DType,
         scope: str = "local",
         layout: TileLayout | ComposeLayout | None = None,
-        bounds: Sequence[str | None] | None = None,
+        bounds: Sequence[Any] | None = None,
         multiple: int = 1,
     ) -> None:
         """Convert, then check."""
@@ -140,18 +160,14 @@ class Buffer:
                 f"and TCol; got {layout}"
             )
         _check_addresses(name, layout)
-        if bounds is not None and len(bounds) != len(extents):
-            raise LayoutError(
-                f"Buffer {name}: bounds need a name or None for each of {len(extents)} dimensions; "
-                f"got {bounds!r}"
-            )
+        ends = (None,) * len(extents) if bounds is None else _as_bounds(name, bounds, len(extents))
         for key, value in (
             ("name", name),
             ("shape", extents),
             ("dtype", dtypes.get(dtype)),
             ("scope", scope),
             ("layout", layout),
-            ("bounds", (None,) * len(extents) if bounds is None else tuple(bounds)),
+            ("bounds", ends),
             ("multiple", as_extent(multiple, f"Buffer {name}: multiple")),
         ):
             object.__setattr__(self, key, value)

@@ -652,3 +652,13 @@ def test_elements_in_one_cell_may_be_alike() -> None:
     given = np.tile(np.float32([1, np.nan, -0.0, 3]), (32, 1))
     found = kernel.lower().simulate(a=given)["o"]
     assert found.tobytes() == given.tobytes()
+
+
+def test_bounds_take_the_symbol_of_a_scalar() -> None:
+    kernel = Kernel("bounded")
+    rows = kernel.scalar("M")
+    a, o = (kernel.param(name, (1 << 24, 4), "float32", bounds=(rows, None)) for name in "ao")
+    held = kernel.alloc("r", (32, 4), "float32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
+    kernel.copy(held, a[0:32]), kernel.copy(o[0:32], held)
+    given = np.arange(20, dtype=np.float32).reshape(5, 4)
+    assert np.array_equal(kernel.lower().simulate(a=given, M=5)["o"], given)

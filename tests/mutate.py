@@ -703,8 +703,8 @@ def plan(
     """Return the tests to run on a mutant, and how many tests execute its line.
 
     They run file by file: those that execute the line, then those that execute its function. Files
-    of ``FIRST`` come first, and quick ones before slow ones; in each file one case of each test, then further cases. A test slower than
-    three seconds comes after all that are not.
+    of ``FIRST`` come first, and quick ones before slow ones; in each file one case of each test,
+    then further cases. A test slower than three seconds comes after all that are not.
     """
     own = {(mutant.module, line) for line in range(mutant.first, mutant.last + 1)}
     near = {(mutant.module, line) for line in functions.get(mutant.function, range(0))}
@@ -1022,7 +1022,7 @@ def main() -> None:
         random.Random(given.seed).shuffle(tasks)
         left = run_tasks(tasks, trees, until)
     if earlier:
-        results = earlier.merged(results)
+        results = [row for row in earlier.merged(results) if row["module"] in modules]
     if given.output:
         given.output.write_text(json.dumps({"seed": given.seed, "mutants": results}, indent=1))
     report(modules, results, left, time.monotonic() - begin)

@@ -6,6 +6,9 @@ which lines. Then each mutant runs the tests that execute its line, the quickest
 one fails; where all pass, those of its function; at most ``--budget`` seconds of tests. A test that
 hangs counts as a kill.
 
+``--again mutants.json`` runs the survivors of such a result once more, found by module, function
+and the changed line's text, with more tests per mutant, and gives the score of both runs together.
+
 Mutants that compile to the same code are not planted. Those that a person judged to be the same
 program are in ``data/equivalent_mutants.json``, keyed by module, function and the changed line's
 text, so that edits elsewhere leave them valid.
@@ -19,6 +22,7 @@ import contextlib
 import copy
 import dataclasses
 import difflib
+import functools
 import hashlib
 import importlib
 import itertools
@@ -90,6 +94,23 @@ MODULES: dict[str, list[str]] = {
     "lowering/hazards.py": KERNELS,
     "lowering/order.py": KERNELS,
     "lowering/convergence.py": KERNELS,
+}
+
+# Module -> the test files that are about it: of those that execute a line, these run first.
+FIRST: dict[str, list[str]] = {
+    "lowering/address.py": "address".split(),
+    "lowering/addressing.py": "address addresses_of_buffers".split(),
+    "lowering/variants/copy_vector.py": "copy holders refusals".split(),
+    "lowering/variants/ldstmatrix.py": "copy holders refusals".split(),
+    "lowering/descriptors.py": "descriptors wgmma".split(),
+    "lowering/wgmma.py": "wgmma wgmma_order".split(),
+    "lowering/kernel_text.py": "cuda_text kernel".split(),
+    "lowering/warp.py": "warp masks hazards".split(),
+    "lowering/holders.py": "holders refusals masks".split(),
+    "lowering/destinations.py": "holders refusals".split(),
+    "lowering/hazards.py": "hazards masks hazards_by_definition".split(),
+    "lowering/order.py": "hazards masks hazards_by_definition".split(),
+    "lowering/convergence.py": "convergence masks".split(),
 }
 
 
@@ -640,7 +661,7 @@ def run_tasks(tasks: list[Task], trees: list[Path], until: float) -> int:
             task.prepare(tree)
             answer, log = tree.with_suffix(".json"), tree.with_suffix(".log")
             answer.unlink(missing_ok=True)
-            pid = forked(lambda task=task, tree=tree, log=log: task.work(tree, log), answer)  # type: ignore[misc]
+            pid = forked(functools.partial(task.work, tree, log), answer)
             busy[pid] = task, tree, time.monotonic()
         for pid, (task, tree, begin) in list(busy.items()):
             now = time.monotonic()
@@ -681,13 +702,14 @@ def plan(
 ) -> tuple[list[Round], int]:
     """Return the tests to run on a mutant, and how many tests execute its line.
 
-    They run file by file: those that execute the line, then those that execute its function. Quick
-    files come first; in each file one case of each test, then further cases. A test slower than
-    three seconds comes after all that are not.
+    They run file by file: those that execute the line, then those that execute its function. Files
+    of ``FIRST`` come first, and quick ones before slow ones; in each file one case of each test,
+    then further cases. A test slower than three seconds comes after all that are not.
     """
     own = {(mutant.module, line) for line in range(mutant.first, mutant.last + 1)}
     near = {(mutant.module, line) for line in functions.get(mutant.function, range(0))}
-    rounds: list[tuple[int, float, str, dict[str, float]]] = []
+    about = {f"tests/test_{stem}.py" for stem in FIRST.get(mutant.module, ())} | {mutant.module}
+    rounds: list[tuple[int, bool, float, str, dict[str, float]]] = []
     reached = 0
     for run in runs:
         groups: dict[int, list[tuple[int, float, str]]] = defaultdict(list)
@@ -711,10 +733,10 @@ def plan(
         for group, tests in groups.items():
             ordered = {test: seconds for _, seconds, test in sorted(tests)}
             cost = run["load"] + sum(ordered.values())
-            rounds.append((group, cost, run["file"], ordered))
+            rounds.append((group, run["file"] not in about, cost, run["file"], ordered))
     chosen: list[Round] = []
     left = budget
-    for _, _, file, tests in sorted(rounds, key=lambda each: each[:3]):
+    for *_, file, tests in sorted(rounds, key=lambda each: each[:4]):
         taken = {}
         for test, seconds in tests.items():
             if left > 0 or (not chosen and not taken):
@@ -805,6 +827,41 @@ def coverage(files: list[str], trees: list[Path], kept: Path | None, seconds: fl
     return [runs[file] for file in files if file in runs]
 
 
+@dataclasses.dataclass(frozen=True)
+class Earlier:
+    """A result of an earlier run, of which the survivors run again."""
+
+    rows: list[dict[str, Any]]
+
+    @staticmethod
+    def key(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+        """Return by what a mutant is known, wherever its line stands now."""
+        return row["module"], row["function"], row["before"], row["after"]
+
+    def survivors(self, modules: Iterable[str]) -> tuple[list[Mutant], list[dict[str, Any]]]:
+        """Return the mutants of these modules that survived, and the rows of those now gone."""
+        found, gone = [], []
+        for module in modules:
+            source = (ROOT / module).read_text()
+            planted_now: dict[tuple[str, str, str, str], Mutant] = {}
+            for each in Planter(module, source).mutants():
+                before, after = each.changed(source)
+                planted_now.setdefault((module, each.function, before, after), each)
+            for row in self.rows:
+                if row["module"] == module and row["outcome"] == "survived":
+                    again = planted_now.get(self.key(row))
+                    if again is None:
+                        gone.append(row)
+                    else:
+                        found.append(again)
+        return found, gone
+
+    def merged(self, results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the rows of both runs: what ran again counts as it came out now."""
+        now = {self.key(row): row for row in results}
+        return [{**row, **now.get(self.key(row), {})} for row in self.rows]
+
+
 def make_trees(folder: Path, number: int) -> list[Path]:
     """Copy the working tree, without what git and tools leave in it."""
     ignore = shutil.ignore_patterns(".git", "__pycache__", ".*_cache", ".hypothesis", "figures")
@@ -823,12 +880,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", help="a module or a part of its name; repeat")
     parser.add_argument("--function", help="only mutants of functions whose name holds this")
     parser.add_argument("--tests", action="append", help="only tests/test_NAME.py; repeat")
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests per mutant")
+    parser.add_argument("--budget", type=float, help="seconds of tests per mutant: 60, again 200")
+    parser.add_argument("--again", type=Path, help="run the survivors of this earlier output again")
     parser.add_argument("--minutes", type=float, default=60.0, help="start nothing after that long")
     parser.add_argument("--output", type=Path, help="write the results here, as JSON")
     parser.add_argument("--coverage", type=Path, help="keep here which test executes what")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.budget is None:
+        given.budget = 200.0 if given.again else 60.0
+    return given
 
 
 def main() -> None:
@@ -851,8 +912,17 @@ def main() -> None:
         for row in (json.loads(EQUIVALENT.read_text()) if EQUIVALENT.exists() else [])
     }
     mutants: list[Mutant] = []
+    earlier = Earlier(json.loads(given.again.read_text())["mutants"]) if given.again else None
+    if earlier:
+        again, gone = earlier.survivors(modules)
+        for lost in gone:
+            print(f"no longer there: {' | '.join(earlier.key(lost))}")
     for module, share in zip(modules, shares, strict=True):
-        chosen, total = planted(module, share, given.seed, given.function or "")
+        if earlier:
+            chosen = [each for each in again if each.module == module]
+            total = len(chosen)
+        else:
+            chosen, total = planted(module, share, given.seed, given.function or "")
         mutants += chosen
         if given.list:
             print(f"{module}: {len(chosen)} of {total}")
@@ -951,6 +1021,8 @@ def main() -> None:
             )
         random.Random(given.seed).shuffle(tasks)
         left = run_tasks(tasks, trees, until)
+    if earlier:
+        results = [row for row in earlier.merged(results) if row["module"] in modules]
     if given.output:
         given.output.write_text(json.dumps({"seed": given.seed, "mutants": results}, indent=1))
     report(modules, results, left, time.monotonic() - begin)

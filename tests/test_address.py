@@ -8,14 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowering as lw
-from layoutalg import Axis, ComposeLayout, LayoutError, TileLayout, fragments, m, parse
+from layoutalg import Axis, ComposeLayout, LayoutError, S, TileLayout, fragments, m, parse
 from layoutalg.symbolic import Digit as LoopDigit
-from lowering.address import Index, Opaque, Style
-from lowering.addressing import as_index, environment, memory_address, region_tile, register_tile
+from lowering.address import FREE, Index, Opaque, Style
+from lowering.addressing import (
+    as_index,
+    environment,
+    memory_address,
+    one_edge,
+    region_tile,
+    register_tile,
+)
 from lowering.ops import Guard
 from lowering.registers import element_map, thread_coordinate
 from lowering.tile import Buffer, cells, reached
@@ -373,3 +381,38 @@ def test_the_bound_of_what_is_not_linear(op: str, left: Index, right: Index, hig
     largest = int(np.max(atom.value({"i": i, "j": j})))
     assert atom.high == high >= largest
     assert op == "^" or high == largest
+
+
+def test_what_only_the_launch_knows_is_zero_or_odd() -> None:
+    assert environment([Index.free("M")], 1)["M"].tolist() == [0, FREE - 1]
+    assert (FREE - 1) % 2 == 1
+
+
+def test_negative_terms_are_summed_in_64_bits() -> None:
+    total = sum((Index.of(name, 2) * -(1 << 30) for name in "abc"), Index())
+    assert total.render("c") == (
+        "a * -1073741824 + b * -1073741824 + static_cast<int64_t>(c) * -1073741824"
+    )
+
+
+def test_a_product_is_computed_in_64_bits_once() -> None:
+    large = Opaque("*", Index.of("a", 1 << 20), Index.of("b", 1 << 20))
+    assert large.text("c") == "(static_cast<int64_t>(a) * b)"
+    assert large.text("c", {"a"}) == "(a * b)"
+    assert not Opaque("^", Index.of("a", 8), Index.of("b", 8)).is_wide(())
+    assert Opaque("^", Index.of("a", 8), Index.of("b", 8)).is_wide({"b"})
+
+
+def test_a_vector_that_begins_within_another_has_two_edges() -> None:
+    i, size = Index.of("i", 8), Index.free("M")
+    guards = [(Guard(i * 2 + at, 0, size),) for at in range(3)]
+    assert one_edge(guards[:2], 8)
+    assert not one_edge(guards[1:], 8)
+
+
+def test_half_a_symbol_is_no_stride() -> None:
+    even = sympy.Symbol("e", even=True, positive=True)
+    buffer = Buffer("a", (4, 2), "float32", "global", TileLayout(S[(4, 2) : (even / 2, 1)]))
+    message = "address: a stride must be a number, or a number times a symbol; got e/2"
+    with pytest.raises(LayoutError, match=f"^{re.escape(message)}$"):
+        memory_address(buffer, [Index.of("i", 4), Index.of("j", 2)])

@@ -342,3 +342,15 @@ def test_a_variant_of_a_users_own_gives_operations_that_are_known() -> None:
     k._add_call(TilePrimitiveCall("cast", operands, "cta", dispatch="mine.test_convergence"))
     with pytest.raises(LayoutError, match=r"^lower: the operation Mine is unknown to this reader"):
         k.lower()
+
+
+def test_the_last_lane_of_a_warp_decides_too() -> None:
+    thread = Index.of("thread", 128)
+    assert uniform_over(Guard(thread % 32, 0, 31), 128) == "thread"
+    assert uniform_over(Guard(thread % 32, 0, 32), 128) == "cta"
+
+
+def test_the_narrowest_of_several_conditions_counts() -> None:
+    of_warp = Guard(Index.of("thread", 128) // 32, 0, 1)
+    of_cta = Guard(Index.of("thread", 256) // 128, 0, 1)
+    assert uniform_over([of_warp, of_cta], 128) == uniform_over([of_cta, of_warp], 128) == "warp"

@@ -399,3 +399,16 @@ def test_a_later_tile_that_lies_otherwise_is_refused() -> None:
 def test_swizzles_that_the_tensor_core_lacks(layout: ComposeLayout, dtype: str) -> None:
     with pytest.raises(LayoutError, match=r"^descriptor: the tensor core exchanges 16-byte chunks"):
         swizzle_bytes(layout, dtype)
+
+
+def test_a_start_or_an_offset_out_of_range_is_refused() -> None:
+    tile = Descriptor("K", 128, 16, 1024, 16)
+    assert tile.bits(262128) & 0x3FFF == 0x3FFF
+    for start in (262144, -16, 8):
+        with pytest.raises(LayoutError) as raised:
+            tile.bits(start)
+        assert str(raised.value) == (
+            f"descriptor: an operand starts at a multiple of 16 bytes, at most 262128; got {start}"
+        )
+    with pytest.raises(LayoutError, match="the stride byte offset must be a multiple of 16"):
+        Descriptor("K", 128, 16, 8, 16)

@@ -790,3 +790,15 @@ def test_a_kernel_fences_what_threads_wrote_before_an_arrival() -> None:
     ):
         with pytest.raises(SimulationError, match=message):
             execute(replace(body, ops=change), given)
+
+
+def test_a_read_of_one_s_own_does_not_hide_another_s() -> None:
+    race = (lane(0, get()), lane(1, get(), put(Index())))
+    run(GET, put(), CTA, lane(1, get(), put(Index())))
+    with pytest.raises(SimulationError, match="thread 1 overwrites s at 0, which thread 0 read"):
+        run(GET, put(), CTA, *race)
+
+
+def test_a_warpgroup_that_is_not_full_meets() -> None:
+    machine = run(GET, put(), Sync("warpgroup"), get(BACK))
+    assert machine.registers["r"][:, 1].tolist() == list(range(63, -1, -1))

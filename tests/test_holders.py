@@ -13,14 +13,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import sympy
 
 import lowering as lw
-from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, laneid, parse, warpid
+from layoutalg import (
+    ComposeLayout,
+    Iter,
+    LayoutError,
+    S,
+    TileLayout,
+    fragments,
+    laneid,
+    parse,
+    warpid,
+)
+from layoutalg.symbolic import Digit
+from lowering.destinations import MOST, check_apart, check_distinct
 from lowering.dispatch import context_of, dispatch
 from lowering.holders import guards_of, named, parts_of, selected
 from lowering.kernel import Kernel
 from lowering.ops import LoadMatrix, StoreMatrix, Wgmma, When, walk
 from lowering.tensor_ops import TensorLoad, TensorStore
+from lowering.tile import Buffer
 from lowering.warp import SimulationError
 from tests.gemm_checks import kernel_outputs
 
@@ -531,3 +545,36 @@ def test_a_product_in_a_branch_of_whole_warps() -> None:
     x, y = (each.astype(np.float16) for each in given((16, 16), (16, 8)))
     want = x.astype(np.float64) @ y.astype(np.float64)
     assert np.array_equal(kernel.lower().simulate(a=x, b=y)["o"], want)
+
+
+def test_a_copy_of_an_element_on_another_is_seen() -> None:
+    doubled = TileLayout.from_iters((Iter(4, 1),), (Iter(2, 1),))
+    buffer = Buffer("s", (4,), "float32", "shared", doubled)
+    message = (
+        "copy: elements (0,) and (1,) of s[0:4] share the place m 1: S[4:1] + R[2:1]; "
+        "give each a place of its own, or say aliases=True"
+    )
+    with pytest.raises(LayoutError) as raised:
+        check_distinct(buffer[0:4], "copy")
+    assert str(raised.value) == message
+
+
+def test_pitches_that_only_the_launch_knows_are_far_apart() -> None:
+    n, k = (sympy.Symbol(name, integer=True, positive=True) for name in "nk")
+    buffer = Buffer("s", (2, 2, 2), "float32", "global", TileLayout(S[(2, 2, 2) : (n, k, 1)]))
+    check_distinct(buffer[0:2, 0:2, 0:2], "copy")
+
+
+def test_regions_that_exchange_their_places_stay_apart() -> None:
+    buffer = Buffer("a", (16, 8), "float32", "global")
+    begin = 8 * Digit("i", 2)
+    check_apart(buffer[begin : begin + 8], buffer[8 - begin : 16 - begin], "copy")
+    with pytest.raises(LayoutError, match="overlap: it would read what it has written"):
+        check_apart(buffer[begin : begin + 8], buffer[8:16], "copy")
+
+
+def test_columns_apart_are_apart_however_far_the_rows_move() -> None:
+    rows = MOST + 2
+    buffer = Buffer("a", (2 * rows, 2), "float32", "global")
+    begin = Digit("i", rows)
+    check_apart(buffer[begin : begin + rows, 0:1], buffer[0:rows, 1:2], "copy")

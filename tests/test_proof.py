@@ -748,3 +748,36 @@ def test_small_values_that_are_no_sizes_are_passed_over_among_the_witnesses() ->
 def test_of_axes_on_which_elements_meet_the_first_by_name_is_shown() -> None:
     verdict = parse("S[(2,n,2,k):(0,1,0@laneid,1@laneid)]").is_injective((2, n, 2, k))
     assert (verdict.reason.first, verdict.reason.second) == ((0, 0, 0, 0), (0, 0, 1, 0))
+
+
+def test_sums_that_all_differ_are_the_proof() -> None:
+    assert str(TileLayout(S[(3, 2) : (2, 3)]).is_injective()) == (
+        "proved: S[(3,2):(2,3)] puts no two elements in one place\n"
+        "on each axis a sum of digits gives its digits back\n"
+        "extent  weight  stride\n"
+        "     3       2       2  all sums on m differ\n"
+        "     2       1       3  all sums on m differ"
+    )
+
+
+def test_a_refutation_says_how_many_elements_were_compared() -> None:
+    refuted = TileLayout(S[(2, 3) : (2, 1)]).is_injective()
+    assert not refuted
+    assert refuted.checked == 6
+
+
+def test_multiples_of_a_symbol_meet() -> None:
+    n = sympy.Symbol("n", integer=True, positive=True)
+    assert str(TileLayout(S[(4, 4) : (2 * n, n)]).is_injective()) == (
+        "refuted: S[(4,4):(2*n,n)] puts no two elements in one place\n"
+        "element 2 and element 4 share the place (m 2*n)"
+    )
+
+
+def test_a_refutation_under_one_swizzle_names_what_was_asked() -> None:
+    n = sympy.Symbol("n", integer=True, positive=True)
+    tight, wide = (
+        ComposeLayout(3, 3, 3, TileLayout(S[(n, 64) : (pitch, 1)])) for pitch in (64, 128)
+    )
+    refuted = prove(tight, (n, 64), wide)
+    assert str(refuted) == ""

@@ -28,7 +28,21 @@ from layoutalg import (
     warpid,
 )
 from layoutalg import size as sizes
-from layoutalg.symbolic import Digit, FloorDiv, Mod, bounds, nonnegative, substitute, symbol, tidy
+from layoutalg.evaluation import at_ints
+from layoutalg.normal import bases, below_zero
+from layoutalg.parts import Parts
+from layoutalg.symbolic import (
+    Digit,
+    FloorDiv,
+    Mod,
+    as_integer_expr,
+    bounds,
+    nonnegative,
+    substitute,
+    symbol,
+    tidy,
+)
+from layoutalg.weaving import tile_scale, unscaled
 from tests import oracle
 from tests.strategies import laws
 from tests.vectors import expected, layout, number, plain, read
@@ -768,3 +782,61 @@ def test_signs_and_bounds_of_floors_and_remainders() -> None:
     assert [sizes.divides(zero, value) for value in (zero, n, n + 1, n - 1)] == [
         True, False, False, None,
     ]  # fmt: skip
+
+
+def test_what_divides_an_int_for_some_values_only_is_not_decided() -> None:
+    assert sizes.divides(symbol("n"), 12) is None
+    assert sizes.divides(symbol("n"), 0) is True
+
+
+def test_an_integer_whose_terms_are_halves_is_a_size() -> None:
+    odd = sympy.Symbol("o", odd=True, positive=True)
+    assert as_integer_expr((odd + 1) / 2, "extent") == (odd + 1) / 2
+    assert Mod((odd + 1) / 2, 1) == 0
+
+
+def test_a_sum_is_split_by_a_divisor_that_divides_none_of_its_terms() -> None:
+    n, x, y = (symbol(name) for name in "nxy")
+    assert FloorDiv((n + 1) * x + Mod(y, n + 1), n + 1) == x
+    assert Mod((n + 1) * x + Mod(y, n + 1), n + 1) == Mod(y, n + 1)
+
+
+def test_a_quotient_by_zero_stays_as_it_is() -> None:
+    assert FloorDiv(sympy.Integer(4), sympy.Integer(0)).args == (4, 0)
+
+
+def test_what_is_left_open_is_asked_in_order() -> None:
+    n, k = symbol("n"), symbol("k")
+    with pytest.raises(Undecided) as of_span:
+        unscaled((Iter(8, n),), {Axis.get("m"): k})
+    assert str(of_span.value) == (
+        "is_tile_inner: does the span k divide the stride n? The symbols leave it open; "
+        "substitute the symbols."
+    )
+    with pytest.raises(Undecided) as of_sign:
+        below_zero(n - k)
+    assert str(of_sign.value) == (
+        "is the stride -k + n below 0? The symbols leave it open; make it positive or substitute."
+    )
+
+
+def test_replicas_on_another_axis_leave_a_tile_s_unit_alone() -> None:
+    n, k = symbol("n"), symbol("k")
+    tile = Parts((Iter(n, 1, laneid), Iter(k, 1)), (Iter(2, 1, warpid),), {})
+    assert tile_scale(tile) == {laneid: n, Axis.get("m"): k}
+
+
+def test_lowest_places_are_exact_integers() -> None:
+    far = bases(Parts((Iter(2, 2**53 + 1),), (), {}), (Axis.get("m"),))
+    assert far.dtype == np.int64
+    assert far.tolist() == [[0], [2**53 + 1]]
+
+
+def test_a_coordinate_below_zero_is_outside_its_dimension() -> None:
+    tile = parse("S[(8,4):(4@laneid,1)]")
+    assert at_ints(tile, (1, -1), (8, 4)) is None
+    assert at_ints(tile, (1, 0), (8, 4)) == {"laneid": 4, "m": 0}
+
+
+def test_an_iter_of_copies_goes_to_the_end() -> None:
+    assert TileLayout(S[(8, 8) : (8, 1)]).broadcast(4) == TileLayout(S[(8, 8, 4) : (8, 1, 0)])

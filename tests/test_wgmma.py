@@ -932,3 +932,14 @@ def test_what_hardware_showed_is_what_we_say(certificate: Certificate) -> None:
 )
 def test_the_device_agrees(name: str) -> None:
     assert probe(name, "device").verdict == "agrees"
+
+
+def test_products_in_one_statement_are_counted_in_its_name() -> None:
+    tile = Descriptor("K", 0, 128, 256, 16)
+    one, two = (wgmma.multiply_in_turn(wgmma.get(8, "f16"), None, tile, False, n) for n in (1, 2))
+    assert two.name == f"{one.name}_2"
+
+
+def test_integers_may_saturate() -> None:
+    inst = dataclasses.replace(wgmma.get(8, "s8", "s8", "s32"), modifier="satfinite")
+    assert str(inst).endswith(".satfinite")

@@ -12,10 +12,12 @@ import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, laneid, parse
 from layoutalg.fragments import transposed
 from layoutalg.symbolic import symbol
+from lowering.address import Index
 from lowering.addressing import register_tile
 from lowering.dispatch import Lowered, context_of, dispatch
 from lowering.kernel import Kernel
 from lowering.ops import Load, LoadMatrix, Op, Store, StoreMatrix, Transfer, walk
+from lowering.variants.copy_vector import Ownership, accesses, register_copy, runs
 from lowering.warp import SimulationError, execute
 from tests.gemm_checks import kernel_outputs
 
@@ -370,3 +372,38 @@ def test_matrices_of_numbers_are_moved_by_vectors() -> None:
     assert lowered(held, shared).variant == "vec_auto"
     with pytest.raises(lw.DispatchError, match="registers of float32 hold numbers"):
         lowered(held, shared, dispatch="ldstmatrix")
+
+
+def owned(bits: int, values: Any, registers: tuple[int, ...]) -> Ownership:
+    """Registers whose elements lie at these addresses, by thread."""
+    addresses = {register: Index((), 0) for register in registers}
+    return Ownership("r", "s", bits, addresses, dict.fromkeys(registers, ()), 1, np.array(values))
+
+
+def test_narrow_elements_are_moved_by_whole_registers() -> None:
+    together = [[0], [1]]
+    assert runs(owned(16, together, (0, 1)), 2) == [(0, 1)]
+    assert runs(owned(16, together, (1, 2)), 2) is None
+    assert runs(owned(32, together, (1, 2)), 2) == [(1, 2)]
+
+
+def test_where_nobody_takes_part_there_are_no_vectors() -> None:
+    assert runs(owned(16, np.zeros((2, 0), dtype=np.int64), (0, 1)), 2) is None
+
+
+def test_two_elements_of_4_bits_share_a_byte() -> None:
+    assert accesses(owned(4, [[0], [1]], (0, 1))) == [(0, 1)]
+    with pytest.raises(LayoutError, match=r"^copy: 2 neighbours of r must share a byte of s"):
+        accesses(owned(4, [[0], [2]], (0, 1)))
+
+
+def test_a_copy_of_registers_has_the_extents_of_the_memory() -> None:
+    row = TileLayout(S[(32, 4) : (1 @ laneid, 1)])
+    r = lw.Buffer("r", (32, 4), "f32", layout=row)
+    g = lw.Buffer("g", (32, 8), "f32", "global")
+    with pytest.raises(LayoutError) as raised:
+        register_copy(r.region(), g.region(), 32, True)
+    assert str(raised.value) == (
+        "copy: both sides must have the same extents; r[0:32,0:4] has (32, 4), "
+        "g[0:32,0:8] has (32, 8)"
+    )

@@ -11,10 +11,17 @@ from typing import Any
 import pytest
 
 import lowering as lw
+from layoutalg import S, TileLayout, laneid
+from lowering.address import Index
+from lowering.body import Body
+from lowering.cuda_text import cuda_source
+from lowering.kernel import Kernel
+from lowering.ops import BulkStore, Drain, Guard, Transfer, When
 from lowering.verification import Case
 from tests.gemm_cases import lower_case
 from tests.vectors import read
 
+SPACES = (("g", "global"), ("s", "shared"))
 NVCC = shutil.which("nvcc")
 compiled = pytest.mark.skipif(NVCC is None, reason="no nvcc: the CUDA C++ text was not compiled")
 
@@ -81,3 +88,55 @@ def test_nvcc_compiles_what_vectors_ask_for(kind: str, tmp_path: Path) -> None:
     program = lower_case(next(row["in"] for row in rows if chosen(row)))
     ptx = compile_text(program, tmp_path, "ptx", "sm_90").read_text()
     assert ptx.count(program.instruction.ptx) == len(program.mma)
+
+
+def test_an_element_without_a_neighbour_is_widened_alone() -> None:
+    row = TileLayout(S[(32, 3) : (1 @ laneid, 1)])
+    kernel = Kernel("k", 32)
+    a, o = kernel.param("a", (32, 3), "float16"), kernel.param("o", (32, 3), "float32")
+    half = kernel.alloc("h", (32, 3), "float16", layout=row)
+    full = kernel.alloc("f", (32, 3), "float32", layout=row)
+    kernel.copy(half, a)
+    kernel.cast(full, half)
+    kernel.copy(o, full)
+    lines = [line.strip() for line in kernel.lower().cuda_source().splitlines()]
+    at = lines.index("cvt_f32x2_f16(f_0, f_1, h_0);")
+    assert lines[at + 1 : at + 3] == [
+        "float t3, t4; cvt_f32x2_f16(t3, t4, h_1);",
+        "f_2 = t3;",
+    ]
+    assert "uint32_t t0; ld_global_u16(t0, a_base + thread * 6);" in lines
+
+
+def test_a_copy_beyond_the_bounds_reads_nothing() -> None:
+    g, s = (
+        lw.Buffer(name, (128,), "float32", scope)
+        for name, scope in (("g", "global"), ("s", "shared"))
+    )
+    thread = Index.of("thread", 32) * 4
+    move = Transfer("s", thread, "g", thread, 4, (Guard(thread, 0, 64),), True, True)
+    source = cuda_source(Body((g,), (s,), (), (move,), 32), "k", "k")
+    assert (
+        "cp_async_16_or_zero(s_base + thread * 16, g_base + thread * 16, "
+        "((thread * 4) < 64 ? 16u : 0u));"
+    ) in source
+
+
+def test_every_box_of_a_bulk_store_is_written() -> None:
+    g, s = (
+        lw.Buffer("g", (8, 16), "float32", "global"),
+        lw.Buffer("s", (8, 16), "float32", "shared"),
+    )
+    boxes = tuple(
+        BulkStore("g", (Index(), Index((), col)), (8, 8), 16, "s", Index((), col * 8))
+        for col in (0, 8)
+    )
+    one = When((Guard(Index.of("thread", 32), 0, 1),), (Drain(boxes),))
+    source = cuda_source(Body((g,), (s,), (), (one,), 32), "k", "k")
+    lines = [line.strip() for line in source.splitlines()]
+    lines = [line for line in lines if line.startswith("bulk_")]
+    assert lines == [
+        "bulk_store(g_base, static_cast<uint32_t>(0), static_cast<uint32_t>(0), s_base);",
+        "bulk_store(g_base, static_cast<uint32_t>(8), static_cast<uint32_t>(0), s_base + 256);",
+        "bulk_commit();",
+    ]

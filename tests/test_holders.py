@@ -578,3 +578,10 @@ def test_columns_apart_are_apart_however_far_the_rows_move() -> None:
     buffer = Buffer("a", (2 * rows, 2), "float32", "global")
     begin = Digit("i", rows)
     check_apart(buffer[begin : begin + rows, 0:1], buffer[0:rows, 1:2], "copy")
+
+
+def test_of_copies_in_two_warps_the_first_stores_by_stmatrix() -> None:
+    s = lw.Buffer("s", (16, 8), "f16", "shared")
+    r = lw.Buffer("r", (16, 8), "f16", layout=D.layout)
+    done = lowered(s, r, 64, dispatch="ldstmatrix")
+    assert [type(op) for op in walk(done.ops)] == [When, StoreMatrix]

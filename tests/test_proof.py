@@ -777,7 +777,11 @@ def test_multiples_of_a_symbol_meet() -> None:
 def test_a_refutation_under_one_swizzle_names_what_was_asked() -> None:
     n = sympy.Symbol("n", integer=True, positive=True)
     tight, wide = (
-        ComposeLayout(3, 3, 3, TileLayout(S[(n, 64) : (pitch, 1)])) for pitch in (64, 128)
+        ComposeLayout(3, 3, 3, TileLayout(S[(n + 1, 64) : (pitch, 1)])) for pitch in (64, 128)
     )
-    refuted = prove(tight, (n, 64), wide)
-    assert str(refuted) == ""
+    refuted = prove(tight, (n + 1, 64), wide)
+    assert str(refuted) == (
+        f"refuted: {tight} and {wide} are one map\n"
+        "element (1, 0): the left has it at (m 64), the right at (m 128)\n"
+        "these places are those before the swizzle, which keeps them apart"
+    )

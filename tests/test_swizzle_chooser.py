@@ -731,3 +731,29 @@ def test_a_vector_may_be_one_element(size: int, bits: int) -> None:
     assert access.coords[0, :, 0].tolist() == [[t // 4, t % 4] for t in range(32)]
     with pytest.raises(LayoutError, match="a row must consist of vectors"):
         rowwise((8, 4), 2 * bits, size=size)
+
+
+def test_slots_are_taken_in_vectors_of_any_size() -> None:
+    D = fragments.get("mma.m16n8k16.f16", "D")
+    alone = slotwise(D.layout, D.shape, 1)
+    assert alone.coords[:, 5].tolist() == [[[1, 2]], [[1, 3]], [[9, 2]], [[9, 3]]]
+    all_four = slotwise(D.layout, D.shape, 4)
+    assert all_four.coords[:, 5].tolist() == [[[1, 2], [1, 3], [9, 2], [9, 3]]]
+
+
+def test_a_slot_that_a_thread_leaves_empty_is_refused() -> None:
+    with pytest.raises(LayoutError) as raised:
+        slotwise(TileLayout(S[(32, 2) : (1 @ laneid, 2)]), (32, 2), 1)
+    assert str(raised.value) == (
+        "slots: every lane must hold whole vectors of 1 slots; S[(32,2):(1@laneid,2)] gives "
+        "32 threads 64 elements in 3 slots"
+    )
+
+
+def test_the_first_lane_whose_elements_are_apart_is_named() -> None:
+    with pytest.raises(LayoutError) as raised:
+        matrices((16, 16), 16).starts(TileLayout(S[(16, 16) : (32, 2)]), (16, 16), 16)
+    assert str(raised.value) == (
+        "ldmatrix.x4: inner stride not 1: a lane moves 8 elements that are neighbours in memory; "
+        "those from (0, 0) on lie at [0, 2, 4, 6, 8, 10, 12, 14]"
+    )

@@ -25,7 +25,8 @@ _MOST_BITS = 4096  # of a shift
 def where(condition: Any, a: Any, b: Any) -> Any:
     """Return ``a`` where a condition holds, else ``b``: the branch of a formula for ``prove``.
 
-    ``a if i < 8 else b`` asks for one truth value of all elements; this asks each.
+    ``a if i < 8 else b`` asks for one truth value of all elements; this asks each. Of sympy symbols
+    Python's ``M == 1`` is the bool False, which cannot be seen here: say ``sympy.Eq(M, 1)``.
 
     Args:
         condition: a bool, an array of bools, or a comparison of symbolic indices.
@@ -49,6 +50,11 @@ def where(condition: Any, a: Any, b: Any) -> Any:
         return a if condition.answer else b
     if getattr(condition, "ndim", 0):
         return _wrapped(np.where(np.asarray(condition), _array(a), _array(b)))
+    if getattr(condition, "free_symbols", None):  # a comparison of sympy
+        raise Undecided(
+            f"where: is {condition}? The symbols leave it open; write the formula without the "
+            "branch, or substitute the symbols with .subs."
+        )
     return a if condition else b
 
 

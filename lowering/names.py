@@ -109,7 +109,12 @@ def check_buffer(name: object, kernel: str, taken: Collection[str]) -> None:
         raise LayoutError(
             f"Kernel {kernel}: a name must be an identifier of ASCII letters; got {name!r}"
         )
-    if name in taken or reserved(name):
+    if reserved(name):
+        raise LayoutError(
+            f"Kernel {kernel}: the name {name!r} is reserved: it has a meaning of its own in "
+            "kernel texts or launches"
+        )
+    if name in taken:
         raise LayoutError(f"Kernel {kernel}: the name {name!r} is taken")
 
 
@@ -127,8 +132,13 @@ def check_variable(name: object, operation: str, taken: Collection[str]) -> None
     layoutalg.errors.LayoutError: range: the variable needs a free name of letters; got 'i0'
     """
     plain_letters = isinstance(name, str) and name.isascii() and name.isalpha()
-    if not plain_letters or name in taken or reserved(str(name)):
-        raise LayoutError(f"{operation}: the variable needs a free name of letters; got {name!r}")
+    why = "" if plain_letters else f"{name!r}"
+    if plain_letters and reserved(str(name)):
+        why = f"{name!r}, which has a meaning of its own in kernel texts or launches"
+    elif plain_letters and name in taken:
+        why = f"{name!r}, which is taken"
+    if why:
+        raise LayoutError(f"{operation}: the variable needs a free name of letters; got {why}")
 
 
 def check_scopes(ops: Sequence[Op], scalars: Iterable[str]) -> None:

@@ -198,7 +198,8 @@ ERRORS: dict[str, tuple[Any, str]] = {
     ),
     "a name that the texts need": (
         lambda k: k.param("thread", (16,), "f16"),
-        "Kernel k: the name 'thread' is taken",
+        "Kernel k: the name 'thread' is reserved: it has a meaning of its own in kernel texts or "
+        "launches",
     ),
     "registers in global memory": (
         lambda k: k.alloc("g", (16,), "f16", "global"),
@@ -219,7 +220,7 @@ ERRORS: dict[str, tuple[Any, str]] = {
     ),
     "a loop over a buffer's name": (
         lambda k: k.loop("a", 2).__enter__(),
-        "loop: the variable needs a free name of letters; got 'a'",
+        "loop: the variable needs a free name of letters; got 'a', which is taken",
     ),
     "a loop over a register's variable": (
         lambda k: k.loop("r_0", 2).__enter__(),
@@ -227,7 +228,8 @@ ERRORS: dict[str, tuple[Any, str]] = {
     ),
     "a loop over a keyword of C++": (
         lambda k: k.loop("int", 2).__enter__(),
-        "loop: the variable needs a free name of letters; got 'int'",
+        "loop: the variable needs a free name of letters; got 'int', which has a meaning of its "
+        "own in kernel texts or launches",
     ),
     "a kernel named by a keyword": (
         lambda k: Kernel("for"),

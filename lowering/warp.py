@@ -189,6 +189,24 @@ class BankCount:
     fewest: int
 
 
+@dataclass(frozen=True)
+class Broken:
+    """In the place of a named index that is none of its values: whatever computes with it refuses.
+
+    A name that is not used may have any value, as in the first step of a loop.
+    """
+
+    why: str
+
+    def __floordiv__(self, other: object) -> Any:
+        """Refuse; each digit of a variable is a quotient.
+
+        Raises:
+            SimulationError: always.
+        """
+        raise SimulationError(self.why)
+
+
 @dataclass
 class Machine:
     """The state of one CTA while a body runs: that of a rank in its cluster, ``cluster``.
@@ -428,10 +446,10 @@ class Machine:
                 strand.enter(Frame(op.consume, mask, beside=beside))
             elif isinstance(op, Let):
                 frame.at += 1
-                value = op.value.value(strand.env)
-                self.check_promise(op, np.broadcast_to(value, mask.shape)[mask])
-                if not mask.all() and op.var in strand.env:
-                    value = np.where(mask, value, strand.env[op.var])
+                value, before = self.named(op, strand.env), strand.env.get(op.var)
+                parts = before is not None and not mask.all()
+                if parts and not isinstance(value, Broken) and not isinstance(before, Broken):
+                    value = np.where(mask, value, before)
                 strand.env[op.var] = value
             elif self.ready(op, strand):
                 strand.frames[-1].at += 1
@@ -440,13 +458,19 @@ class Machine:
                 strand.waiting = op
                 return
 
-    def check_promise(self, op: Let, values: Ints) -> None:
-        """Refuse values that a named index was said not to have."""
+    def named(self, op: Let, env: Mapping[str, Any]) -> Any:
+        """Return what a name stands for; where it is none of its values, what refuses its use."""
+        try:
+            value = op.value.value(env)
+        except SimulationError as error:  # made of another that is none of its values
+            return Broken(str(error))
+        values = np.broadcast_to(value, self.mask.shape)[self.mask]
         wrong = values[(values < 0) | (values >= op.extent)]
         if wrong.size:
-            raise SimulationError(
+            return Broken(
                 f"simulate: {line(op)} is one of {op.extent} values from 0 on; got {wrong[0]}"
             )
+        return value
 
     def ready(self, op: Op, strand: Strand) -> bool:
         """Say whether threads can do an operation now, or have to wait for others."""

@@ -785,7 +785,8 @@ class Machine:
         if not op.copies or op.aliases or not taking.any():
             return
         threads = np.arange(self.body.threads)
-        others = self.frames[-2].mask & [bool(op.copies >> int(each) & 1) for each in threads]
+        around = self.frames[-2].mask if len(self.frames) > 1 else self.mask
+        others = around & [bool(op.copies >> int(each) & 1) for each in threads]
         others = self.active(op.guards if isinstance(op, Store) else (), others)
         numbers = np.asarray(op.source.numbers)
         values = self.registers[op.source.buffer][:, numbers]

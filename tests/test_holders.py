@@ -563,6 +563,9 @@ def test_pitches_that_only_the_launch_knows_are_far_apart() -> None:
     n, k = (sympy.Symbol(name, integer=True, positive=True) for name in "nk")
     buffer = Buffer("s", (2, 2, 2), "float32", "global", TileLayout(S[(2, 2, 2) : (n, k, 1)]))
     check_distinct(buffer[0:2, 0:2, 0:2], "copy")
+    same = Buffer("s", (2, 2, 2), "float32", "global", TileLayout(S[(2, 2, 2) : (n, n, 1)]))
+    with pytest.raises(LayoutError, match="share the place"):
+        check_distinct(same[0:2, 0:2, 0:2], "copy")
 
 
 def test_regions_that_exchange_their_places_stay_apart() -> None:
@@ -578,6 +581,8 @@ def test_columns_apart_are_apart_however_far_the_rows_move() -> None:
     buffer = Buffer("a", (2 * rows, 2), "float32", "global")
     begin = Digit("i", rows)
     check_apart(buffer[begin : begin + rows, 0:1], buffer[0:rows, 1:2], "copy")
+    with pytest.raises(LayoutError, match="overlap: it would read what it has written"):
+        check_apart(buffer[begin : begin + rows, 0:1], buffer[0:rows, 0:2], "copy")
 
 
 def test_of_copies_in_two_warps_the_first_stores_by_stmatrix() -> None:

@@ -54,6 +54,7 @@ from lowering.ops import (
     WgmmaCommit,
     WgmmaWait,
     When,
+    indices,
     line,
     of_copy,
     walk,
@@ -827,6 +828,7 @@ class Kernel:
                         f"scalar of the kernel: declare it with scalar({bound!r})"
                     )
         names.check_scopes(body.ops, self.scalars)
+        self._check_sizes(body)
         convergence.check(body.ops, self.threads)
         limit = shared_limit(self.arch)
         if body.shared_bytes > limit:
@@ -836,6 +838,20 @@ class Kernel:
             )
         cuda_text.check(body, self.name)
         body.check_written()
+
+    def _check_sizes(self, body: Body) -> None:
+        """Refuse a coefficient where a size is meant: an extent, a condition, an index.
+
+        Raises:
+            LayoutError: the scalar and what takes it are named.
+        """
+        coefficients = {each.name for each in body.scalars if each.token != "s32"}
+        for op in walk(body.ops) if coefficients else ():
+            for index in indices(op):
+                for name in sorted(coefficients & index.variables()):
+                    raise LayoutError(
+                        f"lower: a size must be an s32 scalar; {line(op)} takes {name}, an f32 one"
+                    )
 
     def _check_begins(self, call: TilePrimitiveCall) -> None:
         """Refuse regions that begin elsewhere in threads that take part in one access together.

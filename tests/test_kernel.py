@@ -664,3 +664,21 @@ def test_bounds_take_the_symbol_of_a_scalar() -> None:
     kernel.copy(held, a[0:32]), kernel.copy(o[0:32], held)
     given = np.arange(20, dtype=np.float32).reshape(5, 4)
     assert np.array_equal(kernel.lower().simulate(a=given, M=5)["o"], given)
+
+
+@pytest.mark.parametrize("use", ["loop", "when", "region"])
+def test_a_coefficient_is_no_size(use: str) -> None:
+    k = lw.Kernel("k")
+    f = k.scalar("f", "f32")
+    a = k.param("a", (64, 4), "float32")
+    r = k.alloc("r", (32, 4), "float32", layout=parse("S[(32,4):(1@laneid,1)]"))
+    if use == "loop":
+        with k.loop("x", f):
+            k.copy(r, a[0:32])
+    elif use == "when":
+        with k.when(f, 1):
+            k.copy(r, a[0:32])
+    else:
+        k.copy(r, a[f : f + 32])
+    with pytest.raises(LayoutError, match=r"a size must be an s32 scalar; .* takes f, an f32 one"):
+        k.lower()

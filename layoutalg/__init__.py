@@ -5,7 +5,7 @@ TIRx: ``S[(8, 4, 2) : (4 @ laneid, 1 @ laneid, 1)] + R[2 : 4 @ warpid] + 5 @ war
 """
 
 from layoutalg import fragments
-from layoutalg.axis import (
+from layoutalg.algebra.axis import (
     Axis,
     Bank,
     F,
@@ -26,13 +26,12 @@ from layoutalg.axis import (
     wgid,
     wid_in_wg,
 )
-from layoutalg.conversion import convert
+from layoutalg.algebra.inversion import Inverse
+from layoutalg.algebra.iters import Iter
+from layoutalg.conversions.conversion import convert
+from layoutalg.conversions.recipe import Conversion
 from layoutalg.errors import LayoutError, Undecided
-from layoutalg.formulas import where
-from layoutalg.inverse import Inverse
-from layoutalg.iters import Iter
-from layoutalg.layout import TileLayout, align
-from layoutalg.named_layouts import (
+from layoutalg.layouts.hardware import (
     mma_shared_layout,
     tcgen05_atom_layout,
     tmem_datapath_layout,
@@ -41,13 +40,14 @@ from layoutalg.named_layouts import (
     trainium_layout,
     wg_local_layout,
 )
-from layoutalg.parser import parse
-from layoutalg.proof import prove
-from layoutalg.recipe import Conversion
-from layoutalg.spec import R, S
-from layoutalg.swizzle import ComposeLayout, SwizzleLayout
-from layoutalg.swizzle_choice import SwizzleChoice, choose_swizzle, evaluate_swizzle
-from layoutalg.verdict import Certificate, Verdict
+from layoutalg.layouts.parser import parse
+from layoutalg.layouts.spec import R, S
+from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
+from layoutalg.layouts.tile_layout import TileLayout, align
+from layoutalg.memory.swizzle_search import SwizzleChoice, choose_swizzle, evaluate_swizzle
+from layoutalg.proofs.equivalence import prove
+from layoutalg.proofs.formulas import where
+from layoutalg.proofs.verdict import Certificate, Verdict
 
 __all__ = [
     "Axis", "Bank", "Certificate", "ComposeLayout", "Conversion", "F", "Inverse", "Iter",

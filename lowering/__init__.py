@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lowering import variants
-    from lowering.dispatch import (
+    from lowering.dispatch import variants
+    from lowering.dispatch.registry import (
         Context,
         DispatchError,
         DispatchFail,
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
         predicate,
         register_dispatch,
     )
-    from lowering.instructions import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
-    from lowering.kernel import Kernel, KernelProgram
-    from lowering.product import matmul
-    from lowering.program import Program, lower
-    from lowering.tile import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm, gemm_async
-    from lowering.verification import verify
+    from lowering.ir.tiles import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm, gemm_async
+    from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
+    from lowering.kernels.api import matmul
+    from lowering.programs.kernel import Kernel, KernelProgram
+    from lowering.programs.program import Program, lower
+    from lowering.verification.checker import verify
 
 __all__ = [
     "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context",
@@ -34,7 +34,8 @@ __all__ = [
 
 # Where the names of __all__ live; variants come first, so that dispatch knows them.
 _HOMES = (
-    "variants", "dispatch", "instructions", "kernel", "product", "program", "tile", "verification",
+    "dispatch.variants", "dispatch.registry", "isa.mma", "programs.kernel", "kernels.api",
+    "programs.program", "ir.tiles", "verification.checker",
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # a checker would take any name for one that this gives
@@ -46,7 +47,7 @@ if not TYPE_CHECKING:  # a checker would take any name for one that this gives
         found: dict[str, Any] = {}
         for home in _HOMES:
             module = import_module(f"{__name__}.{home}")
-            found |= {home: module} | vars(module)
+            found |= {home.split(".")[-1]: module} | vars(module)
         globals().update({each: found[each] for each in __all__})
         return globals()[name]
 

@@ -87,7 +87,7 @@ draw.banks(choice.layout, (64, 64), "f16")
 # row-major matrix asks, in each request, for 8 sectors of which it takes half.
 
 # %%
-from layoutalg.memory_access import sectors, slotwise
+from layoutalg.memory.access import sectors, slotwise
 
 row_major = TileLayout(S[(16, 16) : (16, 1)])
 request = slotwise(A.layout, A.shape, 2)
@@ -124,7 +124,7 @@ draw.tiling(MMA, (64, 64, 32), (2, 2))
 
 # %%
 from layoutalg import mma_shared_layout
-from lowering.descriptors import describe
+from lowering.isa.smem_descriptor import describe
 
 tile = mma_shared_layout("float16", "128B", (64, 64))
 found = describe(tile, (64, 64), "f16", "K")

@@ -123,7 +123,7 @@ except lw.DispatchError as error:
 # %%
 import numpy as np
 
-from lowering.verification import machine_name
+from lowering.verification.checker import machine_name
 
 rng = np.random.default_rng(0)
 a = rng.standard_normal((16, 16)).astype(np.float16)

@@ -73,7 +73,7 @@ print(program.script("operations"))
 # %%
 import numpy as np
 
-from lowering.verification import machine_name
+from lowering.verification.checker import machine_name
 
 rng = np.random.default_rng(0)
 x = rng.standard_normal((16, 16)).astype(np.float16)

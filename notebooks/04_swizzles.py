@@ -153,7 +153,7 @@ assert loads(ours["swizzled"])[0] == loads(ours["swizzled"])[1]
 # ## 7. One element, by hand
 
 # %%
-from layoutalg.explanation import explain_element
+from layoutalg.layouts.explanation import explain_element
 
 found = explain_element(choice.layout, (5, 10), (64, 64))
 print(found)

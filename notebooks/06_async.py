@@ -50,7 +50,7 @@ print(A_TILE)
 # compares with the layout.
 
 # %%
-from lowering.descriptors import Descriptor, describe, starts
+from lowering.isa.smem_descriptor import Descriptor, describe, starts
 
 hopper = describe(A_TILE, (64, 64), "f16", "K", rows=64)
 print(hopper)
@@ -250,7 +250,7 @@ assert (program.simulate(a=a, b=b)["d"] == a @ b.T).all()
 # A missing fence, barrier, commit or wait is a silent race on a GPU. Here each is an error that names the access.
 
 # %%
-from lowering.ops import ProxyFence, Sync, WgmmaCommit, WgmmaFence, WgmmaWait
+from lowering.ir.ops import ProxyFence, Sync, WgmmaCommit, WgmmaFence, WgmmaWait
 
 
 def without(program, *kinds):
@@ -331,7 +331,7 @@ except LayoutError as error:
 # Types, M, N and majors are no part of the mnemonic: they are 32 more bits.
 
 # %%
-from lowering import tcgen05
+from lowering.isa import tcgen05
 
 what = tcgen05.Multiplication(tcgen05.get("f16", 64, 64), majors=("K", "K"))
 code = tcgen05.encode(what)
@@ -429,7 +429,7 @@ print(len(program.cubin()), "bytes of machine code for", program.body.arch)
 # ## 2.7 A missing fence, commit or wait is named
 
 # %%
-from lowering.tensor_ops import TensorCommit, TensorFence, TensorWait
+from lowering.ir.tmem_ops import TensorCommit, TensorFence, TensorWait
 
 for kind in (ProxyFence, TensorFence, TensorCommit, TensorWait):
     try:
@@ -512,7 +512,7 @@ draw.tensor_memory(
 )
 
 # %%
-from lowering.tensor_ops import TensorMma
+from lowering.ir.tmem_ops import TensorMma
 
 products = [op.what for op in scaled.body.ops if isinstance(op, TensorMma)]
 SCALED = {

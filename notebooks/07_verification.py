@@ -67,7 +67,7 @@ assert verdict
 
 # %%
 import lowering as lw
-from lowering.verification import Case, uniform_inputs
+from lowering.verification.checker import Case, uniform_inputs
 
 case = Case("mma.m16n8k16.f16", (1, 1, 2))
 (result,) = lw.verify([case], machine="simulator")
@@ -104,7 +104,7 @@ assert not hidden.visible
 # is void.
 
 # %%
-from lowering.probing import probe
+from lowering.probing.prober import probe
 
 certificate = probe("mma.m16n8k16.f16", "simulator")
 print(certificate.report())
@@ -138,7 +138,7 @@ assert fragments.get("tcgen05.ld.32x32b.x1.b32", "dst").certificate.kind == "ass
 # The same table finds registers in the wrong place of PTX, or of inline PTX in CUDA.
 
 # %%
-from lowering.linting import lint
+from lowering.audit.linter import lint
 
 text = """mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
     {d0,d1,d2,d3}, {a0,a2,a1,a3}, {b0,b1}, {d0,d1,d2,d3};"""

@@ -6,7 +6,7 @@ import collections
 
 import pytest
 
-from lowering.verification import machine_name
+from lowering.verification.checker import machine_name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,44 +15,33 @@ from typing import Any
 import pytest
 
 import layoutalg
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
-
-# Each file imports only from files before it; a folder is one entry, and has no cycle inside.
-LAYOUTALG = (
-    "errors", "budget", "display", "polynomials", "symbolic", "symbolic_latex", "size", "axis",
-    "coordinates", "iters", "scope", "notation", "parts", "weaving", "refine", "recognise",
-    "slicing", "views", "table", "inverse", "evaluation", "verdict", "normal", "places",
-    "differing", "formulas", "proof", "mapping", "layout", "spec", "parser", "swizzle",
-    "named_layouts", "targets", "certification", "fragment", "fragment_table", "fragments", "held",
-    "rounds", "recipe", "search", "conversion", "memory_access", "matrix_load", "swizzle_choice",
-    "explanation", "files", "export", "interop", "draw", "__init__", "__main__",
-)  # fmt: skip
-LOWERING = (
-    "dtypes", "instructions", "limits", "linting", "address", "ptx", "descriptors", "wgmma",
-    "tcgen05", "arithmetic", "ops", "tensor_ops", "convergence", "names", "registers", "tile",
-    "addressing", "holders", "destinations", "dispatch", "shared_operands", "tensor_tiles", "body",
-    "flow", "emit", "variants", "order", "hazards", "mbarriers", "warpgroup", "products", "strands",
-    "tensor_memory", "tensor_machine", "boxes", "warp", "tensor_text", "tensor_order",
-    "wgmma_order", "statements", "kernel_text", "cuda_text", "cuda", "assemble", "targets_table",
-    "executable", "arguments", "launching", "program", "kernel", "verification_cases",
-    "verification", "measurement", "claims", "certificates", "probing", "wgmma_measurement",
-    "wgmma_probing", "matmul_kernels", "wgmma_kernels", "operands", "tuning",
-    "product", "benching", "__init__", "commands", "cli",
-)  # fmt: skip
-ORDERS = {"layoutalg": LAYOUTALG, "lowering": LOWERING}
+# The floors of each package, from the ground up: a folder, or a file at the package's root.
+# Imports run downwards, and no two files import each other round a circle.
+FLOORS = {
+    "layoutalg": (
+        "errors", "files", "sizes", "algebra", "proofs", "layouts", "interop", "fragments",
+        "memory", "conversions", "draw", "__init__", "__main__",
+    ),
+    "lowering": (
+        "isa", "ir", "passes", "simulator", "dispatch", "codegen", "launch", "programs", "kernels",
+        "verification", "probing", "audit", "__init__", "cli",
+    ),
+}  # fmt: skip
 # A layout shows itself in a notebook, and drawing comes after layouts: the one edge that runs back.
-# It is inside a function, so that no cycle of imports can arise and `import layoutalg` stays light.
-BACKWARD = {("display", "draw")}
+# It is inside a function, so that no circle of imports arises and `import layoutalg` stays light.
+BACKWARD = {("layoutalg.layouts.html", "layoutalg.draw")}
 
 # the modules whose every public function says its law in a doctest
-ALGEBRA = (
-    "axis", "coordinates", "display", "evaluation", "explanation", "inverse", "iters", "layout",
-    "mapping", "notation", "parser", "parts", "recognise", "refine", "scope", "size", "slicing",
-    "spec", "swizzle", "symbolic", "table", "views", "weaving",
+LAWS = (
+    "algebra", "sizes.arguments", "sizes.size", "sizes.symbolic", "layouts.explanation",
+    "layouts.html", "layouts.mapping", "layouts.parser", "layouts.spec", "layouts.swizzle",
+    "layouts.tile_layout",
 )  # fmt: skip
 
 
+@cache
 def modules(package: str) -> dict[str, Path]:
     """Return the modules of a package by dotted name."""
     found = {}
@@ -61,9 +51,15 @@ def modules(package: str) -> dict[str, Path]:
     return found
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return the tree of a file: each is read once."""
+    return ast.parse(path.read_text())
+
+
 def imported(path: Path) -> Iterator[tuple[str, bool]]:
     """Yield each absolute name that a file imports, and whether at its top level."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     top = {id(node) for node in tree.body}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -74,6 +70,7 @@ def imported(path: Path) -> Iterator[tuple[str, bool]]:
                 yield f"{node.module}.{alias.name}", id(node) in top
 
 
+@cache
 def edges(package: str) -> dict[str, set[str]]:
     """Return which modules of the package each of its modules imports, wherever in the file."""
     known = modules(package)
@@ -88,61 +85,71 @@ def edges(package: str) -> dict[str, set[str]]:
     return found
 
 
-def entry(module: str) -> str:
-    """Return a module's entry in the order of its package."""
+def floor(module: str) -> str:
+    """Return what a module is part of at the root of its package: a folder, or itself."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
 
-@pytest.mark.parametrize("package", ORDERS)
-def test_every_file_has_its_place_in_the_order(package: str) -> None:
-    order = ORDERS[package]
-    assert len(set(order)) == len(order)
-    entries = {entry(module) for module in modules(package)}
-    assert entries <= set(order), f"write into {package}'s order: {sorted(entries - set(order))}"
+def downward(package: str) -> dict[str, set[str]]:
+    """Return the edges of a package without the one that may run back."""
+    return {
+        module: {each for each in targets if (module, each) not in BACKWARD}
+        for module, targets in edges(package).items()
+    }
 
 
-@pytest.mark.parametrize("package", ORDERS)
-def test_imports_run_one_way(package: str) -> None:
-    place = {name: at for at, name in enumerate(ORDERS[package])}
-    assert {entry(module) for module in modules(package)} <= set(place)
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_folder_has_its_floor(package: str) -> None:
+    assert {floor(module) for module in modules(package)} == set(FLOORS[package])
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_imports_run_downwards(package: str) -> None:
+    height = {name: at for at, name in enumerate(FLOORS[package])}
     wrong = [
         f"{module} imports {target}"
-        for module, targets in edges(package).items()
+        for module, targets in downward(package).items()
         for target in targets
-        if entry(target) != entry(module)
-        and place[entry(target)] > place[entry(module)]
-        and (entry(module), entry(target)) not in BACKWARD
+        if height[floor(target)] > height[floor(module)]
     ]
     assert not wrong
 
 
 def test_the_edge_that_runs_back_is_not_taken_at_import() -> None:
-    at_top = {target for target, top in imported(ROOT / "layoutalg" / "display.py") if top}
-    assert not [target for target in at_top if target.startswith("layoutalg.draw")]
+    (at_top,) = {module for module, _ in BACKWARD}
+    names = {name for name, top in imported(modules("layoutalg")[at_top]) if top}
+    assert not [name for name in names if name.startswith("layoutalg.draw")]
     assert in_a_fresh_python("import sys, layoutalg; print('layoutalg.draw' in sys.modules)") == (
         "False\n"
     )
 
 
-@pytest.mark.parametrize("package", ORDERS)
-def test_there_is_no_cycle_inside_a_folder(package: str) -> None:
-    left = {
-        module: {each for each in targets if (entry(module), entry(each)) not in BACKWARD}
-        for module, targets in edges(package).items()
-    }
+@pytest.mark.parametrize("package", FLOORS)
+def test_no_files_import_each_other_round_a_circle(package: str) -> None:
+    left = dict(downward(package))
     while left:
         ready = [module for module, targets in left.items() if not targets & set(left)]
-        assert ready, f"cycle among {sorted(left)}"
+        assert ready, f"circle among {sorted(left)}"
         for module in ready:
             del left[module]
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_each_folder_says_what_it_is(package: str) -> None:
+    silent = [
+        module
+        for module, path in modules(package).items()
+        if path.name == "__init__.py" and not ast.get_docstring(parsed(path))
+    ]
+    assert not silent
 
 
 def importers(name: str, top_only: bool = False) -> set[str]:
     """Return the modules of both packages that import a package."""
     return {
         module
-        for package in ORDERS
+        for package in FLOORS
         for module, path in modules(package).items()
         for target, top in imported(path)
         if target.split(".")[0] == name and (top or not top_only)
@@ -155,11 +162,15 @@ def test_layoutalg_never_imports_lowering() -> None:
 
 def test_each_heavy_package_has_its_importers() -> None:
     assert all(module.startswith("layoutalg.draw") for module in importers("matplotlib"))
-    assert importers("anywidget") == {"layoutalg.draw.jupyter"}
-    assert importers("numba") <= {"lowering.cuda"}
-    light = {"layoutalg.polynomials", "layoutalg.symbolic", "layoutalg.symbolic_latex"}
+    assert importers("anywidget") == {"layoutalg.draw.explorer.jupyter"}
+    assert importers("numba") <= {"lowering.codegen.numba_cuda"}
+    light = {
+        "layoutalg.sizes.polynomials",
+        "layoutalg.sizes.symbolic",
+        "layoutalg.sizes.symbolic_latex",
+    }
     assert importers("sympy", top_only=True) == light
-    assert importers("sympy") == light | {"layoutalg.size"}  # size: for its types
+    assert importers("sympy") == light | {"layoutalg.sizes.size"}  # size: for its types
 
 
 PROBE = """
@@ -191,8 +202,9 @@ import lowering
 assert not {"layoutalg", "numpy"} & set(sys.modules)
 names = set(lowering.__all__)
 assert names <= set(dir(lowering))
-from lowering import dtypes
-assert "lowering.dispatch" not in sys.modules, "a module of the package has imported all of it"
+from lowering.isa import dtypes
+heard = "a module of the package has imported all of it"
+assert "lowering.dispatch.registry" not in sys.modules, heard
 homes = {name: getattr(getattr(lowering, name), "__module__", "") for name in names}
 assert all(home.startswith("lowering") for home in homes.values() if home), homes
 assert lowering.list_variants("gemm"), "the variants are not registered"
@@ -266,15 +278,15 @@ SYMPY = {"eval", "sort_key", "class_key", "is_nonnegative"}  # what sympy asks o
 
 def overrides(name: str) -> bool:
     """Say whether a method only answers a call that a base class documents."""
-    return name.startswith("layoutalg.symbolic") and name.split(".")[-1] in SYMPY
+    return name.startswith("layoutalg.sizes.symbolic") and name.split(".")[-1] in SYMPY
 
 
 def test_every_public_name_of_the_algebra_has_a_docstring() -> None:
     bare = [
         name
-        for module in LAYOUTALG
-        if module not in ("__init__", "__main__", "interop", "draw")
-        for name, value in public(loaded(f"layoutalg.{module}"))
+        for module in modules("layoutalg")
+        if floor(module) not in ("__main__", "interop", "draw")
+        for name, value in public(loaded(module))
         if not (value.__doc__ or "").strip()
     ]
     assert not bare
@@ -283,8 +295,9 @@ def test_every_public_name_of_the_algebra_has_a_docstring() -> None:
 def test_every_public_function_of_the_algebra_has_a_doctest() -> None:
     bare = [
         name
-        for module in ALGEBRA
-        for name, value in public(loaded(f"layoutalg.{module}"))
+        for module in modules("layoutalg")
+        if module.removeprefix("layoutalg.").startswith(LAWS)
+        for name, value in public(loaded(module))
         if ">>>" not in (value.__doc__ or "") and not overrides(name)
     ]
     assert not bare
@@ -303,10 +316,10 @@ def test_every_exported_name_has_a_doctest() -> None:
 
 
 def test_no_module_bears_the_name_of_a_public_function() -> None:
-    for package in ORDERS:
+    for package in FLOORS:
         whole = loaded(package)
         names = {name for name in dir(whole) if inspect.isfunction(getattr(whole, name))}
-        assert not names & {entry(module) for module in modules(package)}
+        assert not names & {floor(module) for module in modules(package)}
 
 
 # -- tests that cannot fail -------------------------------------------------------------------
@@ -331,7 +344,7 @@ def functions(tree: ast.Module) -> list[ast.FunctionDef]:
 
 def test_every_test_can_fail() -> None:
     """Follow calls to functions of the tests that assert themselves, to a fixed point."""
-    trees = {path: ast.parse(path.read_text()) for path in (ROOT / "tests").glob("*.py")}
+    trees = {path: parsed(path) for path in (ROOT / "tests").rglob("*.py")}
     judges: set[str] = set()
     while True:
         more = {
@@ -374,32 +387,23 @@ def test_the_top_level_holds_what_the_design_lists() -> None:
     assert {path.split("/")[0] for path in listed.stdout.splitlines()} <= TOP
 
 
-@pytest.mark.parametrize("package", ORDERS)
+@pytest.mark.parametrize("package", FLOORS)
 def test_packages_are_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
 
 
-def test_files_of_the_algebra_are_short() -> None:
-    long = [
-        module
-        for module, path in modules("layoutalg").items()
-        if len(path.read_text().splitlines()) > 500
-    ]
-    assert not long
-
-
-@pytest.mark.parametrize("package", ORDERS)
+@pytest.mark.parametrize("package", FLOORS)
 def test_names_say_something(package: str) -> None:
     vague = {"utils", "util", "helpers", "common", "manager", "misc"}
     for module, path in modules(package).items():
         assert not vague & set(module.split(".")[-1].split("_")), module
-        for function in functions(ast.parse(path.read_text())):
+        for function in functions(parsed(path)):
             assert not function.name.startswith(("do_", "process_")), f"{module}.{function.name}"
 
 
 KERNELS = """
-from lowering.kernel import Kernel
-from lowering.dispatch import list_variants
+from lowering.programs.kernel import Kernel
+from lowering.dispatch.registry import list_variants
 print(*list_variants("copy"), *list_variants("gemm"))
 """
 

@@ -17,7 +17,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-FOLDER = Path(__file__).parent.parent / "notebooks"
+from tests.support.paths import ROOT
+
+FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 JOBS = (
     "gallery", "fragments", "algebra", "kernels", "swizzles", "conversions", "async",

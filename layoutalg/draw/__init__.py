@@ -1,21 +1,21 @@
 """Pictures of layouts: SVG and TikZ written directly, PNG and PDF through matplotlib."""
 
-from layoutalg.draw.bank_map import banks, banks_scene
-from layoutalg.draw.descriptor_map import descriptor, descriptor_scene
-from layoutalg.draw.explorer import fragment_html, frame, layout_html, operands_html
-from layoutalg.draw.instruction_map import operands, operands_scene, operands_svg
-from layoutalg.draw.jupyter import widget
-from layoutalg.draw.maps import lane_map, lane_map_scene, lane_map_svg
-from layoutalg.draw.matrices import ldmatrix, ldmatrix_scene
-from layoutalg.draw.movement import compare, compare_scene
-from layoutalg.draw.register_table import registers, registers_scene
-from layoutalg.draw.ribbon import derivation, derivation_scene
-from layoutalg.draw.sector_map import coalescing, coalescing_scene
-from layoutalg.draw.svg import svg_text
-from layoutalg.draw.tensor_blocks import TensorBuffer
-from layoutalg.draw.tensor_map import tensor_memory, tensor_memory_scene
-from layoutalg.draw.tikz import tikz_text
-from layoutalg.draw.warp_tiles import tiling, tiling_scene
+from layoutalg.draw.explorer.jupyter import widget
+from layoutalg.draw.explorer.page import fragment_html, frame, layout_html, operands_html
+from layoutalg.draw.pictures.bank_map import banks, banks_scene
+from layoutalg.draw.pictures.descriptor_map import descriptor, descriptor_scene
+from layoutalg.draw.pictures.instruction_map import operands, operands_scene, operands_svg
+from layoutalg.draw.pictures.lane_maps import lane_map, lane_map_scene, lane_map_svg
+from layoutalg.draw.pictures.matrices import ldmatrix, ldmatrix_scene
+from layoutalg.draw.pictures.movement import compare, compare_scene
+from layoutalg.draw.pictures.register_table import registers, registers_scene
+from layoutalg.draw.pictures.ribbon import derivation, derivation_scene
+from layoutalg.draw.pictures.sector_map import coalescing, coalescing_scene
+from layoutalg.draw.pictures.tensor_blocks import TensorBuffer
+from layoutalg.draw.pictures.tensor_map import tensor_memory, tensor_memory_scene
+from layoutalg.draw.pictures.warp_tiles import tiling, tiling_scene
+from layoutalg.draw.scene.svg import svg_text
+from layoutalg.draw.scene.tikz import tikz_text
 
 __all__ = [
     "TensorBuffer",

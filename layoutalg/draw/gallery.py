@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from layoutalg.draw.gallery_page import gallery_html
-from layoutalg.draw.instruction_map import operands_scene
-from layoutalg.draw.output import write
+from layoutalg.draw.pictures.instruction_map import operands_scene
+from layoutalg.draw.scene.output import write
 from layoutalg.files import write_whole
 
 PIXELS = ("mma.m16n8k16.f16", "mma.m16n8k16.bf16", "mma.m16n8k8.f16", "mma.m16n8k8.bf16")

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
-from layoutalg import fragments, targets
-from layoutalg.draw.chosen import certificates_of, chosen_fragments, operand_of
-from layoutalg.draw.naming import heading_of, role_of
-from layoutalg.draw.palette import HUES
-from layoutalg.draw.thumbnail import thumbnail
-from layoutalg.fragments import Fragment
+from layoutalg import fragments
+from layoutalg.draw.scene.chosen import certificates_of, chosen_fragments, operand_of
+from layoutalg.draw.scene.naming import heading_of, role_of
+from layoutalg.draw.scene.palette import HUES
+from layoutalg.draw.scene.thumbnail import thumbnail
+from layoutalg.fragments import Fragment, targets
 
 PTX_ISA = "https://docs.nvidia.com/cuda/parallel-thread-execution/"
 

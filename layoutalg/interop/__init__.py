@@ -16,7 +16,7 @@ from layoutalg.interop.cute_maps import from_cute, from_tv, to_cute, to_tv
 from layoutalg.interop.cute_swizzle import CuteComposed, CuteSwizzle, parse_cute, parse_swizzle
 from layoutalg.interop.json_form import decode, encode, from_json, to_json
 from layoutalg.interop.latex_form import from_latex, to_latex
-from layoutalg.interop.notations import NOTATIONS, Reading, read, write
+from layoutalg.interop.registry import NOTATIONS, Reading, read, write
 from layoutalg.interop.triton import LinearLayout, from_triton, to_triton
 from layoutalg.interop.tvmscript import from_tvmscript, to_tvmscript
 

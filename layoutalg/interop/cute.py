@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from layoutalg.errors import LayoutError, pointed
-from layoutalg.size import as_size
+from layoutalg.sizes.size import as_size
 
 Nested = int | tuple["Nested", ...]
 Leaf = tuple[int, int]  # extent, stride

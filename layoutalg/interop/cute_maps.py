@@ -10,11 +10,12 @@ import itertools
 from collections.abc import Sequence
 from typing import overload
 
-from layoutalg.axis import Axis, laneid, m, tid_in_wg, tx
+from layoutalg.algebra.axis import Axis, laneid, m, tid_in_wg, tx
+from layoutalg.algebra.iters import Iter
 from layoutalg.errors import LayoutError
 from layoutalg.interop.cute import CuteLayout, Leaf, Nested, coalesced, from_leaves
 from layoutalg.interop.cute_swizzle import CuteComposed, CuteSwizzle, parse_cute
-from layoutalg.interop.digits import (
+from layoutalg.interop.strided_digits import (
     Digit,
     chain,
     check_numbers,
@@ -22,10 +23,9 @@ from layoutalg.interop.digits import (
     grouped,
     layout_of,
 )
-from layoutalg.iters import Iter
-from layoutalg.layout import TileLayout
-from layoutalg.size import as_shape
-from layoutalg.swizzle import ComposeLayout
+from layoutalg.layouts.swizzle import ComposeLayout
+from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.sizes.size import as_shape
 
 
 def from_cute(

@@ -12,7 +12,7 @@ from typing import Any
 
 from layoutalg.errors import LayoutError
 from layoutalg.interop.cute import CuteLayout
-from layoutalg.swizzle import SwizzleLayout
+from layoutalg.layouts.swizzle import SwizzleLayout
 
 UNITS = ("elements", "bytes")
 

@@ -9,7 +9,7 @@ import ast
 from typing import Any, NoReturn
 
 from layoutalg.errors import LayoutError
-from layoutalg.size import Size, equal, floordiv, mod
+from layoutalg.sizes.size import Size, equal, floordiv, mod
 
 _CASTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _LONGEST = 4096  # bits of a power of two numbers
@@ -50,7 +50,7 @@ class Reader:
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return node.value
         if isinstance(node, ast.Name):
-            from layoutalg.symbolic import symbol
+            from layoutalg.sizes.symbolic import symbol
 
             return symbol(node.id)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):

@@ -12,12 +12,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from layoutalg.algebra.iters import Iter, Iters
 from layoutalg.errors import LayoutError
 from layoutalg.interop.expressions import read_size, size_text
-from layoutalg.iters import Iter, Iters
-from layoutalg.layout import TileLayout
-from layoutalg.size import Size
-from layoutalg.swizzle import ComposeLayout, SwizzleLayout
+from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
+from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.sizes.size import Size
 
 VERSION = 1
 Layout = TileLayout | ComposeLayout | SwizzleLayout

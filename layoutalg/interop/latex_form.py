@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 
-from layoutalg import notation
+from layoutalg.algebra import printing
 from layoutalg.errors import LayoutError
-from layoutalg.layout import TileLayout
-from layoutalg.parser import parse
+from layoutalg.layouts.parser import parse
+from layoutalg.layouts.tile_layout import TileLayout
 
 _BRACKET = re.compile(
     r"([SR])\\left\[\\begin\{array\}\{c+\}(.*?)\\end\{array\}\\right\]", re.DOTALL
@@ -33,7 +33,7 @@ def to_latex(layout: TileLayout) -> str:
     """
     if not isinstance(layout, TileLayout):
         raise LayoutError(f"to_latex: a swizzled layout has no such form; got {layout}")
-    return notation.latex(layout.shard, layout.replica, layout.offset)
+    return printing.latex(layout.shard, layout.replica, layout.offset)
 
 
 def from_latex(text: str) -> TileLayout:

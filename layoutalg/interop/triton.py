@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from layoutalg.axis import Axis, cbx, laneid, m, warpid
+from layoutalg.algebra.axis import Axis, cbx, laneid, m, warpid
 from layoutalg.errors import LayoutError
-from layoutalg.interop.digits import Digit, chain, digits_of, layout_of
-from layoutalg.layout import TileLayout
-from layoutalg.size import as_shape, as_size
+from layoutalg.interop.strided_digits import Digit, chain, digits_of, layout_of
+from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.sizes.size import as_shape, as_size
 
 AXES: Mapping[str, Axis] = MappingProxyType(
     {"register": m, "lane": laneid, "warp": warpid, "block": cbx}

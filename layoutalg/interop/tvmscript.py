@@ -12,14 +12,14 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from layoutalg.axis import Axis, Term, m
+from layoutalg.algebra.axis import Axis, Term, m
+from layoutalg.algebra.iters import Iter, Iters
 from layoutalg.errors import LayoutError
 from layoutalg.interop.expressions import Reader, last_name, size_text
-from layoutalg.iters import Iter, Iters
-from layoutalg.layout import TileLayout
-from layoutalg.size import Size
-from layoutalg.spec import LayoutSpec, R, S
-from layoutalg.swizzle import ComposeLayout, SwizzleLayout
+from layoutalg.layouts.spec import LayoutSpec, R, S
+from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
+from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.sizes.size import Size
 
 Layout = TileLayout | ComposeLayout | SwizzleLayout
 SPELLINGS = ("spec", "iters")

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from lowering.kernel import KernelProgram
-from tests import nvrtc_text
+from lowering.programs.kernel import KernelProgram
 from tests.fuzz import campaign, engine, faults, machines
 from tests.fuzz.ir import NUMPY, Array, Program
 from tests.fuzz.kernels import generate
 from tests.fuzz.order import Order
+from tests.support import nvrtc_text
 
 STATIC_SHARED = 48 * 1024
 RACES = (

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from layoutalg import LayoutError
-from lowering.dispatch import DispatchError
-from lowering.kernel import KernelProgram
+from lowering.dispatch.registry import DispatchError
+from lowering.programs.kernel import KernelProgram
 from tests.fuzz import engine, machines
 from tests.fuzz.ir import Array, Ex, Program, Reg, St, statements
 from tests.fuzz.order import Order

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from layoutalg import ComposeLayout, parse
-from lowering.address import Index
-from lowering.kernel import Kernel, KernelProgram
+from lowering.ir.index import Index
+from lowering.programs.kernel import Kernel, KernelProgram
 from tests.fuzz import texts
 from tests.fuzz.ir import NUMPY, Array, Program, source
 
 PRELUDE = """\
 from layoutalg import ComposeLayout, parse
-from lowering.address import Index
-from lowering.kernel import Kernel
+from lowering.ir.index import Index
+from lowering.programs.kernel import Kernel
 """
 
 

@@ -1,0 +1,1 @@
+"""Operations on tuples of iters: group, tile, slice, pack, invert, print."""

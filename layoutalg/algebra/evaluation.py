@@ -1,0 +1,230 @@
+"""The map itself: from a logical coordinate to digits, and from digits to machine coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from layoutalg.algebra import iters as algebra
+from layoutalg.algebra.grouping import try_group
+from layoutalg.algebra.iters import Iters
+from layoutalg.algebra.parts import HasParts, check_sizes, total_size
+from layoutalg.algebra.tables import check_concrete
+from layoutalg.errors import LayoutError, Undecided
+from layoutalg.sizes.arguments import as_coordinate, check_arrays, check_range
+from layoutalg.sizes.budget import OWNERS, check_budget
+from layoutalg.sizes.size import Size, as_shape, product, tidy
+
+
+class Reader(NamedTuple):
+    """How a coordinate is read: one group of iters per index, or all iters for the flat index.
+
+    ``digits`` splits each index row-major over the extents of its group; where the layout does not
+    group by the shape, ``flat_shape`` says how to flatten the coordinate first.
+
+    >>> from layoutalg import parse
+    >>> reader(parse("S[(8,4):(4@laneid,1)]"), (0, 0), (8, 4), "apply").limits
+    (8, 4)
+    """
+
+    owner: HasParts
+    what: str  # the operation, for messages
+    entry: str  # what one entry of a coordinate is, for messages
+    limits: tuple[Size, ...]
+    groups: tuple[Iters, ...]
+    flat_shape: tuple[Size, ...] | None
+    start: dict[str, Any]  # the offset, 0 on the other axes, in the order of the answer
+
+    @property
+    def iters(self) -> Iters:
+        """The iters that the digits belong to.
+
+        >>> from layoutalg import parse
+        >>> reader(parse("S[8:1]"), (0, 0), (2, 4), "apply").iters
+        (Iter(2, 4, 'm'), Iter(4, 1, 'm'))
+        """
+        return tuple(it for group in self.groups for it in group)
+
+    def digits(self, coord: Sequence[Any]) -> list[Any]:
+        """Return one digit per iter: ints, arrays or expressions.
+
+        Raises:
+            LayoutError: an index is out of range, is no integer, or arrays do not broadcast.
+            Undecided: an array is given, but the layout has symbols.
+
+        >>> from layoutalg import parse
+        >>> reader(parse("S[(8,4):(4,1)]"), (0,), None, "apply").digits((13,))
+        [3, 1]
+        """
+        values = [as_coordinate(value, f"{self.what}: coordinate") for value in coord]
+        if any(getattr(value, "ndim", 0) for value in values):
+            check_concrete(self.owner, self.what)
+            check_arrays(values, self.what)
+        for at, (value, limit) in enumerate(zip(values, self.limits, strict=True)):
+            check_range(value, limit, f"{self.what}: {self.entry.format('{}', at)}", self.owner)
+        if self.flat_shape is not None:
+            values = [algebra.flatten(values, self.flat_shape)]
+        return [
+            digit
+            for value, group in zip(values, self.groups, strict=True)
+            for digit in algebra.split(value, algebra.extents(group))
+        ]
+
+    def apply(self, coord: Sequence[Any]) -> dict[str, Any]:
+        """Return the base machine coordinate: ``sum digit * stride + offset`` per axis.
+
+        Raises:
+            LayoutError: as :meth:`digits`. Undecided: as :meth:`digits`.
+
+        >>> from layoutalg import parse
+        >>> reader(parse("S[(8,4):(4@laneid,1)] + 7"), (0,), None, "apply").apply((13,))
+        {'laneid': 12, 'm': 8}
+        """
+        values = self.start.copy()
+        for it, digit in zip(self.iters, self.digits(coord), strict=True):
+            values[it.axis.name] = values[it.axis.name] + digit * it.stride
+        return {name: tidy(value) for name, value in values.items()}
+
+
+def reader(parts: HasParts, coord: Sequence[Any], shape: Sequence[Any] | None, what: str) -> Reader:
+    """Return how ``coord`` is read over ``shape``; without a shape, flat or digit by digit.
+
+    Raises:
+        LayoutError: the number of coordinates is wrong, or the shape holds another number of
+            elements.
+        Undecided: that depends on a symbol.
+
+    >>> from layoutalg.algebra.iters import Iter
+    >>> from layoutalg.algebra.parts import Parts
+    >>> reader(Parts((Iter(8, 1),), (), {}), (5, 0), (4, 2), "apply").digits((3, 1))
+    [3, 1]
+    """
+    shard = parts.shard
+    radix = algebra.extents(shard)
+    if shape is None:
+        if len(coord) == len(radix):
+            return _reader(
+                parts, what, "digit {} of iter {}", radix, tuple((it,) for it in shard), None
+            )
+        if len(coord) == 1:
+            return _reader(parts, what, "flat index {}", (total_size(parts),), (shard,), None)
+        raise LayoutError(
+            f"{what}: without a shape give one flat index or one digit per iter; {parts} has "
+            f"{len(radix)} iters, got {len(coord)} coordinates"
+        )
+    extents = as_shape(shape, what)
+    if len(coord) != len(extents):
+        raise LayoutError(
+            f"{what}: give one coordinate per dimension of the shape {tuple(extents)}; "
+            f"got {len(coord)}"
+        )
+    entry = "coordinate {} of dimension {}"
+    grouped = try_group(shard, extents)
+    if grouped is None:
+        check_sizes(parts, extents, what)
+        return _reader(parts, what, entry, extents, (shard,), extents)
+    iters, seps = grouped
+    groups = tuple(iters[seps[d] : seps[d + 1]] for d in range(len(extents)))
+    return _reader(parts, what, entry, extents, groups, None)
+
+
+def _reader(
+    parts: HasParts,
+    what: str,
+    entry: str,
+    limits: tuple[Size, ...],
+    groups: tuple[Iters, ...],
+    flat_shape: tuple[Size, ...] | None,
+) -> Reader:
+    start: dict[str, Any] = dict.fromkeys((it.axis.name for g in groups for it in g), 0)
+    for axis, value in parts.offset.items():
+        start[axis.name] = value
+    return Reader(parts, what, entry, limits, groups, flat_shape, start)
+
+
+def at_ints(
+    parts: HasParts, coord: Sequence[Any], shape: Sequence[Any] | None
+) -> dict[str, Any] | None:
+    """Return what :class:`Reader` says of ints in range, at once; None: ask the reader.
+
+    A shape only names the flat index, whether it cuts the iters or not.
+
+    >>> from layoutalg import parse
+    >>> layout = parse("S[(8,4):(4@laneid,1)] + 7")
+    >>> at_ints(layout, (13,), None), at_ints(layout, (3, 1), (8, 4)), at_ints(layout, (32,), None)
+    ({'laneid': 12, 'm': 8}, {'laneid': 12, 'm': 8}, None)
+    """
+    shard = parts.shard
+    index, size = 0, None
+    if shape is None and len(coord) == 1:
+        index = coord[0]
+        if type(index) is not int:
+            return None
+    else:
+        over = [it.extent for it in shard] if shape is None else shape
+        if not isinstance(over, tuple | list) or len(over) != len(coord):
+            return None
+        size = 1
+        for value, extent in zip(coord, over, strict=True):
+            if type(value) is not int or type(extent) is not int or not 0 <= value < extent:
+                return None
+            index = index * extent + value
+            size *= extent
+    values: dict[str, Any] = {it.axis.name: 0 for it in shard}
+    held = 1
+    for it in reversed(shard):
+        extent, stride = it.extent, it.stride
+        if type(extent) is not int or type(stride) is not int:
+            return None
+        if extent == 1 and shape is not None:
+            return None  # the shape may pass a unit iter over, and its axis with it
+        values[it.axis.name] += index % extent * stride
+        index //= extent
+        held *= extent
+    if index != 0 or size not in (None, held):
+        return None
+    for axis, value in parts.offset.items():
+        if type(value) is not int:
+            return None
+        values[axis.name] = values.get(axis.name, 0) + value
+    return values
+
+
+def owners(replica: Iters, base: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return every machine coordinate of an element, given its base coordinate; base first.
+
+    Raises:
+        Undecided: the number of replicas is symbolic.
+        LayoutError: the base holds arrays, or the places are too many.
+
+    >>> from layoutalg.algebra.iters import Iter
+    >>> owners((Iter(2, 4, "warpid"),), {"m": 3})
+    ({'m': 3, 'warpid': 0}, {'m': 3, 'warpid': 4})
+    """
+    if any(getattr(value, "ndim", 0) for value in base.values()):
+        raise LayoutError(
+            "owners: the coordinate must be of one element; got an array. "
+            "table(shape, replicas=True) answers for every element"
+        )
+    first = dict(base)
+    for it in replica:
+        first.setdefault(it.axis.name, 0)
+        if type(it.extent) is not int:
+            raise Undecided(
+                f"owners: how many replicas has {it}? The symbols leave it open; substitute "
+                f"{it.extent}."
+            )
+    check_budget(
+        "owners", product(it.extent for it in replica), OWNERS, "places of an element",
+        "inverse(shape).at says which element is at a place",
+    )  # fmt: skip
+    found = {tuple(first.values()): first}
+    for it in replica:
+        name = it.axis.name
+        found = {
+            tuple(moved.values()): moved
+            for place in found.values()
+            for step in range(int(it.extent))
+            for moved in [{**place, name: tidy(place[name] + step * it.stride)}]
+        }
+    return tuple(found.values())

@@ -1,0 +1,1 @@
+"""From one distributed layout to another: what moves, and by which instructions."""

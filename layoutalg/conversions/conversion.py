@@ -1,0 +1,196 @@
+"""Conversions between distributed layouts: in registers, by movmatrix, by shuffles, by memory.
+
+Both layouts are tables, thread by slot (:mod:`layoutalg.layouts.thread_slots`). A conversion says
+for every slot of the destination where its element is in the source; the cheapest kind that can say
+it is the answer, and every recipe is run on the element numbers before it is handed out. Where
+sizes are symbolic, the digits that are register digits on both sides are taken out as loops, and
+the rest must be concrete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+
+from layoutalg.algebra import iters as algebra
+from layoutalg.algebra.axis import m
+from layoutalg.algebra.grouping import group_many
+from layoutalg.algebra.iters import Iters
+from layoutalg.algebra.parts import HasParts, Parts, canonicalize, span
+from layoutalg.algebra.tables import IntArray
+from layoutalg.conversions.recipe import Conversion, Exchange, Kind, Loop
+from layoutalg.conversions.search import Task
+from layoutalg.errors import LayoutError, Undecided
+from layoutalg.layouts.thread_slots import check_distributed, elements_held
+from layoutalg.proofs.injectivity import is_injective
+from layoutalg.proofs.normal_form import check_shape, symbols_of
+from layoutalg.sizes.size import Size, as_shape, divides, is_int
+
+_BITS = (4, 8, 16, 32, 64)
+
+
+def convert(
+    src: HasParts, dst: HasParts, shape: Sequence[Any], bits: int = 16, via: Kind | None = None
+) -> Conversion:
+    """Say how data that lies as ``src`` comes to lie as ``dst``, and give the recipe.
+
+    The law: where slot s of thread t holds element ``src(t, s)`` before, slot s of thread t holds
+    ``dst(t, s)`` after :meth:`Conversion.execute`, for every replica of the destination. A replica
+    of the source is one more place to read from: each lane offers what its copies make free. No
+    conversion of elements of 32 bits seen so far takes more shuffles than counting says it must
+    (:func:`layoutalg.conversions.shuffle_rounds.least`); narrower elements are put together before
+    they are shuffled where that takes fewer rounds.
+
+    Args:
+        src: a layout (or a fragment) over thread axes of a CTA and m, the slot: the element inside
+            the thread. A thread axis that it does not name is 0: the data is in that warp alone.
+        dst: another such layout.
+        shape: logical extents, of both.
+        bits: the width of an element while it moves: 4, 8, 16, 32 or 64. Data that is narrowed
+            first (an f32 accumulator that becomes f16) moves at the narrow width, packed in slot
+            order.
+        via: take this kind, even if a cheaper one would do.
+
+    Raises:
+        LayoutError: the layouts are not distributed over one CTA, put two elements in one slot, do
+            not hold the shape; or ``via`` cannot do it: the reason is named.
+        Undecided: symbols stand where the recipe depends on them.
+
+    >>> from layoutalg import fragments, parse
+    >>> A = fragments.get("mma.m16n8k16.f16", "A")
+    >>> D = fragments.get("mma.m16n8k16.f16", "D")
+    >>> found = convert(D.tiled(16, 16), A.layout, (16, 16), bits=16)
+    >>> found.kind, found.registers
+    ('registers', (0, 1, 2, 3))
+    >>> found = convert(A.layout, fragments.transposed(A.layout, (16, 16)), (16, 16))
+    >>> found.kind, found.registers, found.movmatrices
+    ('movmatrix', (0, 2, 1, 3), 4)
+
+    Source: PTX ISA, shfl.sync, movmatrix, prmt.
+    """
+    extents = as_shape(shape, "convert")
+    src, dst = getattr(src, "layout", src), getattr(dst, "layout", dst)
+    if bits not in _BITS:
+        raise LayoutError(f"convert: bits must be one of {_BITS}; got {bits!r}")
+    if via is not None and via not in get_args(Kind):
+        raise LayoutError(f"convert: via must be one of {', '.join(get_args(Kind))}; got {via!r}")
+    for name, side in (("src", src), ("dst", dst)):
+        check_distributed(side, "convert", name)
+        check_shape(f"convert: {name}", side, extents)
+    if symbols_of(src, dst) or not is_int(*extents):
+        return _symbolic(src, dst, extents, bits, via)
+    return _concrete(src, dst, extents, bits, via)
+
+
+def _concrete(
+    src: HasParts, dst: HasParts, shape: tuple[Size, ...], bits: int, via: Kind | None
+) -> Conversion:
+    """Try the kinds, cheapest first; run what is found on the numbers of the elements."""
+    pack = max(1, 32 // bits)
+    held = elements_held(src, shape, "convert", "src")
+    wanted = elements_held(dst, shape, "convert", "dst")
+    threads = max(len(held), len(wanted))
+    task = Task(_padded(held, threads, pack), _padded(wanted, threads, pack), pack, shape)
+    why: list[str] = []
+    for kind in get_args(Kind):
+        answer = task.attempt(kind)
+        if isinstance(answer, str):
+            why.append(f"{kind}: {answer}")
+            if via == kind:
+                raise LayoutError(f"convert: via {kind} it cannot be done: {answer}")
+        elif via in (None, kind):
+            steps, words = answer
+            found = Conversion(
+                kind, src, dst, shape, bits, threads, held.shape[1], wanted.shape[1], steps, words
+            )
+            moved = found.execute(task.held[:, : held.shape[1]])
+            full = wanted >= 0
+            assert np.array_equal(moved[: len(wanted)][full], wanted[full]), (src, dst, kind)
+            names = () if kind == "registers" else task.relabellings(wanted.shape[1])
+            return replace(found, why=tuple(why), relabellings=names)
+    raise AssertionError("shared memory always does")
+
+
+def _padded(table: IntArray, threads: int, pack: int) -> IntArray:
+    """Return the table with whole registers and this many threads; nothing is held there."""
+    full = np.full((threads, -(-table.shape[1] // pack) * pack), -1, dtype=np.int64)
+    full[: len(table), : table.shape[1]] = table
+    return full
+
+
+def _symbolic(
+    src: HasParts, dst: HasParts, shape: tuple[Size, ...], bits: int, via: Kind | None
+) -> Conversion:
+    """Take the shared register digits out as loops; convert the tile that is left.
+
+    Cut at common boundaries both layouts are forms in the same digits. A digit that is a register
+    digit on both sides, with strides of whole registers, repeats the recipe and does not enter it.
+    """
+    for name, side in (("src", src), ("dst", dst)):
+        verdict = is_injective(side, shape)
+        if not verdict:
+            raise LayoutError(f"convert: {name} must keep its elements apart: {verdict.reason}")
+    pack = max(1, 32 // bits)
+    loops: list[Loop] = []
+    left, right = [], []
+    for a, b in zip(*_common_digits(src, dst, shape), strict=True):
+        whole = divides(pack, a.stride) and divides(pack, b.stride)
+        if is_int(a.extent, a.stride, b.stride):
+            left.append(a)
+            right.append(b)
+        elif a.axis is m and b.axis is m and whole:
+            loops.append(Loop(a.extent, a.stride, b.stride))
+        else:
+            raise Undecided(
+                f"convert: a digit with symbols must step over whole registers on both sides; the "
+                f"digit of extent {a.extent} has stride {a.stride}@{a.axis} in src and "
+                f"{b.stride}@{b.axis} in dst: substitute with .subs"
+            )
+    before = Parts(tuple(left), src.replica, src.offset)
+    after = Parts(tuple(right), dst.replica, dst.offset)
+    if symbols_of(before, after):
+        raise Undecided(
+            f"convert: replicas and offsets must be numbers; {src} or {dst} has the symbols "
+            f"{', '.join(symbols_of(before, after))} there: substitute with .subs"
+        )
+    tile = _concrete(before, after, algebra.extents(tuple(left)), bits, via)
+    if tile.kind == "shared":
+        return replace(
+            tile,
+            src=src,
+            dst=dst,
+            shape=shape,
+            src_slots=span(src, m),
+            dst_slots=span(dst, m),
+            steps=tuple(
+                replace(step, staging=algebra.row_major(shape))
+                for step in tile.steps
+                if isinstance(step, Exchange)
+            ),
+        )
+    filled = elements_held(after, tile.shape, "convert", "dst") >= 0
+    words = _padded(np.where(filled, 0, -1), tile.threads, pack).reshape(tile.threads, -1, pack)
+    if ((words < 0).any(axis=(0, 2)) & (words >= 0).any(axis=(0, 2))).any():
+        raise Undecided(
+            f"convert: a tile of {dst} must fill its registers of {pack} elements, in every thread "
+            "of its warps: substitute with .subs"
+        )
+    return replace(tile, src=src, dst=dst, shape=shape, loops=tuple(loops), relabellings=())
+
+
+def _common_digits(src: HasParts, dst: HasParts, shape: tuple[Size, ...]) -> tuple[Iters, Iters]:
+    """Return both shards cut at the boundaries of both and of the shape."""
+    one, other = canonicalize(src, None), canonicalize(dst, None)
+    cuts = tuple(extent for extent in shape if extent != 1) or (1,)
+    try:
+        left, _ = group_many(one, [cuts, algebra.extents(other.shard)])
+        right, _ = group_many(other, [cuts, algebra.extents(one.shard)])
+    except LayoutError as reason:
+        raise Undecided(
+            f"convert: the digits of {src} and {dst} must share their boundaries ({reason}): "
+            "substitute with .subs"
+        ) from None
+    return left, right

@@ -1,0 +1,497 @@
+"""Conversions as data: which register each register is made of, for a lowering or for NumPy to run.
+
+A recipe works on registers of 32 bits. The registers of the source are numbered from 0; each step
+makes the next number; ``words`` says what each register of the destination is put together from.
+An entry that says "per thread" has one value for all threads, or one for each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg.algebra import printing
+from layoutalg.algebra.axis import WARP, m
+from layoutalg.algebra.iters import Iters
+from layoutalg.algebra.parts import HasParts, Parts, substitute_parts
+from layoutalg.algebra.tables import steps as steps_on
+from layoutalg.errors import LayoutError, Undecided
+from layoutalg.layouts.thread_slots import elements_held
+from layoutalg.sizes.size import Size, is_int, substitute
+
+Kind = Literal["registers", "select", "movmatrix", "shuffle", "shared"]
+PerThread = tuple[int, ...]  # one entry for all threads, or one for each
+Values = npt.NDArray[Any]
+
+# 8x8 of 16 bits: lane 4*row + col//2 holds (row, col) as element col % 2 of one register; after the
+# transpose, element e of lane l comes from this lane, and from element (l // 4) % 2 there.
+MOVMATRIX_LANE = tuple(
+    tuple(4 * (2 * (lane % 4) + e) + lane // 8 for e in range(2)) for lane in range(WARP)
+)
+MOVMATRIX_HALF = tuple(lane // 4 % 2 for lane in range(WARP))
+
+
+@dataclass(frozen=True)
+class Word:
+    """A register put together: element e is element ``parts[e]`` of register ``registers[e]``.
+
+    Both are per thread; a register of -1 leaves the element undefined.
+
+    >>> Word.whole(3, 2)
+    Word(registers=((3,), (3,)), parts=((0,), (1,)))
+    """
+
+    registers: tuple[PerThread, ...]
+    parts: tuple[PerThread, ...]
+
+    @classmethod
+    def whole(cls, register: int, pack: int) -> Word:
+        """Return the word that is one register as it is."""
+        return cls(((register,),) * pack, tuple((part,) for part in range(pack)))
+
+    @property
+    def register(self) -> int | None:
+        """The register that this word is, in every thread; None where it is put together."""
+        used = {r for column in self.registers for r in column}
+        in_order = all(
+            column == (e,) for e, column in enumerate(self.parts) if self.registers[e] != (-1,)
+        )
+        used.discard(-1)
+        if not used:
+            return -1
+        return used.pop() if len(used) == 1 and in_order and self._uniform else None
+
+    @property
+    def _uniform(self) -> bool:
+        return all(len(column) == 1 for column in self.registers + self.parts)
+
+    @property
+    def selects(self) -> int:
+        """How many selects between registers the word takes where threads differ.
+
+        Elements that come from the same registers share them: one less than the registers met.
+        """
+        return sum(len({*column} - {-1}) - 1 for column in {*self.registers} if len(column) > 1)
+
+    @property
+    def permutes(self) -> int:
+        """How many byte permutes (``prmt``) join its elements: none where it is one register."""
+        columns = {c for c in self.registers if c != (-1,)}
+        aligned = all(
+            column == (e,) or self.registers[e] == (-1,) for e, column in enumerate(self.parts)
+        )
+        if len(columns) <= 1:
+            return 0 if aligned else 1
+        return len(columns) - 1
+
+    def text(self, sources: int) -> str:
+        """Return the word in words; registers from ``sources`` on are results of steps."""
+        number = self.register
+        if number is not None:
+            return "unused" if number < 0 else _name(number, sources)
+        elements = []
+        for register, part in zip(self.registers, self.parts, strict=True):
+            names = [_name(r, sources) for r in dict.fromkeys(register) if r >= 0]
+            where = str(part[0]) if len(part) == 1 else "by thread"
+            elements.append(f"{' or '.join(names) or 'nothing'}[{where}]")
+        return f"({', '.join(elements)})"
+
+    def gather(self, registers: Values) -> Values:
+        """Return the word's elements from an array (threads, registers, elements)."""
+        threads = np.arange(registers.shape[0])
+        out = [
+            registers[threads, np.array(register), np.array(part)]
+            for register, part in zip(self.registers, self.parts, strict=True)
+        ]
+        return np.stack(out, axis=1)
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """One ``shfl.sync.idx``: each thread offers a register and reads that of a lane of its warp.
+
+    ``offer`` and ``read`` are per thread. Where threads offer different registers, selects choose.
+    """
+
+    offer: PerThread
+    read: PerThread
+
+    @property
+    def register(self) -> int | None:
+        """The register that every thread offers; None where they differ."""
+        return self.offer[0] if len(self.offer) == 1 else None
+
+    @property
+    def selects(self) -> int:
+        """How many selects choose the register that is offered."""
+        return len({*self.offer}) - 1
+
+    def result(self, registers: Values) -> Values:
+        """Return the register that every thread receives: an array (threads, elements)."""
+        threads = np.arange(registers.shape[0])
+        offered = registers[threads, np.array(self.offer)]
+        received: Values = offered[threads // WARP * WARP + np.array(self.read)]
+        return received
+
+    def text(self, sources: int) -> str:
+        """Return the instruction in words; registers from ``sources`` on are results of steps."""
+        number = self.register
+        offered = "a chosen register" if number is None else _name(number, sources)
+        return f"shfl.sync.idx {offered} from lane {_run_text(self.read)}"
+
+
+@dataclass(frozen=True)
+class Permute:
+    """A register put together of the thread's own registers, by ``prmt``.
+
+    It is offered to a shuffle, or several words of the destination are made of it.
+    """
+
+    source: Word
+
+    @property
+    def register(self) -> int | None:
+        """The register that it is: None, it is put together."""
+        return None
+
+    @property
+    def selects(self) -> int:
+        """How many selects the source takes where threads differ."""
+        return self.source.selects
+
+    def result(self, registers: Values) -> Values:
+        """Return the register: an array (threads, elements)."""
+        return self.source.gather(registers)
+
+    def text(self, sources: int) -> str:
+        """Return the register in words; registers from ``sources`` on are results of steps."""
+        return f"prmt {self.source.text(sources)}"
+
+
+@dataclass(frozen=True)
+class Movmatrix:
+    """One ``movmatrix.sync.aligned.m8n8.trans.b16`` of a register (put together first, maybe)."""
+
+    source: Word
+
+    @property
+    def register(self) -> int | None:
+        """The register that is transposed; None where it is put together first."""
+        return self.source.register
+
+    @property
+    def selects(self) -> int:
+        """How many selects the source takes: none, it is the same in every thread."""
+        return self.source.selects
+
+    def result(self, registers: Values) -> Values:
+        """Return the transposed 8x8: an array (threads, elements)."""
+        rows = self.source.gather(registers)
+        threads = np.arange(registers.shape[0])
+        lane = threads % WARP
+        warp = threads - lane
+        half = np.array(MOVMATRIX_HALF)[lane]
+        columns = [rows[warp + np.array(MOVMATRIX_LANE)[lane, e], half] for e in range(2)]
+        return np.stack(columns, axis=1)
+
+    def text(self, sources: int) -> str:
+        """Return the instruction in words; registers from ``sources`` on are results of steps."""
+        number = self.register
+        name = "elements put together" if number is None else _name(number, sources)
+        return f"movmatrix {name}"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Through shared memory: store every element at its place in ``staging``, barrier, load.
+
+    ``staging`` are the iters that take the flat index of an element to its address, in elements;
+    ``barrier`` is "warp" where no element leaves its warp, else "cta".
+    """
+
+    staging: Iters
+    barrier: Literal["warp", "cta"]
+
+    def text(self, sources: int) -> str:
+        """Return the exchange in words; it works on slots, whatever registers there are."""
+        del sources
+        at = printing.text(self.staging, (), {})
+        return f"store to shared memory at {at}, {self.barrier} barrier, load"
+
+
+Step = Shuffle | Permute | Movmatrix | Exchange
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A digit that is a register digit on both sides: the recipe repeats for each of its values.
+
+    ``src`` and ``dst`` are the strides in slots.
+    """
+
+    extent: Size
+    src: Size
+    dst: Size
+
+
+@dataclass(frozen=True)
+class Relabelling:
+    """Registers only, if dimension ``dim`` may be renamed.
+
+    Index k of the destination then holds logical index ``permutation[k]``: a product stays right
+    where its other operand is permuted alike. Slot s of the destination is slot ``slots[s]`` of the
+    source, in every thread.
+    """
+
+    dim: int
+    permutation: tuple[int, ...]
+    slots: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """Say what to permute."""
+        return (
+            f"registers only, if index k of dimension {self.dim} may hold logical index "
+            f"{list(self.permutation)}[k]: permute the other operand alike"
+        )
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """How data goes from one distributed layout to another.
+
+    Attributes:
+        kind: what it takes, cheapest first: "registers" (each register of the destination is made
+            of registers of its own thread, alike in every thread), "select" (of its own thread, but
+            which one depends on the thread), "movmatrix", "shuffle", "shared".
+        src: the layout that the data has.
+        dst: the layout that it gets.
+        shape: logical extents.
+        bits: the width of an element while it moves.
+        threads: how many threads take part, whole warps.
+        src_slots: elements per thread in the source.
+        dst_slots: elements per thread in the destination.
+        steps: what makes new registers, in order.
+        words: the registers of the destination.
+        loops: digits over which all of this repeats, in slots.
+        why: per cheaper kind, why it does not do.
+        relabellings: ways to stay in registers by renaming one dimension.
+
+    >>> from layoutalg import S, TileLayout, convert, laneid
+    >>> A = TileLayout(S[(2, 8, 2, 4, 2) : (2, 4 @ laneid, 4, 1 @ laneid, 1)])
+    >>> wrong = TileLayout(S[(2, 8, 2, 4, 2) : (4, 4 @ laneid, 2, 1 @ laneid, 1)])
+    >>> convert(wrong, A, (16, 16), bits=16).registers
+    (0, 2, 1, 3)
+    """
+
+    kind: Kind
+    src: HasParts
+    dst: HasParts
+    shape: tuple[Size, ...]
+    bits: int
+    threads: int
+    src_slots: Size
+    dst_slots: Size
+    steps: tuple[Step, ...] = ()
+    words: tuple[Word, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    why: tuple[str, ...] = ()
+    relabellings: tuple[Relabelling, ...] = ()
+
+    @property
+    def pack(self) -> int:
+        """How many elements share a register."""
+        return max(1, 32 // self.bits)
+
+    @property
+    def source_registers(self) -> int:
+        """How many registers of the source one pass of the recipe reads."""
+        return -(-int(self.src_slots) // self.pack)
+
+    @property
+    def registers(self) -> tuple[int, ...] | None:
+        """The source register that each register of the destination is made of, where it is one.
+
+        The movmatrix or the shuffle that it goes through is in ``steps``. None where a register is
+        put together from several, before or after, where which one depends on the thread, or in
+        shared memory.
+        """
+        found = []
+        for word in self.words:
+            number = word.register
+            while number is not None and number >= self.source_registers:
+                step = self.steps[number - self.source_registers]
+                number = None if isinstance(step, Exchange) else step.register
+            if number is None:
+                return None
+            found.append(number)
+        return tuple(found) if found else None
+
+    @property
+    def shuffles(self) -> int:
+        """How many ``shfl`` instructions each thread runs (an element of 64 bits takes two)."""
+        width = max(1, self.bits // 32)
+        return width * sum(isinstance(step, Shuffle) for step in self.steps)
+
+    @property
+    def movmatrices(self) -> int:
+        """How many ``movmatrix`` instructions each warp runs."""
+        return sum(isinstance(step, Movmatrix) for step in self.steps)
+
+    @property
+    def selects(self) -> int:
+        """How many selects choose registers by the thread's number."""
+        chosen = [s.selects for s in self.steps if not isinstance(s, Exchange)]
+        return sum(chosen) + sum(word.selects for word in self.words)
+
+    @property
+    def permutes(self) -> int:
+        """How many ``prmt`` put registers together."""
+        built = [s.source.permutes for s in self.steps if isinstance(s, Permute | Movmatrix)]
+        return sum(built) + sum(word.permutes for word in self.words)
+
+    @property
+    def min_arch(self) -> str:
+        """The least target: movmatrix needs sm_75, ``shfl.sync`` sm_30."""
+        return {"movmatrix": "sm_75", "shuffle": "sm_30"}.get(self.kind, "any")
+
+    def subs(self, values: Mapping[Any, Any]) -> Conversion:
+        """Return the conversion with symbols, or names of symbols, replaced by sizes."""
+        return replace(
+            self,
+            src_slots=substitute(self.src_slots, values),
+            dst_slots=substitute(self.dst_slots, values),
+            src=_with_values(self.src, values),
+            dst=_with_values(self.dst, values),
+            steps=tuple(
+                replace(step, staging=substitute_parts(Parts(step.staging, (), {}), values).shard)
+                if isinstance(step, Exchange)
+                else step
+                for step in self.steps
+            ),
+            shape=tuple(substitute(extent, values) for extent in self.shape),
+            loops=tuple(
+                Loop(*(substitute(size, values) for size in (it.extent, it.src, it.dst)))
+                for it in self.loops
+            ),
+        )
+
+    def execute(self, slots: Values) -> Values:
+        """Run the recipe on every thread's elements.
+
+        Args:
+            slots: an array (threads, slots of the source) of any dtype.
+
+        Returns:
+            The array (threads, slots of the destination); a slot without an element may hold
+            anything.
+
+        Raises:
+            LayoutError: another shape. Undecided: a loop's extent is symbolic.
+        """
+        reach: list[Any] = [self.src_slots, self.dst_slots]
+        for it in self.loops:
+            reach[0] = reach[0] + (it.extent - 1) * it.src
+            reach[1] = reach[1] + (it.extent - 1) * it.dst
+        if not is_int(*reach):
+            raise Undecided(f"execute: {reach[0]} slots must be a number; substitute with .subs")
+        if slots.shape != (self.threads, reach[0]):
+            raise LayoutError(
+                f"execute: needs an array ({self.threads}, {reach[0]}): threads, slots of the "
+                f"source; got {slots.shape}"
+            )
+        wide = np.zeros((self.threads, reach[0] + self.pack), dtype=slots.dtype)
+        wide[:, : reach[0]] = slots
+        out = np.zeros((self.threads, reach[1] + self.pack), dtype=slots.dtype)
+        for digits in itertools.product(*(range(int(it.extent)) for it in self.loops)):
+            start = sum(d * int(it.src) for d, it in zip(digits, self.loops, strict=True))
+            end = sum(d * int(it.dst) for d, it in zip(digits, self.loops, strict=True))
+            self._run(wide[:, start:], out[:, end:])
+        return out[:, : reach[1]]
+
+    def _run(self, slots: Values, out: Values) -> None:
+        """Run the steps once, from the slots at hand."""
+        if self.kind == "shared":
+            self._exchange(slots, out)
+            return
+        pack = self.pack
+        registers = [slots[:, pack * r : pack * (r + 1)] for r in range(self.source_registers)]
+        for step in self.steps:
+            assert not isinstance(step, Exchange)
+            registers.append(step.result(np.stack(registers, axis=1)))
+        made = np.stack(registers, axis=1)
+        for number, word in enumerate(self.words):
+            value = word.gather(made)
+            for e, column in enumerate(word.registers):
+                known = np.broadcast_to(np.array(column) >= 0, (self.threads,))
+                slot = number * pack + e
+                out[known, slot] = value[known, e]
+
+    def _exchange(self, slots: Values, out: Values) -> None:
+        """Store to a flat memory and load from it, as the staging layout says."""
+        (step,) = self.steps
+        assert isinstance(step, Exchange)
+        address = steps_on(step.staging, m)
+        stored, loaded = (
+            elements_held(side, self.shape, "execute", name)
+            for side, name in ((self.src, "src"), (self.dst, "dst"))
+        )
+        memory = np.zeros(address.max() + 1, dtype=slots.dtype)
+        thread, slot = np.nonzero(stored >= 0)
+        memory[address[stored[thread, slot]]] = slots[thread, slot]
+        thread, slot = np.nonzero(loaded >= 0)
+        out[thread, slot] = memory[address[loaded[thread, slot]]]
+
+    def _repr_markdown_(self) -> str:
+        """Return the text as a block, for Jupyter."""
+        return f"```text\n{self}\n```"
+
+    def __str__(self) -> str:
+        """Return the kind, the recipe, the cost and what else would do."""
+        what = f"{self.src} to {self.dst}"
+        lines = [f"{self.kind}: {what} over {tuple(self.shape)}, {self.bits}-bit elements"]
+        lines += [
+            f"  for {it.extent} tiles: slots {it.src} apart, then {it.dst}" for it in self.loops
+        ]
+        count = self.source_registers
+        lines += [
+            f"  t{k} = {step.text(count)}" if self.words else f"  {step.text(count)}"
+            for k, step in enumerate(self.steps)
+        ]
+        lines += [f"  d{k} = {word.text(count)}" for k, word in enumerate(self.words)]
+        cost = [
+            f"{number} {name}"
+            for number, name in (
+                (self.shuffles, "shfl"),
+                (self.movmatrices, "movmatrix"),
+                (self.selects, "select"),
+                (self.permutes, "prmt"),
+            )
+            if number
+        ]
+        lines += [f"  per thread: {', '.join(cost)}"] if cost else []
+        lines += [f"  {reason}" for reason in self.why]
+        lines += [f"  or: {other}" for other in self.relabellings]
+        return "\n".join(lines)
+
+
+def _with_values(side: HasParts, values: Mapping[Any, Any]) -> HasParts:
+    """Substitute in a layout, which stays one, or in parts."""
+    found: HasParts = side.subs(values) if hasattr(side, "subs") else substitute_parts(side, values)
+    return found
+
+
+def _name(register: int, sources: int) -> str:
+    """Name a register: r3 of the source, t0 from a step."""
+    return f"r{register}" if register < sources else f"t{register - sources}"
+
+
+def _run_text(column: PerThread) -> str:
+    """Print a per-thread column: one value, or the first lanes."""
+    if len(column) == 1:
+        return str(column[0])
+    return f"[{', '.join(map(str, column[:8]))}, …]"

@@ -1,0 +1,425 @@
+"""``banks``: shared memory line by line, and what each phase asks of each bank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
+from layoutalg.draw.scene.output import checked_path
+from layoutalg.draw.scene.ownership import IntArray, checked_shape
+from layoutalg.draw.scene.page import (
+    INCH,
+    MARGIN,
+    SMALL,
+    Mark,
+    frame,
+    grid,
+    heading,
+    key,
+    page,
+    rectangle,
+)
+from layoutalg.draw.scene.palette import EMPTY, HUES, INK, NOTE, PAPER, WAYS
+from layoutalg.draw.scene.panel import Path, Point
+from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
+from layoutalg.errors import LayoutError
+from layoutalg.layouts.swizzle import ComposeLayout
+from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.memory.access import (
+    BANKS,
+    LINE_BYTES,
+    WORD_BYTES,
+    Access,
+    access_of,
+    element_bits,
+    fewest_wavefronts,
+    wavefronts,
+)
+from layoutalg.memory.swizzle_search import choose_swizzle, swizzle_in_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LINE, _LOW_LINE = 11.0, 7.0  # height of a line of memory, in points: with labels, without
+_PHASE = 8.5  # height of a phase
+_GUTTER = 24.0  # left of a panel
+_COUNT = 22.0  # right of a panel: the wavefronts
+_BETWEEN = 12.0  # between the two sides
+_MOST_LINES = 32
+_MOST_PHASES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One arrangement of the tile, before or after the swizzle.
+
+    Attributes:
+        name: of the panels.
+        title: above them.
+        layout: of the tile.
+        places: per element address its row and column, -1 where nothing lies.
+        counts: distinct words per phase and bank.
+        starts: element address of each vector that is moved, per phase.
+    """
+
+    name: str
+    title: str
+    layout: TileLayout | ComposeLayout
+    places: IntArray
+    counts: IntArray
+    starts: tuple[IntArray, ...]
+
+
+def way_color(count: int) -> str:
+    """Return the colour of a bank that a phase asks for so many words.
+
+    >>> way_color(1) == way_color(2)
+    False
+    """
+    if count == 0:
+        return EMPTY
+    return WAYS[min((count - 1).bit_length(), len(WAYS) - 1)]
+
+
+def _side(
+    name: str,
+    title: str,
+    layout: TileLayout | ComposeLayout,
+    shape: tuple[int, int],
+    access: Access,
+    bits: int,
+) -> Side:
+    table = layout.table(shape)["m"]
+    line = 8 * LINE_BYTES // bits
+    places = np.full((-(-(int(table.max()) + 1) // line) * line, 2), -1, dtype=np.int64)
+    places[table] = np.moveaxis(np.indices(shape), 0, -1)
+    starts = access.starts(layout, shape, bits)
+    counts = access.counts_at(starts, bits)
+    groups = zip(*access.phases(starts, bits), strict=True)
+    vectors = tuple(each[taking] for each, taking in groups)
+    return Side(name, title, layout, places, counts, vectors)
+
+
+def _pitch_of(layout: TileLayout, shape: tuple[int, int]) -> int:
+    """Return the distance of rows of a row-major tile."""
+    table = layout.table(shape)["m"] if set(layout.table(shape)) == {"m"} else None
+    pitch = shape[1] if shape[0] == 1 or table is None else int(table[1, 0])
+    rows, columns = np.indices(shape)
+    if table is None or pitch < shape[1] or (table != rows * pitch + columns).any():
+        raise LayoutError(
+            f"banks: a swizzle is chosen for a tile in memory whose rows lie at one distance; got "
+            f"{layout}. Pass a ComposeLayout to draw its own swizzle"
+        )
+    return pitch
+
+
+def banks_scene(
+    layout: TileLayout | ComposeLayout,
+    shape: Sequence[int],
+    dtype: int | str = 16,
+    access: str | Access = "ldmatrix",
+    *,
+    phase: int = 0,
+    width: float = PAGE,
+) -> Scene:
+    """Return the picture that :func:`banks` draws, as data."""
+    bits = element_bits(dtype, "banks")
+    extents = checked_shape(shape, "banks")
+    if len(extents) != 2:
+        raise LayoutError(f"banks: a tile has (rows, columns); got shape {extents}")
+    if not isinstance(layout, TileLayout | ComposeLayout):
+        raise LayoutError(
+            f"banks: a tile in memory is a layout of elements; got {layout!r}. A swizzle is drawn "
+            "over the tile it permutes: ComposeLayout(swizzle, tile)"
+        )
+    asked = access_of(access, extents, bits, "banks")
+    after: TileLayout | ComposeLayout
+    if isinstance(layout, ComposeLayout):
+        before, after = layout.tile_over(extents), layout
+    else:
+        before = layout
+        after = choose_swizzle(extents, bits, _pitch_of(layout, extents), [asked]).layout
+    sides = [_side("before", "without a swizzle", before, extents, asked, bits)]
+    words = "no swizzle is needed"
+    if isinstance(after, ComposeLayout):
+        lengths = (after.per_element, after.swizzle_len, after.atom_len)
+        sides.append(_side("after", f"swizzle {lengths}", after, extents, asked, bits))
+        words = f"swizzle {swizzle_in_words(after.swizzle, bits)}"
+    phases = len(sides[0].counts)
+    if type(phase) is not int or not 0 <= phase < phases:
+        raise LayoutError(f"banks: phase is one of 0..{phases - 1}; got {phase!r}")
+    fewest = int(fewest_wavefronts(sides[0].counts).sum())
+    totals = [int(wavefronts(side.counts).sum()) for side in sides]
+    room = width * INCH - 2 * MARGIN
+    size = asked.size(bits)
+    served = {len(each) for each in sides[0].starts}
+    notes = [
+        f"{asked.name}: {phases} phases of {'up to ' * (len(served) > 1)}{max(served)} lanes, "
+        f"{size} bytes each: "
+        f"{' → '.join(map(str, totals))} wavefronts, at least {fewest}",
+        words,
+        f"a cell is {_unit(after, size, bits)} bytes: row, unit of the tile; at the left the byte "
+        "address",
+    ]
+    lines, there = _lines(sides, phase, bits, asked.count)
+    first = phase // _MOST_PHASES * _MOST_PHASES
+    shown = range(first, min(first + _MOST_PHASES, phases))
+    parts = [f"phases {shown.start}..{shown.stop - 1} of {phases}"] * (len(shown) < phases)
+    parts += [f"the first {lines} of {there} lines of {LINE_BYTES} bytes"] * (lines < there)
+    if parts:
+        notes.append(f"shown: {', '.join(parts)}")
+    title = f"banks of {extents[0]} × {extents[1]} elements of {bits} bits: {before}"
+    head, taken, top = heading(title, notes, room)
+
+    wide = (room + _BETWEEN) / len(sides) - _BETWEEN if len(sides) > 1 else min(room, room * 0.6)
+    cell = (wide - _GUTTER - _COUNT) / BANKS
+    if cell < 1:
+        raise LayoutError(
+            f"banks: the cells of 32 banks must be 1 point wide or more; {width:g} inches are too "
+            f"narrow. {WIDER}; 7 fits"
+        )
+    cell = int(cell * 4) / 4 if cell >= 2.5 else cell
+    high = _LINE if lines <= 16 else _LOW_LINE
+    panels, x, bottom = [head], MARGIN, top
+    for side in sides:
+        left, y = x + _GUTTER, top + 19
+        panels.append(_memory(side, phase, asked, bits, lines, (left, y), (cell, high)))
+        y += high * lines + 22
+        panels.append(_phases(side, shown, phase, (left, y), cell))
+        bottom = y + _PHASE * len(shown)
+        x = left + cell * BANKS + _COUNT + _BETWEEN
+    right = max(x - _BETWEEN, MARGIN + taken)
+    most = max(int(side.counts.max()) for side in sides)
+    ways = [w for w in (1, 2, 4, 8, 16) if w == 1 or w <= most or way_color(most) == way_color(w)]
+    marks = [Mark(f"phase {phase}", "lane")]
+    marks += [
+        Mark(
+            ("1 word in a bank", "2 words", "3..4", "5..8", "9 or more")[n], "fill", way_color(way)
+        )
+        for n, way in enumerate(ways)
+    ]
+    legend, legend_width, bottom = key(
+        marks, MARGIN + _GUTTER, bottom + 7, right - MARGIN - _GUTTER
+    )
+    return page(title, [*panels, legend], max(right, MARGIN + legend_width), bottom)
+
+
+def _lines(sides: list[Side], phase: int, bits: int, count: int) -> tuple[int, int]:
+    """Return how many 128-byte lines to show, those of the phase or 8, and how many there are."""
+    line = 8 * LINE_BYTES // bits
+    last = max(int(side.starts[phase].max()) + count - 1 for side in sides) // line
+    there = max(len(side.places) for side in sides) // line
+    return min(max(last + 1, 8), there, _MOST_LINES), there
+
+
+def _unit(layout: TileLayout | ComposeLayout, size: int, bits: int) -> int:
+    """Return how many bytes a cell stands for: what the swizzle and the access keep together."""
+    if isinstance(layout, ComposeLayout):
+        size = min(size, (bits << layout.per_element) // 8)
+    return max(size, WORD_BYTES)
+
+
+def _memory(
+    side: Side,
+    phase: int,
+    access: Access,
+    bits: int,
+    lines: int,
+    at: Point,
+    pitch: Point,
+) -> Panel:
+    """Draw the first lines of memory, 128 bytes in a row; the vectors of a phase are outlined."""
+    (x, y), (bank, high) = at, pitch
+    unit = _unit(side.layout, access.size(bits), bits)
+    count = 8 * unit // bits  # elements in a cell
+    per_line = LINE_BYTES // unit
+    wide = bank * unit / WORD_BYTES
+    cells, texts = [], []
+    labels = []
+    for line in range(lines):
+        for j in range(per_line):
+            first = (line * per_line + j) * count
+            inside = first < len(side.places) and int(side.places[first, 0]) >= 0
+            row, col = side.places[first].tolist() if inside else (-1, -1)
+            fill = HUES[col // count % 8][row % 4] if inside else EMPTY
+            byte = (line * per_line + j) * unit
+            title = f"({row}, {col})" if inside else "nothing"
+            cells.append(
+                Cell(
+                    x + j * wide,
+                    y + line * high,
+                    wide,
+                    high,
+                    fill,
+                    f"{title} at byte {byte}, bank {j * unit // WORD_BYTES}",
+                    (
+                        ("byte", str(byte)),
+                        ("row", str(row)),
+                        ("col", str(col)),
+                        ("bank", str(j * unit // WORD_BYTES)),
+                    ),
+                )
+            )
+            labels.append(f"{row},{col // count}" if inside else "")
+    widest = max((text_width(label, 1.0) for label in labels), default=1.0)
+    size = fitting_size(widest, 1, wide, high, 6.0) if widest else None
+    if size is not None:
+        for cell, label in zip(cells, labels, strict=True):
+            if label:
+                base = cell.y + high / 2 + 0.365 * size
+                texts.append(Text(cell.x + wide / 2, base, label, size))
+    held = _vectors(side, phase, access, bits, lines, at, pitch)
+    every = 4 if bank * 4 > text_width("28", SMALL) + 1 else 8
+    heads = [
+        Text(
+            x + (j + (0 if unit > WORD_BYTES else 0.5)) * bank,
+            y - 2.5,
+            str(j),
+            SMALL,
+            "start" if unit > WORD_BYTES else "middle",
+            color=NOTE,
+        )
+        for j in range(0, BANKS, every)
+    ]
+    heads.append(Text(x - 4, y - 2.5, "bank", SMALL, "end", color=NOTE))
+    step = 1 if size is not None or lines <= 16 else 4
+    heads += [
+        Text(
+            x - 4,
+            y + (n + 0.5) * high + 0.365 * SMALL,
+            f"{n * LINE_BYTES}",
+            SMALL,
+            "end",
+            color=NOTE,
+        )
+        for n in range(0, lines, step)
+    ]
+    counted = wavefronts(side.counts)
+    note = f"worst phase: {int(counted.max())}"
+    titles = [
+        Text(x, y - 11.5, side.title, 7, "start", bold=True),
+        Text(x + text_width(side.title, 7, True) + 4, y - 11.5, note, 6, "start", color=NOTE),
+    ]
+    strokes = [
+        grid(at, (wide, high), lines, per_line),
+        frame(x, y, bank * BANKS, lines * high),
+        Stroke(held, 2.4, PAPER, role="halo"),
+        Stroke(held, 1.2, "#000000", role="lane"),
+    ]
+    return Panel(f"memory {side.name}", tuple(cells), tuple(strokes), (*titles, *heads, *texts))
+
+
+def _vectors(
+    side: Side,
+    phase: int,
+    access: Access,
+    bits: int,
+    lines: int,
+    at: Point,
+    pitch: Point,
+) -> tuple[Path, ...]:
+    """Return the outline of each lane's vector in a phase."""
+    line = 8 * LINE_BYTES // bits
+    bank, high = pitch
+    point = bank * BANKS / line  # width of an element
+    return tuple(
+        rectangle(
+            at[0] + start % line * point, at[1] + start // line * high, access.count * point, high
+        )
+        for start in side.starts[phase].tolist()
+        if start // line < lines
+    )
+
+
+def _phases(side: Side, shown: range, phase: int, at: Point, bank: float) -> Panel:
+    """Draw the distinct words per phase and bank, and the wavefronts at the right."""
+    x, y = at
+    counted = wavefronts(side.counts)
+    cells, texts, heads = [], [], []
+    size = fitting_size(text_width("8", 1.0), 1, bank, _PHASE, 6.0)
+    wide = fitting_size(text_width("32", 1.0), 1, bank, _PHASE, 6.0)
+    for n, number in enumerate(shown):
+        top = y + n * _PHASE
+        for j, count in enumerate(side.counts[number].tolist()):
+            cells.append(
+                Cell(
+                    x + j * bank,
+                    top,
+                    bank,
+                    _PHASE,
+                    way_color(count),
+                    f"phase {number}, bank {j}: {count} words",
+                    (("phase", str(number)), ("bank", str(j)), ("words", str(count))),
+                )
+            )
+            fits = size if count < 10 else wide
+            if count and fits is not None:
+                base = top + _PHASE / 2 + 0.365 * fits
+                color = NOTE if count == 1 else INK
+                texts.append(Text(x + (j + 0.5) * bank, base, str(count), fits, color=color))
+        base = top + _PHASE / 2 + 0.365 * SMALL
+        heads.append(Text(x - 4, base, f"{number}", SMALL, "end", color=NOTE))
+        heads.append(
+            Text(x + BANKS * bank + 5, base + 0.3, str(int(counted[number])), 6, "start", bold=True)
+        )
+    heads.append(Text(x - 4, y - 2.5, "phase", SMALL, "end", color=NOTE))
+    heads.append(Text(x, y - 2.5, "distinct words per bank", SMALL, "start", color=NOTE))
+    heads.append(Text(x + BANKS * bank + _COUNT, y - 2.5, "wavefronts", SMALL, "end", color=NOTE))
+    heads.sort(key=lambda text: (text.bold, text.anchor))
+    texts.sort(key=lambda text: (text.size, text.color))
+    strokes = [
+        grid(at, (bank, _PHASE), len(shown), BANKS),
+        frame(x, y, bank * BANKS, len(shown) * _PHASE),
+    ]
+    if phase in shown:
+        path = rectangle(x, y + (phase - shown.start) * _PHASE, bank * BANKS, _PHASE)
+        strokes.append(Stroke((path,), 1.2, "#000000", role="lane"))
+    return Panel(f"phases {side.name}", tuple(cells), tuple(strokes), (*heads, *texts))
+
+
+def banks(
+    layout: TileLayout | ComposeLayout,
+    shape: Sequence[int],
+    dtype: int | str = 16,
+    access: str | Access = "ldmatrix",
+    path: str | os.PathLike[str] | None = None,
+    ax: Axes | None = None,
+    *,
+    phase: int = 0,
+    width: float | None = None,
+) -> Figure:
+    """Draw shared memory and its banks before and after the swizzle, conflicts counted.
+
+    Above, memory as it lies, 128 bytes (32 banks) in a line: a cell is one unit, labelled by row
+    and unit of the tile, its hue is the unit's column. Below, how many distinct words a phase asks
+    of each bank; the largest is the number of wavefronts. The vectors of one phase are outlined.
+
+    Args:
+        layout: a ``ComposeLayout``, drawn without and with its swizzle; or a row-major
+            ``TileLayout``, for which :func:`layoutalg.choose_swizzle` chooses one.
+        shape: rows and columns of the tile, in elements.
+        dtype: of the elements: bits, or a PTX type.
+        access: what is asked: a name of ``memory.access.ACCESSES``, or an access.
+        path: file to write; the suffix says what.
+        ax: axes to draw on, instead of a figure of its own.
+        phase: outlined.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: the access cannot move vectors of such a tile, the phase or suffix is unknown,
+            or the page is too narrow.
+
+    >>> from layoutalg import S, TileLayout
+    >>> figure = banks(TileLayout(S[(64, 64) : (64, 1)]), (64, 64), "f16")
+    >>> [text.string for text in figure.scene.panel("title").texts][1]
+    'ldmatrix.x4: 64 phases of 8 lanes, 16 bytes each: 512 → 64 wavefronts, at least 64'
+    """
+    checked = None if path is None else checked_path(path, "banks")
+    scene = banks_scene(layout, shape, dtype, access, phase=phase, width=width_for(ax, width))
+    return finished(scene, checked, ax)

@@ -1,0 +1,346 @@
+"""``descriptor``: what a matrix descriptor visits in a tile of shared memory, chunk by chunk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layoutalg.draw.pictures.lane_maps import PAGE, finished, width_for
+from layoutalg.draw.scene.output import checked_path
+from layoutalg.draw.scene.ownership import IntArray, checked_shape
+from layoutalg.draw.scene.page import (
+    INCH,
+    MARGIN,
+    SMALL,
+    Mark,
+    checked_names,
+    checked_pair,
+    frame,
+    grid,
+    heading,
+    key,
+    page,
+    rectangle,
+    wrapped,
+)
+from layoutalg.draw.scene.palette import EMPTY, HUES, INK, NOTE, WARP_HUES
+from layoutalg.draw.scene.panel import Path, Point
+from layoutalg.draw.scene.scene import (
+    Cell,
+    Panel,
+    Scene,
+    Stroke,
+    Text,
+    checked_title,
+    fitting_size,
+    text_width,
+)
+from layoutalg.errors import LayoutError
+from layoutalg.layouts.swizzle import ComposeLayout
+from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.memory.access import LINE_BYTES, element_bits
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_CHUNK = 16  # bytes that stay together
+_EIGHT = 8  # chunks of a core matrix
+_HIGH = 15.0  # height of a line of memory, in points
+_HEAD = 20.0  # height of what stands above a panel, with one line of title
+_LAST = -11.5  # baseline of the last line of its title, from the panel on
+_TITLE_LINE = 9.0
+_GAP = 10.0
+_WIDEST = 30.0  # width of a chunk
+
+Visits = Mapping[str, Any]
+
+
+def core_matrices(places: IntArray, unit: int) -> tuple[IntArray, IntArray]:
+    """Return the number of the core matrix that each chunk of a visit belongs to, and its place.
+
+    A core matrix is 8 chunks of 16 bytes, one under the other; they are counted along the second
+    dimension first.
+
+    Args:
+        places: (rows, columns): where each element is visited, in elements.
+        unit: the elements of a chunk.
+
+    Raises:
+        LayoutError: the elements of no dimension lie together in chunks.
+
+    >>> K_major = 64 * np.arange(16)[:, None] + np.arange(16)
+    >>> numbers, chunks = core_matrices(K_major, 8)
+    >>> numbers[[0, 0, 8], [0, 1, 0]].tolist(), chunks[1].tolist()
+    ([0, 1, 2], [8, 9])
+    """
+    for axis in (1, 0):
+        runs = np.moveaxis(places, axis, 1)
+        if runs.shape[1] % unit or runs.shape[0] % _EIGHT:
+            continue
+        split = runs.reshape(runs.shape[0], -1, unit)
+        first = split[:, :, 0]
+        together = (split == first[:, :, None] + np.arange(unit)).all() and not (first % unit).any()
+        if together:
+            line, along = np.indices(first.shape)
+            across = first.shape[0] // _EIGHT
+            number = line // _EIGHT * first.shape[1] + along
+            if axis == 0:
+                number = along * across + line // _EIGHT
+            return number, first // unit
+    raise LayoutError(
+        f"descriptor: a visit goes in chunks of 16 bytes, {unit} elements, 8 to a core matrix; "
+        f"got places of shape {places.shape} that begin {places[:2, :2].tolist()}. Those that a "
+        "Descriptor visits fit"
+    )
+
+
+def _checked(visits: Visits, tile: int) -> dict[str, IntArray]:
+    """Return the places of each visit as arrays.
+
+    Raises:
+        LayoutError: none, or no table of places inside the tile.
+    """
+    if not isinstance(visits, Mapping) or not visits:
+        raise LayoutError(
+            f"descriptor: visits name tables of places, {{title: places}}; got {visits!r}"
+        )
+    found = {}
+    for title, places in visits.items():
+        name = checked_title(str(title), "descriptor")
+        try:
+            table = np.asarray(places)
+        except ValueError as error:
+            raise LayoutError(
+                f"descriptor: visit {title!r} must be a table of places (rows, columns); got rows "
+                "of several lengths"
+            ) from error
+        if table.ndim != 2 or not table.size or table.dtype.kind not in "iu":
+            raise LayoutError(
+                f"descriptor: visit {title!r} must be a table of places (rows, columns), whole "
+                f"numbers; got shape {table.shape} of {table.dtype}"
+            )
+        if int(table.min()) < 0 or int(table.max()) >= tile:
+            raise LayoutError(
+                f"descriptor: visit {title!r} must stay in places 0 to {tile - 1} of the tile; it "
+                f"goes to {int(table.min())} to {int(table.max())}"
+            )
+        found[name] = table.astype(np.int64)
+    return found
+
+
+def descriptor_scene(
+    layout: TileLayout | ComposeLayout,
+    shape: Sequence[int],
+    visits: Visits,
+    dtype: int | str = 16,
+    *,
+    names: tuple[str, str] = ("row", "k"),
+    lines: tuple[int, int] = (0, 16),
+    width: float = PAGE,
+) -> Scene:
+    """Return the picture that :func:`descriptor` draws, as data."""
+    bits = element_bits(dtype, "descriptor")
+    extents = checked_shape(shape, "descriptor")
+    if len(extents) != 2 or not isinstance(layout, TileLayout | ComposeLayout):
+        raise LayoutError(
+            f"descriptor: a tile in memory is a layout over (rows, columns); got {layout} over "
+            f"{extents}"
+        )
+    table = layout.table(extents)
+    if set(table) != {"m"}:
+        raise LayoutError(f"descriptor: an operand lies in memory, on axis m; got {layout}")
+    unit = 8 * _CHUNK // bits
+    per_line = LINE_BYTES // _CHUNK
+    depth = -(-(int(table["m"].max()) + 1) // (unit * per_line))
+    held = np.full((depth * per_line * unit, 2), -1, dtype=np.int64)
+    held[table["m"]] = np.moveaxis(np.indices(extents), 0, -1)
+    asked = _checked(visits, len(held))
+    begin, end = checked_pair(lines, "descriptor", "lines is (begin, end) of 128 bytes")
+    if not 0 <= begin < end or begin >= depth:
+        raise LayoutError(
+            f"descriptor: lines is (begin, end) of 128 bytes within 0..{depth}; got {tuple(lines)}"
+        )
+    shown = range(begin, min(end, depth))
+    room = width * INCH - 2 * MARGIN
+    first, second = checked_names(names, "descriptor")
+    notes = [
+        f"a line is 128 bytes, a cell a chunk of 16: {unit} elements of {bits} bits; its first is "
+        f"{first},{second}",
+        "outlined: what one instruction visits; below, the core matrix (8 chunks), counted along "
+        f"{second} first",
+    ]
+    if len(shown) < depth:
+        notes.append(f"shown: lines {shown.start}..{shown.stop - 1} of {depth}")
+    title = f"shared memory as the tensor core visits it: {layout}"
+    head, taken, top = heading(title, notes, room)
+
+    gutter = text_width(str((depth - 1) * LINE_BYTES), SMALL) + 5
+    fit = min(len(asked), 2)
+    chunk = min((room - (fit - 1) * _GAP) / fit - gutter, _WIDEST * per_line) / per_line
+    widest = text_width(f"{extents[0] - 1},{extents[1] - 1}", 1.0)
+    size = fitting_size(widest, 2, chunk, _HIGH, 6.0)
+    if size is None:
+        raise LayoutError(
+            f"descriptor: chunks of {chunk:.0f} points have no room for their labels; pass a width "
+            f"larger than {width:g} inches"
+        )
+    chunk = int(chunk * 4) / 4
+    wide = chunk * per_line
+    panels, bottom = [head], top
+    heads = [_head(name, places, unit, wide) for name, places in asked.items()]
+    for number, (above, places) in enumerate(zip(heads, asked.values(), strict=True)):
+        column = number % fit
+        if not column:
+            highest = min(text.y for texts in heads[number : number + fit] for text in texts)
+            top = bottom + 6 * (number > 0) + _HEAD + _LAST - highest
+        at = MARGIN + gutter + column * (gutter + wide + _GAP), top
+        panels.append(_memory(number, above, held, places, unit, shown, at, (chunk, _HIGH), size))
+        bottom = top + _HIGH * len(shown)
+        taken = max(taken, at[0] + wide - MARGIN)
+    marks = [
+        Mark("", "fill", HUES[WARP_HUES[0]][0]),
+        Mark("visited: colour is the core matrix", "fill", HUES[WARP_HUES[1]][0]),
+        Mark("not visited", "fill", EMPTY),
+        Mark("one chunk of the visit", "lane"),
+    ]
+    legend, legend_width, bottom = key(marks, MARGIN + gutter, bottom + 6, max(taken, 200.0))
+    return page(title, [*panels, legend], MARGIN + max(taken, gutter + legend_width), bottom)
+
+
+def _head(name: str, places: IntArray, unit: int, wide: float) -> list[Text]:
+    """Set the title of a panel and where its visit begins, from the panel's corner on."""
+    chunks = places.size // unit
+    said = f"first byte {int(places.flat[0]) // unit * _CHUNK}: {chunks} chunks"
+    lines = [(line, 7.0, True, INK) for line in wrapped(name, wide, 7, True)]
+    after = text_width(lines[-1][0], 7, True) + 4
+    beside = after + text_width(said, 6) <= wide
+    if not beside:
+        lines += [(line, 6.0, False, NOTE) for line in wrapped(said, wide, 6)]
+    texts = [
+        Text(0.0, _LAST - _TITLE_LINE * (len(lines) - 1 - n), line, size, "start", bold, color)
+        for n, (line, size, bold, color) in enumerate(lines)
+    ]
+    return texts + [Text(after, _LAST, said, 6, "start", color=NOTE)] * beside
+
+
+def _memory(
+    number: int,
+    above: Sequence[Text],
+    held: IntArray,
+    places: IntArray,
+    unit: int,
+    shown: range,
+    at: Point,
+    pitch: Point,
+    size: float,
+) -> Panel:
+    """Draw lines of memory; the chunks of a visit are coloured by core matrix and outlined."""
+    (x, y), (wide, high) = at, pitch
+    per_line = LINE_BYTES // _CHUNK
+    core, chunks = core_matrices(places, unit)
+    of_chunk = dict(zip(chunks.ravel().tolist(), core.ravel().tolist(), strict=True))
+    cells, texts, small, heads = [], [], [], []
+    outlines: list[Path] = []
+    for n, line in enumerate(shown):
+        top = y + n * high
+        for j in range(per_line):
+            chunk = line * per_line + j
+            row, col = held[chunk * unit].tolist()
+            inside = row >= 0
+            visited = of_chunk.get(chunk)
+            left = x + j * wide
+            fill = EMPTY
+            what = f"({row}, {col})" if inside else "nothing"
+            data = [("byte", str(chunk * _CHUNK)), ("row", str(row)), ("col", str(col))]
+            if visited is not None:
+                fill = HUES[WARP_HUES[visited % len(HUES)]][visited // len(HUES) % 4]
+                data.append(("core", str(visited)))
+                outlines.append(rectangle(left, top, wide, high))
+                what += f", core matrix {visited}"
+                low = top + high - 2
+                small.append(Text(left + wide / 2, low, f"c{visited}", SMALL))
+            cells.append(
+                Cell(left, top, wide, high, fill, f"{what} at byte {chunk * _CHUNK}", tuple(data))
+            )
+            if inside:
+                base = top + (2 + 0.73 * size if visited is not None else high / 2 + 0.365 * size)
+                color = NOTE if visited is None else "#000000"
+                bold = visited is not None and text_width(f"{row},{col}", size, True) < wide - 1
+                texts.append(
+                    Text(left + wide / 2, base, f"{row},{col}", size, "middle", bold, color)
+                )
+        base = top + high / 2 + 0.365 * SMALL
+        heads.append(Text(x - 3, base, str(line * LINE_BYTES), SMALL, "end", color=NOTE))
+    heads.append(Text(x - 3, y - 2.5, "byte", SMALL, "end", color=NOTE))
+    heads += [
+        Text(x + (j + 0.5) * wide, y - 2.5, f"+{j * _CHUNK}", SMALL, color=NOTE)
+        for j in range(per_line)
+    ]
+    titles = [replace(text, x=x + text.x, y=y + text.y) for text in above]
+    texts.sort(key=lambda text: (text.size, text.bold, text.color))
+    strokes = [
+        grid(at, pitch, len(shown), per_line),
+        frame(x, y, wide * per_line, high * len(shown)),
+        Stroke(tuple(outlines), 1.1, "#000000", role="lane"),
+    ]
+    return Panel(
+        f"visit {number}",
+        tuple(cells),
+        tuple(stroke for stroke in strokes if stroke.paths),
+        (*titles, *heads, *texts, *small),
+    )
+
+
+def descriptor(
+    layout: TileLayout | ComposeLayout,
+    shape: Sequence[int],
+    visits: Visits,
+    dtype: int | str = 16,
+    path: str | os.PathLike[str] | None = None,
+    ax: Axes | None = None,
+    *,
+    names: tuple[str, str] = ("row", "k"),
+    lines: tuple[int, int] = (0, 16),
+    width: float | None = None,
+) -> Figure:
+    """Draw which 16-byte chunks of a shared tile the tensor core visits through a descriptor.
+
+    A line is 128 bytes of memory, a cell one chunk of 16, labelled by the element that the layout
+    puts first in it. Chunks that a visit goes to are outlined and bear the number of their core
+    matrix: 8 chunks of 16 bytes, 8 lines of the operand.
+
+    Args:
+        layout: of the operand in shared memory, on axis m, in elements.
+        shape: (rows, columns) of it.
+        visits: per title the place of each element that an instruction reads, in elements, as
+            ``lowering.isa.smem_descriptor.Descriptor.places`` returns it: one panel each.
+        dtype: of the elements: bits, or a PTX type.
+        path: file to write; the suffix says what.
+        ax: axes to draw on, instead of a figure of its own.
+        names: of rows and columns.
+        lines: (begin, end) of those that are drawn.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: no tile in memory, places outside of it or not in chunks, lines that there are
+            not, an unknown suffix, or too narrow a page.
+
+    >>> from layoutalg import S
+    >>> tile = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))
+    >>> figure = descriptor(tile, (64, 64), {"k = 0": tile.table((64, 64))["m"][:, :16]}, "f16")
+    >>> cells = figure.scene.panel("visit 0").cells
+    >>> [cell.title for cell in cells if ("core", "1") in cell.data][:2]
+    ['(0, 8), core matrix 1 at byte 16', '(1, 8), core matrix 1 at byte 128']
+
+    Source: PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", core matrix.
+    """
+    checked = None if path is None else checked_path(path, "descriptor")
+    scene = descriptor_scene(
+        layout, shape, visits, dtype, names=names, lines=lines, width=width_for(ax, width)
+    )
+    return finished(scene, checked, ax)

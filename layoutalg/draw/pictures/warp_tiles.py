@@ -1,0 +1,429 @@
+"""``tiling``: which warp computes what, instruction by instruction and K step by K step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layoutalg import fragments
+from layoutalg.algebra.axis import WARP, warpid
+from layoutalg.algebra.iters import Iter
+from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
+from layoutalg.draw.scene.chosen import chosen_fragments
+from layoutalg.draw.scene.naming import index_names, role_of, slot_name
+from layoutalg.draw.scene.output import checked_path
+from layoutalg.draw.scene.ownership import HUE_OF_WARP, IntArray
+from layoutalg.draw.scene.page import (
+    INCH,
+    MARGIN,
+    SMALL,
+    Mark,
+    frame,
+    grid,
+    heading,
+    key,
+    page,
+    wrapped,
+)
+from layoutalg.draw.scene.palette import HUES, INK, NOTE, PAPER
+from layoutalg.draw.scene.panel import Path, Point, boundary, edge_paths
+from layoutalg.draw.scene.scene import (
+    Cell,
+    Panel,
+    Scene,
+    Stroke,
+    Text,
+    centred,
+    fitting_size,
+    text_width,
+)
+from layoutalg.errors import LayoutError
+from layoutalg.fragments import Fragment
+from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.sizes.budget import CELLS, check_budget
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_HIGH = 19.0  # height of an instruction's tile, in points
+_WIDEST = 36.0  # width of one
+_GUTTER = 20.0  # row numbers left of a panel
+_HEAD = 20.0  # title and column numbers above a panel
+_GAP = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """An operand of the whole tile, seen in tiles of one instruction.
+
+    Attributes:
+        name: ``"A"``, ``"B"`` or ``"D"``.
+        fragment: of one instruction.
+        layout: of the whole operand, over warpid, laneid and m.
+        warps: (rows, columns, replicas): the warps that hold each tile; the base first.
+        slots: (rows, columns, 2): first and last slot of each tile in a lane.
+    """
+
+    name: str
+    fragment: Fragment
+    layout: TileLayout
+    warps: IntArray
+    slots: IntArray
+
+    @property
+    def registers(self) -> int:
+        """Registers that each lane needs for the operand."""
+        count = int(self.slots.max()) + 1
+        return -(-count * self.fragment.bits // self.fragment.register_bits)
+
+
+def _part(
+    name: str,
+    fragment: Fragment,
+    shape: tuple[int, int],
+    grid_of: tuple[int, int],
+    next_column: int,
+    copies: Iter | None,
+) -> Part:
+    """Tile a fragment over a warp's share, and that over the warps.
+
+    Args:
+        name: of the operand.
+        fragment: of one instruction.
+        shape: of the whole operand.
+        grid_of: how many warps share the rows, and the columns.
+        next_column: how much larger the warp's number is in the next column of warps.
+        copies: warps that hold the same.
+    """
+    share = (shape[0] // grid_of[0], shape[1] // grid_of[1])
+    outer = TileLayout.from_iters(
+        [Iter(grid_of[0], 1, warpid), Iter(grid_of[1], next_column, warpid)]
+    )
+    whole = fragment.tiled(*share).tile(outer, grid_of, share)
+    replica = () if copies is None or copies.extent == 1 else (copies,)
+    layout = TileLayout.from_iters(whole.shard, (*whole.replica, *replica))
+    table = layout.table(shape, replicas=True)
+    rows, columns = fragment.shape
+    warp = table.get("warpid", np.zeros((*shape, 1), dtype=np.int64))
+    slot = table["m"][..., 0].reshape(shape[0] // rows, rows, shape[1] // columns, columns)
+    slots = np.stack([slot.min(axis=(1, 3)), slot.max(axis=(1, 3))], axis=-1)
+    return Part(name, fragment, layout, warp[::rows, ::columns], slots)
+
+
+def parts_of(
+    instruction: str,
+    shape: Sequence[int],
+    warps: Sequence[int],
+    accumulator: str | None = None,
+) -> tuple[Part, Part, Part]:
+    """Return A, B and D of a tile (M, N, K) that a grid of warps shares.
+
+    Warp ``i + warps[0] * j`` computes the i-th share of the rows and the j-th of the columns; all
+    warps of a row hold the same A, all of a column the same B.
+
+    Raises:
+        LayoutError: no instruction of one warp has such a name, or the tile does not consist of its
+            tiles, one or more for each warp.
+
+    >>> a, b, d = parts_of("mma.m16n8k16.f16", (64, 64, 16), (2, 2))
+    >>> print(a.layout)
+    S[(2,2,2,8,2,4,2):(1@warpid,8,2,4@laneid,4,1@laneid,1)] + R[2:2@warpid]
+    """
+    found = {role_of(f): f for f in chosen_fragments(instruction, accumulator)}
+    a, b, d = (found.get(role) for role in "ABD")
+    if a is None or b is None or d is None or {a.lanes, b.lanes, d.lanes} != {WARP}:
+        raise LayoutError(
+            f"tiling: an instruction of one warp with A, B and D in registers is needed; "
+            f"{instruction} has {', '.join(fragments.operands(instruction))}"
+        )
+    if d.products > 1:
+        raise LayoutError(
+            f"tiling: an instruction that forms one product is needed; {instruction} forms "
+            f"{d.products} of {d.shape[0]} x {d.shape[1]}. mma.m16n8k8.f16 fits"
+        )
+    tile = (d.shape[0], d.shape[1], b.shape[0])
+    sizes, across = tuple(shape), tuple(warps)
+    if (
+        len(sizes) != 3
+        or len(across) != 2
+        or not all(type(n) is int and n > 0 for n in (*sizes, *across))
+    ):
+        raise LayoutError(
+            f"tiling: shape is (M, N, K) and warps is (along M, along N), each 1 or more; got "
+            f"{sizes} and {across}"
+        )
+    m, n, k = sizes
+    down, right = across
+    if m % (tile[0] * down) or n % (tile[1] * right) or k % tile[2]:
+        raise LayoutError(
+            f"tiling: {instruction} covers {tile[0]} x {tile[1]} x {tile[2]}, so {down} x {right} "
+            f"warps need M a multiple of {tile[0] * down}, N of {tile[1] * right} and K of "
+            f"{tile[2]}; got {sizes}"
+        )
+    check_budget("tiling", max(m * n, m * k, k * n), CELLS, "elements in an operand", "Draw a part")
+    kept = k * a.shape[1] // tile[2]  # columns of A: its nonzeros where it is sparse
+    return (
+        _part("A", a, (m, kept), (down, 1), down, Iter(right, down, warpid)),
+        _part("B", b, (k, n), (1, right), down, Iter(down, 1, warpid)),
+        _part("D", d, (m, n), (down, right), down, None),
+    )
+
+
+def tiling_scene(
+    instruction: str,
+    shape: Sequence[int],
+    warps: Sequence[int] = (1, 1),
+    warp: int | None = 0,
+    *,
+    accumulator: str | None = None,
+    width: float = PAGE,
+) -> Scene:
+    """Return the picture that :func:`tiling` draws, as data."""
+    a, b, d = parts_of(instruction, shape, warps, accumulator)
+    m, n, k = shape
+    count = warps[0] * warps[1]
+    if warp is not None and warp not in range(count):
+        raise LayoutError(f"tiling: warp is one of 0..{count - 1}, or None; got {warp!r}")
+    room = width * INCH - 2 * MARGIN
+    steps, across = a.warps.shape[1], d.warps.shape[1]
+    wide = (room - 2 * _GUTTER - _GAP) / (steps + across)
+    if wide < 2:
+        raise LayoutError(
+            f"tiling: {steps + across} tiles side by side do not fit {width:g} inches. {WIDER}"
+        )
+    wide = min(int(wide * 4) / 4, _WIDEST)
+    rows = (a.warps.shape[0], b.warps.shape[0])
+    high = min(_HIGH, 480.0 / sum(rows))
+    title = f"{instruction}: {m} \u00d7 {n} \u00d7 {k} on {warps[0]} \u00d7 {warps[1]} warps"
+    left_width = _GUTTER + steps * wide
+    per = (rows[0] // warps[0], across // warps[1])
+    notes = [
+        f"each warp computes {m // warps[0]} \u00d7 {n // warps[1]}: {per[0]} \u00d7 {per[1]} "
+        f"instructions \u00d7 {steps} K step{'s' * (steps > 1)} = {per[0] * per[1] * steps} mma",
+        "registers per lane: " + ", ".join(f"{p.name} {p.registers}" for p in (a, b, d)),
+    ]
+    head, taken, top = heading(title, notes, room)
+    marks = _marks((a, b, d), warp)
+
+    # A stands left of D and B above it; the layouts and the key take the corner.
+    right = MARGIN + left_width + _GAP + _GUTTER
+    corner = left_width if left_width >= 120 else room
+    y = top + 6
+    texts = []
+    for part in (a, b, d):
+        for line in wrapped(f"{part.name} = {part.layout}", corner, SMALL + 0.5):
+            y += 7.5
+            texts.append(Text(MARGIN, y, line, SMALL + 0.5, "start", color=NOTE))
+    said = Panel("layouts", texts=tuple(texts))
+    legend, legend_width, y = key(marks, MARGIN, y + 6, corner)
+    b_top = top + _HEAD if corner == left_width else y + _HEAD
+    low = max(b_top + rows[1] * high + _GAP, y + 4) + _HEAD
+    b_top = low - _HEAD - _GAP - rows[1] * high
+    cell = (wide, high)
+    panels = [
+        head,
+        said,
+        legend,
+        _panel(a, warp, (MARGIN + _GUTTER, low), cell),
+        _panel(b, warp, (right, b_top), cell),
+        _panel(d, warp, (right, low), cell),
+    ]
+    words = max((text_width(t.string, t.size) for t in texts), default=0.0)
+    end = max(right + across * wide, MARGIN + max(taken, words, legend_width))
+    return page(title, panels, end, low + rows[0] * high)
+
+
+def _marks(parts: tuple[Part, Part, Part], warp: int | None) -> list[Mark]:
+    """Return the key: a hue per warp, the lines, and what replicas look like."""
+    numbers = sorted(set(parts[2].warps.reshape(-1).tolist()))
+    marks = [Mark("", "fill", _hue(w), inside=f"W{w}") for w in numbers[: len(HUES)]]
+    marks[-1] = Mark(
+        "warp" if len(numbers) <= len(HUES) else f"warp mod {len(HUES)}",
+        "fill",
+        marks[-1].fill,
+        inside=marks[-1].inside,
+    )
+    if warp is not None:
+        marks.append(Mark(f"warp {warp}", "lane"))
+    marks += [Mark("warps", "thick"), Mark("instructions", "solid"), Mark("K steps", "dashed")]
+    if any(part.warps.shape[-1] > 1 for part in parts):
+        first, second = next(p for p in parts if p.warps.shape[-1] > 1).warps[0, 0, :2].tolist()
+        marks.append(Mark("held by several warps", "split", _hue(first), _hue(second)))
+    return marks
+
+
+def _hue(warp: int) -> str:
+    return HUES[int(HUE_OF_WARP[warp % len(HUES)])][0]
+
+
+def _panel(part: Part, warp: int | None, at: Point, cell: Point) -> Panel:
+    """Draw an operand, one cell per instruction tile, with the corner of the first at ``at``."""
+    (x, y), (wide, high) = at, cell
+    rows, columns, _ = part.warps.shape
+    step, across = part.fragment.shape
+    letter = index_names(part.fragment)
+    cells, labels = [], []
+    for i in range(rows):
+        for j in range(columns):
+            owners = sorted(part.warps[i, j].tolist(), key=lambda w: w != part.warps[i, j, 0])
+            first, last = (slot_name(part.fragment, int(s)) for s in part.slots[i, j])
+            slots = first if first == last else f"{first}..{int(part.slots[i, j, 1])}"
+            names = " ".join(f"W{w}" for w in owners)
+            place = f"{letter[0]} {i * step}, {letter[1]} {j * across}"
+            cells.append(
+                Cell(
+                    x + j * wide,
+                    y + i * high,
+                    wide,
+                    high,
+                    _hue(owners[0]),
+                    f"{names}: {slots} from {place}",
+                    (
+                        ("warp", " ".join(map(str, owners))),
+                        ("register", slots),
+                        ("row", str(i * step)),
+                        ("col", str(j * across)),
+                    ),
+                    _hue(owners[1]) if len(owners) > 1 else None,
+                )
+            )
+            short = f"W{owners[0]} +{len(owners) - 1}" if len(owners) > 1 else f"W{owners[0]}"
+            labels.append((names, short, slots))
+    held = None if warp is None else (part.warps == warp).any(axis=-1)
+    texts = _labels(cells, labels, held, cell)
+    size = SMALL
+    heads = [
+        Text(x, y - 11.5, part.name, 7, "start", bold=True),
+        Text(
+            x + text_width(part.name, 7, True) + 4,
+            y - 11.5,
+            f"{rows * step} \u00d7 {columns * across}, {part.fragment.dtype}",
+            6,
+            "start",
+            color=NOTE,
+        ),
+        Text(x - 4, y - 2.5, letter[1], size, "end", True, NOTE),
+    ]
+    every = 1
+    while every * wide < text_width(str(columns * across), size) + 2:
+        every *= 2
+    heads += [
+        Text(x + j * wide, y - 2.5, str(j * across), size, "start", color=NOTE)
+        for j in range(0, columns, every)
+    ]
+    every = 1
+    while every * high < size + 1:
+        every *= 2
+    heads += [
+        Text(x - 4, y + i * high + 0.73 * size + 1, str(i * step), size, "end", color=NOTE)
+        for i in range(0, rows, every)
+    ]
+    heads.sort(key=lambda text: (text.size, text.anchor, text.bold, text.color))
+    strokes = _boundaries(part, at, cell)
+    if held is not None:
+        edges = boundary(held.astype(np.int64), frame=True)
+        strokes.append(Stroke(edge_paths(edges, at, cell, 1.3), 2.6, PAPER, role="halo"))
+        strokes.append(Stroke(edge_paths(edges, at, cell, 0.7), 1.4, "#000000", role="lane"))
+    return Panel(part.name, tuple(cells), tuple(s for s in strokes if s.paths), (*heads, *texts))
+
+
+def _labels(
+    cells: list[Cell],
+    labels: list[tuple[str, str, str]],
+    held: IntArray | None,
+    cell: Point,
+) -> list[Text]:
+    """Write warps and slots where all fit, else the warps, else nothing."""
+    wide, high = cell
+    bold = [False] * len(cells) if held is None else held.reshape(-1).tolist()
+    forms: list[list[tuple[str, ...]]] = [
+        [(names, slots) for names, _, slots in labels],
+        [(short, slots) for _, short, slots in labels],
+        [(names,) for names, _, _ in labels],
+        [(short,) for _, short, _ in labels],
+    ]
+    for form in forms:
+        widest = max(
+            text_width(line, 1.0, heavy)
+            for lines, heavy in zip(form, bold, strict=True)
+            for line in lines
+        )
+        size = fitting_size(widest, len(form[0]), wide, high, 6.0)
+        if size is not None:
+            texts = [
+                text
+                for drawn, lines, heavy in zip(cells, form, bold, strict=True)
+                for text in centred(lines, drawn.x + wide / 2, drawn.y + high / 2, size, bold=heavy)
+            ]
+            return sorted(texts, key=lambda text: text.bold)
+    return []
+
+
+def _boundaries(part: Part, at: Point, cell: Point) -> list[Stroke]:
+    """Draw instructions solid, K steps dashed, warps thick."""
+    (x, y), (wide, high) = at, cell
+    rows, columns, _ = part.warps.shape
+    right, low = x + columns * wide, y + rows * high
+    level: tuple[Path, ...] = tuple(
+        ((x, y + i * high), (right, y + i * high)) for i in range(1, rows)
+    )
+    upright: tuple[Path, ...] = tuple(
+        ((x + j * wide, y), (x + j * wide, low)) for j in range(1, columns)
+    )
+    steps = {"A": upright, "B": level, "D": ()}[part.name]
+    solid = {"A": level, "B": upright, "D": level + upright}[part.name]
+    base = part.warps[..., 0]
+    return [
+        grid(at, cell, rows, columns, 1.6),
+        Stroke(solid, 0.6, INK, role="instruction"),
+        Stroke(steps, 0.6, INK, (2.4, 1.8), "step"),
+        Stroke(edge_paths(boundary(base), at, cell), 1.6, INK, role="warp"),
+        frame(x, y, columns * wide, rows * high),
+    ]
+
+
+def tiling(
+    instruction: str,
+    shape: Sequence[int],
+    warps: Sequence[int] = (1, 1),
+    warp: int | None = 0,
+    path: str | os.PathLike[str] | None = None,
+    ax: Axes | None = None,
+    *,
+    accumulator: str | None = None,
+    width: float | None = None,
+) -> Figure:
+    """Draw a tile shared by warps: A left, B on top, D between them, one cell per instruction.
+
+    A cell names the warps that hold its part of the operand, and the slots it takes in each lane.
+    All warps of a row hold the same A and all warps of a column the same B: such cells have two
+    colours. Thick lines part warps, solid ones instructions, dashed ones K steps.
+
+    Args:
+        instruction: of one warp: a name of ``fragments.names()`` with A, B and D.
+        shape: (M, N, K) of the tile.
+        warps: how many along M, and along N; warp i + warps[0] * j is at (i, j).
+        warp: outlined; None for none.
+        path: file to write; the suffix says what.
+        ax: axes to draw on, instead of a figure of its own.
+        accumulator: type of the accumulator, such as ``"f16"``, where the instruction has several.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: the tile does not consist of the warps' instructions; the warp, instruction or
+            suffix is unknown; the page is too narrow.
+
+    >>> figure = tiling("mma.m16n8k16.f16", (64, 64, 32), (2, 2))
+    >>> figure.scene.panel("A").cells[0].title
+    'W0 W2: a0..7 from m 0, k 0'
+    """
+    checked = None if path is None else checked_path(path, "tiling")
+    scene = tiling_scene(
+        instruction, shape, warps, warp, accumulator=accumulator, width=width_for(ax, width)
+    )
+    return finished(scene, checked, ax)

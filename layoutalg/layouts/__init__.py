@@ -1,0 +1,1 @@
+"""The classes that users hold, and how they are written and read."""

@@ -1,0 +1,1 @@
+"""What an access to memory costs: banks, sectors, matrix loads, swizzles."""

@@ -1,0 +1,1 @@
+"""Decide or refute: equal maps, injective maps, canonical forms, what formulas say."""

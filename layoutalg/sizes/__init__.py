@@ -1,0 +1,1 @@
+"""Numbers and symbols: what an extent, a stride or a coordinate may be."""

@@ -1,0 +1,1 @@
+"""Other people's kernels and tables: a linter, and the table of targets."""

@@ -1,0 +1,799 @@
+"""A linter of PTX operands: which register stands in the wrong place of an ``mma`` or ``ldmatrix``.
+
+An assembler takes any register in any place. Here each place is known from the instruction's
+fragment, so that a register passed twice, a1 and a2 exchanged, or b1 before b0 shows: by the
+numbers in the registers' names, or, where given, by a layout or by the element that each holds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import LayoutError, TileLayout
+from layoutalg import fragments as table
+from layoutalg.errors import pointed
+from layoutalg.fragments import Fragment
+from layoutalg.fragments.fragment import LANE_DIGITS
+from layoutalg.fragments.rows import BITS
+from layoutalg.fragments.targets import has, lacking
+from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY, MmaInst
+
+VERBS = ("mma", "ldmatrix", "stmatrix", "movmatrix")
+ROUNDINGS = ("rn", "rz", "rm", "rp")
+SPARSE = ("sp", "sp::ordered_metadata")
+KINDS = ("kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4")
+VECTORS = ("scale_vec::1X", "scale_vec::2X", "scale_vec::4X")
+SCALES = ("ue8m0", "ue4m3")
+TYPES = tuple(
+    dict.fromkeys((*BITS, *(each.token for row in MMA_EXTENDED for each in (row.a, row.b))))
+)
+# Shapes of ldmatrix and stmatrix that have no row in the fragment table: registers by count, types.
+_WIDE = ("b8", "b8x16.b6x16_p32", "b8x16.b4x16_p64")
+_OTHER_SHAPES: dict[tuple[str, str], tuple[dict[str, int], tuple[str, ...], bool]] = {
+    ("ldmatrix", "m16n16"): ({"x1": 2, "x2": 4}, _WIDE, True),
+    ("ldmatrix", "m8n16"): ({"x1": 1, "x2": 2, "x4": 4}, _WIDE[1:], False),
+    ("stmatrix", "m16n8"): ({"x1": 1, "x2": 2, "x4": 4}, _WIDE[:1], True),
+}
+_OTHER_ARCH = "sm_100a, sm_110a, sm_120a"
+
+_STATEMENT = re.compile(rf"(?<![\w.])({'|'.join(VERBS)})((?:\.[\w:]+)+)")
+_SHAPE = re.compile(r"m\d+n\d+(k\d+)?")
+_NUMBERED = re.compile(r"(.*?)(\d+)(\]?)")
+_LITERAL = re.compile(r"0[xX][0-9a-fA-F]+|0|[1-9]\d*")
+_WRITTEN = {
+    "register": ("scalar", "vector"), "selector": ("scalar",), "selectors": ("vector",),
+}  # fmt: skip
+_COMPILER = re.compile(r"%[A-Za-z_]+")  # registers that a compiler numbered: %r7, %f12
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Word:
+    """A piece of the text, and where it starts."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The offset after its last character."""
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand: ``{…}`` is a vector, ``[…]`` an address, anything else a scalar."""
+
+    kind: str
+    whole: Word
+    names: tuple[Word, ...]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One instruction: its verb, its qualifiers, its operands."""
+
+    verb: Word
+    qualifiers: tuple[Word, ...]
+    operands: tuple[Operand, ...]
+
+    def qualifier(self, *names: str) -> Word | None:
+        """Return the first qualifier of these names."""
+        return next((word for word in self.qualifiers if word.text in names), None)
+
+    @property
+    def mnemonic(self) -> Word:
+        """The verb with its qualifiers."""
+        text = ".".join(word.text for word in (self.verb, *self.qualifiers))
+        return Word(text, self.verb.start)
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What is wrong, and at which piece of the text."""
+
+    severity: str
+    rule: str
+    message: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A complaint with its place: line and column count from 1."""
+
+    severity: str
+    rule: str
+    message: str
+    line: int
+    column: int
+    width: int
+    source: str
+
+    def __str__(self) -> str:
+        """Return the message, the line and a caret under the place."""
+        head = f"{self.line}:{self.column}: {self.severity}: {self.message} [{self.rule}]"
+        place = pointed(self.source, self.column - 1, self.width, len(self.source))
+        return f"{head}\n{place}"
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _masked(text: str) -> str:
+    """Blank out comments, quotes and escapes, keeping every offset.
+
+    So PTX is read as it stands, and inside the strings of inline assembly too: the last quote there
+    ends a statement.
+    """
+
+    def blank(found: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", found[0])
+
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", blank, text, flags=re.DOTALL)
+    text = re.sub(r'"(?=\s*[:)])', ";", text)
+    return re.sub(r'"|\\[nt\\]', blank, text)
+
+
+def statements(text: str) -> tuple[Statement, ...]:
+    """Return the matrix instructions of a text, in order.
+
+    >>> found = statements("add.f32 f0, f1, f2; movmatrix.sync.aligned.m8n8.trans.b16 d, a;")
+    >>> [(s.verb.text, [o.whole.text for o in s.operands]) for s in found]
+    [('movmatrix', ['d', 'a'])]
+    """
+    masked = _masked(text)
+    heads = list(_STATEMENT.finditer(masked))
+    found = []
+    for head, following in itertools.zip_longest(heads, heads[1:]):
+        limit = len(masked) if following is None else following.start()
+        end = masked.find(";", head.end(), limit)
+        stop = limit if end < 0 else end
+        qualifiers = tuple(
+            Word(part[0], head.start(2) + part.start()) for part in re.finditer(r"[\w:]+", head[2])
+        )
+        operands = tuple(_operands(masked, head.end(), stop))
+        found.append(Statement(Word(head[1], head.start()), qualifiers, operands))
+    return tuple(found)
+
+
+def _pieces(text: str, start: int, stop: int) -> Iterator[Word]:
+    """Yield what commas outside braces and brackets separate, stripped."""
+    depth, begin = 0, start
+    for at in range(start, stop + 1):
+        sign = text[at] if at < stop else ","
+        depth += (sign in "{[") - (sign in "}]")
+        if sign == "," and (depth == 0 or at == stop):
+            piece = text[begin:at]
+            inner = piece.strip()
+            if inner:
+                yield Word(inner, begin + piece.index(inner))
+            begin = at + 1
+
+
+def _operands(text: str, start: int, stop: int) -> Iterator[Operand]:
+    for whole in _pieces(text, start, stop):
+        kind = {"{": "vector", "[": "address"}.get(whole.text[0], "scalar")
+        names: tuple[Word, ...] = (whole,)
+        if kind == "vector":
+            inner = whole.text.rstrip("}").rstrip()
+            names = tuple(_pieces(text, whole.start + 1, whole.start + len(inner)))
+        yield Operand(kind, whole, names)
+
+
+# -- what an instruction is -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a well-formed instruction takes: (role, kind, registers, fragment) per operand.
+
+    The kind is that of an :class:`Operand`; or "register", a scalar or a vector of one; or
+    "selector", a number, or "selectors", a byte and a thread, that choose whose registers hold the
+    operand before it: its fragment stands there.
+    """
+
+    operands: tuple[tuple[str, str, int, Fragment | None], ...]
+    min_arch: str
+
+
+def _at(word: Word, rule: str, message: str, severity: str = "error") -> Complaint:
+    return Complaint(severity, rule, message, word.start, word.end)
+
+
+def _near(text: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(text, known, n=3, cutoff=0.5)
+    return f"; did you mean {', '.join(close)}?" if close else ""
+
+
+def _synchronous(statement: Statement) -> Iterator[Complaint]:
+    for name in ("sync", "aligned"):
+        if statement.qualifier(name) is None:
+            yield _at(
+                statement.verb, "qualifiers", f"{statement.verb.text} needs .{name}: .sync.aligned"
+            )
+
+
+def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
+    """Return the form of an mma, and what is wrong with its qualifiers."""
+    found = list(_synchronous(statement))
+    words = statement.qualifiers
+    sparse, scaled = statement.qualifier(*SPARSE), statement.qualifier("block_scale")
+    kind = next((word for word in words if word.text.startswith("kind::")), None)
+    vectors = [word for word in words if word.text in VECTORS]
+    if kind is not None and (sparse is not None or kind.text not in KINDS):
+        what = "sparse mma" if sparse is not None else "mma"
+        return None, [_at(kind, "unknown", f"{what} of .{kind.text} is not checked", "note")]
+    shapes = [word for word in words if _SHAPE.fullmatch(word.text)]
+    sides = [word for word in words if word.text in ("row", "col")]
+    types = [word for word in words if word.text in TYPES]
+    extra = (
+        "sync", "aligned", "xor", "and", "popc", "satfinite", *ROUNDINGS, *SPARSE, *KINDS,
+        "block_scale", *VECTORS,
+    )  # fmt: skip
+    for word in words:
+        if word not in (*shapes, *sides, *types) and word.text not in extra:
+            near = _near(word.text, ["row", "col", *TYPES, *extra])
+            found.append(_at(word, "mnemonic", f"mma has no qualifier .{word.text}{near}"))
+    if len(shapes) != 1:
+        found.append(_at(statement.mnemonic, "mnemonic", "mma needs one shape, such as .m16n8k16"))
+    if (kind is None) != (scaled is None) or (vectors and scaled is None):
+        where = kind or scaled or vectors[0]
+        message = "block scales need .kind::… and .block_scale, such as .kind::mxf4.block_scale"
+        found.append(_at(where, "qualifiers", message))
+        return None, found
+    count = 4 + (scaled is not None)
+    if len(types) != count or (scaled is not None and types[-1].text not in SCALES):
+        have = "".join(f".{word.text}" for word in types) or "none"
+        where = types[0] if types else statement.mnemonic
+        wanted = "D, A, B and C, such as .f32.f16.f16.f32"
+        if scaled is not None:
+            wanted = "D, A, B, C and the scales, such as .f32.e2m1.e2m1.f32.ue8m0"
+        found.append(_at(where, "qualifiers", f"mma needs the types of {wanted}; got {have}"))
+        return None, found
+    if len(shapes) != 1:
+        return None, found
+    d, a, b, c = types[:4]
+    pair = a.text if a.text == b.text else f"{a.text}.{b.text}"
+    name = f"mma.{'sp.' * (sparse is not None)}{shapes[0].text}.{pair}"
+    if kind is not None:
+        name = f"mma.{shapes[0].text}.{kind.text.removeprefix('kind::')}.{pair}"
+        name += f".{types[4].text}" * (kind.text != KINDS[0])
+    if name not in table.names() and (sparse or kind):
+        message = f"{name} has no row in the fragment table: not checked"
+        return None, [*found, _at(statement.mnemonic, "unknown", message, "note")]
+    if name not in table.names():
+        return None, [*found, _no_row(shapes[0], a, pair)]
+    rows = {row.operand: row for row in table.rows(name)}
+    chosen = _orders(rows).get(tuple(word.text for word in sides))
+    if chosen is None:
+        have = "".join(f".{word.text}" for word in sides) or "none"
+        where = sides[0] if sides else statement.mnemonic
+        orders = ", ".join(f".{a}.{b}" for a, b in _orders(rows))
+        found.append(_at(where, "qualifiers", f"A and B exist as {orders} alone; got {have}"))
+        chosen = rows["A"], rows["B"]
+    accumulators = [operand for operand in rows if operand.startswith("C/D.")]
+    if f"C/D.{d.text}" not in accumulators:
+        have = ", ".join(operand.removeprefix("C/D.") for operand in accumulators)
+        found.append(_at(d, "qualifiers", f"{name} accumulates in {have}; got {d.text}"))
+        return None, found
+    if c.text != d.text:
+        found.append(_at(c, "qualifiers", f"C must have D's type {d.text}; got {c.text}"))
+    found.extend(_modifiers(statement, a.text, d.text))
+    accumulator = rows[f"C/D.{d.text}"]
+    parts = (("D", accumulator), ("A", chosen[0]), ("B", chosen[1]), ("C", accumulator))
+    operands: list[tuple[str, str, int, Fragment | None]]
+    operands = [(role, "vector", row.registers, row) for role, row in parts]
+    for role in ("E", "SFA", "SFB"):
+        if role in rows:
+            choice = "selector" if role == "E" else "selectors"
+            operands.append((role, "register", 1, rows[role]))
+            operands.append((f"{choice} of {role}", choice, 1, rows[role]))
+    if kind is not None:
+        found.extend(_vector(statement, kind, vectors, rows["SFA"]))
+    first = [
+        row.min_arch for row in MMA_FAMILY if row.name == name and _is_modified(statement, row)
+    ]
+    return Form(tuple(operands), first[0] if first else rows["A"].min_arch), found
+
+
+def _vector(
+    statement: Statement, kind: Word, vectors: Sequence[Word], scales: Fragment
+) -> Iterator[Complaint]:
+    """Check how many scales a row of A has, which may be left out where only one number is."""
+    want = f"scale_vec::{scales.shape[1]}X"
+    if vectors and vectors[0].text != want:
+        message = f"{scales.instruction} has .{want}; got .{vectors[0].text}"
+        yield _at(vectors[0], "qualifiers", message)
+    if not vectors and kind.text == KINDS[2]:
+        yield _at(statement.mnemonic, "qualifiers", f".{kind.text} needs .{want}")
+
+
+def _is_modified(statement: Statement, row: MmaInst) -> bool:
+    return row.modifier != "" and statement.qualifier(row.modifier) is not None
+
+
+def _orders(rows: dict[str, Fragment]) -> dict[tuple[str, ...], tuple[Fragment, Fragment]]:
+    """Return A and B of an mma by their .alayout and .blayout qualifiers."""
+    sides = {"A": {"row": "A", "col": "A.col"}, "B": {"col": "B", "row": "B.row"}}
+    return {
+        (a, b): (rows[sides["A"][a]], rows[sides["B"][b]])
+        for a, b in itertools.product(("row", "col"), ("col", "row"))
+        if sides["A"][a] in rows and sides["B"][b] in rows
+    }
+
+
+def _no_row(shape: Word, a: Word, pair: str) -> Complaint:
+    """Say that no such mma exists, and what exists of these types, or of this shape."""
+    rows = (row.name for row in (*MMA_FAMILY, *MMA_EXTENDED) if not row.kind)
+    names = [name.split(".", 2) for name in dict.fromkeys(rows)]
+    shapes = [each for _, each, types in names if types == pair]
+    if shapes:
+        return _at(
+            shape, "mnemonic", f"{pair} has the shapes {', '.join(shapes)}; got {shape.text}"
+        )
+    types = [each for _, other, each in names if other == shape.text]
+    have = f"; {shape.text} takes {', '.join(types)}" if types else ""
+    return _at(a, "mnemonic", f"no mma multiplies {pair.replace('.', ' by ')}{have}")
+
+
+def _modifiers(statement: Statement, a: str, d: str) -> Iterator[Complaint]:
+    """Check .satfinite, the roundings, and the operations of b1."""
+    for name, fits, where in (
+        (("satfinite",), d == "s32" and a != "b1", "integer mma"),
+        (ROUNDINGS, a == "f64", "f64 mma"),
+        (("xor", "and", "popc"), a == "b1", "b1 mma"),
+    ):
+        word = statement.qualifier(*name)
+        if word is not None and not fits:
+            yield _at(word, "qualifiers", f".{word.text} belongs to {where}; A is {a}")
+    operation = statement.qualifier("xor", "and")
+    if a == "b1" and (operation is None or statement.qualifier("popc") is None):
+        yield _at(statement.mnemonic, "qualifiers", "b1 mma needs .xor.popc or .and.popc")
+
+
+def _matrix_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
+    """Return the form of ldmatrix, stmatrix or movmatrix, and what is wrong with its qualifiers."""
+    verb = statement.verb.text
+    found = list(_synchronous(statement))
+    known = ["sync", "aligned", "m8n8", "trans", "b16"]
+    if verb != "movmatrix":
+        known += ["x1", "x2", "x4", "shared", "shared::cta"]
+        known += [shape for of, shape in _OTHER_SHAPES if of == verb]
+        known += ["b8", "b8x16", "b6x16_p32", "b4x16_p64"] if verb == "ldmatrix" else ["b8"]
+    for word in statement.qualifiers:
+        if word.text not in known:
+            message = f"{verb} has no qualifier .{word.text}{_near(word.text, known)}"
+            found.append(_at(word, "mnemonic", message))
+    if found and any(complaint.rule == "mnemonic" for complaint in found):
+        return None, found
+    shape = next((w for w in statement.qualifiers if _SHAPE.fullmatch(w.text)), None)
+    count = statement.qualifier("x1", "x2", "x4")
+    kinds = [w for w in statement.qualifiers if re.fullmatch(r"b\d.*", w.text)]
+    missing = "shape" if shape is None else "count, .x1, .x2 or .x4" if count is None else "type"
+    if shape is None or not kinds or (count is None and verb != "movmatrix"):
+        message = f"{verb} needs a {missing}"
+        return None, [*found, _at(statement.mnemonic, "qualifiers", message)]
+    kind = ".".join(word.text for word in kinds)
+    trans = statement.qualifier("trans")
+    if shape.text == "m8n8":
+        form, complaints = _eight_by_eight(statement, count, kinds[0], kind, trans is not None)
+    else:
+        form, complaints = _other_shape(statement, shape, count, kinds[0], kind, trans)
+    if verb != "movmatrix" and statement.qualifier("shared", "shared::cta") is None:
+        message = (
+            "without .shared the address is a generic 64-bit one: the 32-bit offset that cvta "
+            "gives needs .shared"
+        )
+        complaints.append(_at(statement.mnemonic, "address", message, "warning"))
+    return form, [*found, *complaints]
+
+
+def _eight_by_eight(
+    statement: Statement, count: Word | None, first: Word, kind: str, trans: bool
+) -> tuple[Form | None, list[Complaint]]:
+    verb = statement.verb.text
+    if kind != "b16":
+        message = f"m8n8 moves .b16 units; got .{kind}: narrower types move in pairs, or more"
+        return None, [_at(first, "qualifiers", message)]
+    if verb == "movmatrix":
+        if not trans:
+            message = "movmatrix needs .trans"
+            return None, [_at(statement.mnemonic, "qualifiers", message)]
+        rows = {row.operand: row for row in table.rows("movmatrix.m8n8.trans.b16")}
+        operands = tuple((role, "scalar", 1, rows[role]) for role in ("dst", "src"))
+        return Form(operands, rows["dst"].min_arch), []
+    assert count is not None
+    (row,) = table.rows(f"{verb}.m8n8.{count.text}{'.trans' * trans}.b16")
+    return _with_address(verb, row.registers, row, row.min_arch), []
+
+
+def _other_shape(
+    statement: Statement,
+    shape: Word,
+    count: Word | None,
+    first: Word,
+    kind: str,
+    trans: Word | None,
+) -> tuple[Form | None, list[Complaint]]:
+    verb = statement.verb.text
+    assert count is not None
+    counts, kinds, transposes = _OTHER_SHAPES[verb, shape.text]
+    if kind not in kinds:
+        message = f"{verb}.{shape.text} moves .{', .'.join(kinds)}; got .{kind}"
+        return None, [_at(first, "qualifiers", message)]
+    if count.text not in counts:
+        message = f"{verb}.{shape.text} takes .{', .'.join(counts)}; got .{count.text}"
+        return None, [_at(count, "qualifiers", message)]
+    if transposes and trans is None:
+        message = f"{verb}.{shape.text} needs .trans"
+        return None, [_at(shape, "qualifiers", message)]
+    if trans is not None and not transposes:
+        return None, [_at(trans, "qualifiers", f"{verb}.{shape.text} has no .trans")]
+    return _with_address(verb, counts[count.text], None, _OTHER_ARCH), []
+
+
+def _with_address(verb: str, registers: int, row: Fragment | None, arch: str) -> Form:
+    address = ("address", "address", 1, None)
+    if verb == "ldmatrix":
+        return Form((("dst", "vector", registers, row), address), arch)
+    return Form((address, ("src", "vector", registers, row)), arch)
+
+
+# -- what stands in which place -------------------------------------------------------------------
+
+
+def place_text(fragment: Fragment, register: int) -> str:
+    """Return what a register of an operand holds, as the PTX ISA would print it.
+
+    >>> place_text(table.get("mma.m16n8k16.f16", "A"), 1)
+    'row g + 8, col 2*t + 0..1'
+    >>> place_text(table.get("mma.m16n8k16.f16", "B"), 1)
+    'row 2*t + 8 + 0..1, col g'
+    """
+    pack, formula = fragment.pack, fragment.formula
+    first = fragment.coords[0, register * pack : (register + 1) * pack]
+    sides = []
+    for at, (name, weights) in enumerate((("row", formula.row), ("col", formula.col))):
+        parts = [d if w == 1 else f"{w}*{d}" for d, w in weights.items() if d in LANE_DIGITS]
+        low, high = int(first[:, at].min()), int(first[:, at].max())
+        parts += [str(low)] * (low > 0) + [f"0..{high - low}"] * (high > low)
+        parts = parts or ["0"]
+        sides.append(f"{name} {' + '.join(parts)}")
+    return ", ".join(sides)
+
+
+def _numbered(names: Sequence[Word]) -> tuple[str, list[int]] | None:
+    """Return the common prefix and the numbers of registers; None where names say no order."""
+    found = [_NUMBERED.fullmatch(word.text) for word in names]
+    parts = [(m[1], int(m[2])) for m in found if m is not None]
+    if len(parts) != len(names) or len({prefix for prefix, _ in parts}) != 1:
+        return None
+    prefix = parts[0][0]
+    return None if _COMPILER.fullmatch(prefix) else (prefix, [number for _, number in parts])
+
+
+def _first(names: Sequence[Word], numbers: Sequence[int]) -> int:
+    """Return the number of an operand's first register.
+
+    Placeholders count on from one operand to the next; other names count whole operands.
+    """
+    least = min(numbers)
+    return least if names[0].text[0] in "%$" else least // len(names) * len(names)
+
+
+def _span(names: Sequence[Word], places: Sequence[int]) -> Word:
+    """Return the piece of text that spans some places."""
+    start, end = names[places[0]].start, names[places[-1]].end
+    return Word(" " * (end - start), start)
+
+
+def _repeats(role: str, names: Sequence[Word]) -> Iterator[Complaint]:
+    """Find registers that an operand passes more than once."""
+    seen: dict[str, int] = {}
+    for place, word in enumerate(names):
+        if word.text not in seen:
+            seen[word.text] = place
+            continue
+        message = f"{role}: {word.text} is passed twice, as registers {seen[word.text]} and {place}"
+        numbered = _numbered(names)
+        if numbered is not None:
+            prefix, numbers = numbered
+            first = _first(names, numbers)
+            wanted = range(first, first + len(names))
+            missing = [f"{prefix}{number}" for number in wanted if number not in numbers]
+            if len(missing) == 1:
+                message += f"; {missing[0]} is never passed"
+        yield _at(word, "repeated", message)
+
+
+def _order(role: str, names: Sequence[Word], fragment: Fragment | None) -> Iterator[Complaint]:
+    """Find registers that are not in the order of their numbers."""
+    numbered = _numbered(names)
+    if numbered is None or len(set(numbered[1])) != len(names):
+        return
+    wanted = sorted(range(len(names)), key=lambda place: numbered[1][place])
+    wrong = [place for place, other in enumerate(wanted) if place != other]
+    if not wrong:
+        return
+    if len(wrong) == 2:
+        one, two = wrong
+        message = f"{role}: {names[one].text} and {names[two].text} are exchanged"
+        if fragment is not None:
+            message += (
+                f": register {one} takes {place_text(fragment, one)}; register {two} takes "
+                f"{place_text(fragment, two)}"
+            )
+    else:
+        order = ",".join(names[place].text for place in wanted)
+        message = f"{role}: the registers are out of order: {{{order}}} is that of their numbers"
+    yield _at(_span(names, wrong), "order", message)
+
+
+def _by_layout(
+    role: str, names: Sequence[Word], fragment: Fragment, layout: TileLayout
+) -> Iterator[Complaint]:
+    """Find registers that, by a layout, hold what belongs in another place.
+
+    Raises:
+        LayoutError: the layout is of another size, or on other axes than laneid and m.
+    """
+    cells = layout.table(fragment.shape, replicas=True)
+    if not set(cells) <= {"laneid", "m"}:
+        raise LayoutError(f"lint: {role} lies on the axes laneid and m; got {layout}")
+    copies = next((values.shape[-1] for values in cells.values()), 1)
+    none = np.zeros((*fragment.shape, copies), dtype=np.int64)
+    lane, slot = cells.get("laneid", none), cells.get("m", none)
+    pack = min(fragment.pack, fragment.slots)
+    words = -(-int(slot.max() + 1) // pack)
+    held = np.full((fragment.lanes, words * pack, 2), -1, dtype=np.int64)
+    inside = (lane >= 0) & (lane < fragment.lanes) & (slot >= 0)
+    places = np.moveaxis(np.indices(none.shape)[:2], 0, -1)
+    held[lane[inside], slot[inside]] = places[inside]
+    numbered = _numbered(names)
+    if numbered is None:
+        yield _at(_span(names, range(len(names))), "layout", f"{role}: names need numbers", "note")
+        return
+    prefix, numbers = numbered
+    first = _first(names, numbers)
+
+    lanes = np.unique(fragment.layout.table(fragment.tile)["laneid"])  # no copies, where there are
+
+    def register(number: int) -> Ints:
+        return held[lanes, number * pack : (number + 1) * pack]
+
+    for place, (word, number) in enumerate(zip(names, numbers, strict=True)):
+        want = fragment.coords[lanes, place * pack : (place + 1) * pack]
+        if np.array_equal(register(number - first), want):
+            continue
+        right = [n for n in range(words) if np.array_equal(register(n), want)]
+        answer = f"{prefix}{right[0] + first} holds that" if right else "no register holds that"
+        message = (
+            f"{role}: register {place} takes {place_text(fragment, place)}; {word.text} holds "
+            f"something else by {layout}: {answer}"
+        )
+        yield _at(word, "layout", message)
+
+
+def _by_elements(
+    role: str, names: Sequence[Word], fragment: Fragment, held: Mapping[str, tuple[int, int]]
+) -> Iterator[Complaint]:
+    """Find registers that hold another element than their place takes: lane 0, low half."""
+    for place, word in enumerate(names):
+        want = tuple(int(v) for v in fragment.coords[0, place * fragment.pack])
+        have = held.get(word.text)
+        if have is None or tuple(have) == want:
+            continue
+        right = next((name for name, element in held.items() if tuple(element) == want), None)
+        answer = f"; {right} holds that" if right is not None else ""
+        message = (
+            f"{role}: register {place} takes {place_text(fragment, place)}, in lane 0 element "
+            f"{want}; {word.text} holds {tuple(have)}{answer}"
+        )
+        yield _at(word, "element", message)
+
+
+def _across(operands: Mapping[str, Operand]) -> Iterator[Complaint]:
+    """Find registers that stand in two operands of an mma which must not share them."""
+    d, a, b, c = (operands[role].names for role in "DABC")
+    extra = [role for role in ("E", "SFA", "SFB") if role in operands]
+    places = {word.text: place for place, word in enumerate(d)}
+    for place, word in enumerate(c):
+        other = places.get(word.text, place)
+        if other != place:
+            message = f"C: {word.text} is register {place} here, but register {other} of D"
+            yield _at(word, "accumulator", message)
+    pairs = [("B", "A"), ("A", "D"), ("B", "D")]
+    pairs += [(role, other) for role in extra for other in "ABD"]
+    for role, other_role in pairs:
+        texts = {word.text for word in operands[other_role].names}
+        for word in operands[role].names:
+            if word.text in texts:
+                message = f"{role}: {word.text} is passed in {other_role} too"
+                yield _at(word, "shared", message, "warning")
+    prefixes = [(_numbered(names) or ("", []))[0].strip("%$").lower() for names in (a, b)]
+    if prefixes[0].startswith("b") and prefixes[1].startswith("a"):
+        whole = operands["A"].whole
+        message = "A and B are exchanged, by their names: the order is D, A, B, C"
+        yield _at(whole, "exchanged", message)
+
+
+def _check(
+    statement: Statement,
+    form: Form,
+    layouts: Mapping[str, TileLayout],
+    held: Mapping[str, tuple[int, int]],
+) -> Iterator[Complaint]:
+    """Compare the operands of a statement with its form."""
+    given, verb = statement.operands, statement.verb.text
+    roles = [role for role, *_ in form.operands]
+    if len(given) != len(roles):
+        message = f"{verb} takes {len(roles)} operands, {', '.join(roles)}; got {len(given)}"
+        yield _at(statement.mnemonic, "count", message)
+        return
+    complete = True
+    counts = {role: registers for role, _, registers, _ in form.operands}
+    for at, (operand, each) in enumerate(zip(given, form.operands, strict=True)):
+        role, kind, registers, fragment = each
+        if operand.kind not in _WRITTEN.get(kind, (kind,)):
+            example = {
+                "vector": "{…}", "address": "[…]", "scalar": "one register",
+                "register": "one register", "selector": "a number", "selectors": "{byte, thread}",
+            }[kind]  # fmt: skip
+            have = " ".join(operand.whole.text.split())
+            yield _at(operand.whole, "kind", f"{role} is written as {example}; got {have}")
+            complete = False
+            continue
+        close = {"vector": "}", "address": "]"}.get(operand.kind, "")
+        if not operand.whole.text.endswith(close):
+            yield _at(operand.whole, "kind", f"{role}: a closing {close} is missing")
+            complete = False
+            continue
+        if kind == "address":
+            continue
+        if kind in ("selector", "selectors"):
+            assert fragment is not None
+            yield from _selectors(role, operand, fragment)
+            continue
+        names = operand.names
+        if len(names) != registers:
+            complete = False
+            yield _at(operand.whole, "count", _count_message(role, len(names), registers, fragment))
+        if role != "C":
+            yield from _repeats(role, names)
+        if len(names) != registers:
+            continue
+        layout = layouts.get(role, layouts.get("D") if role == "C" else None)
+        if kind == "register" and not _is_first(given[at + 1]):
+            continue  # other lanes, or other bytes, than the fragment says
+        if fragment is not None and layout is not None:
+            yield from _by_layout(role, names, fragment, layout)
+        elif fragment is not None and any(word.text in held for word in names):
+            yield from _by_elements(role, names, fragment, held)
+        elif role != "C" or {w.text for w in names}.isdisjoint(w.text for w in given[0].names):
+            yield from _order(role, names, fragment)
+    if verb != "mma":
+        return
+    a, b = (len(given[roles.index(role)].names) for role in "AB")
+    if (a, b) == (counts["B"], counts["A"]) and a != b:
+        whole = given[roles.index("A")].whole
+        yield _at(whole, "exchanged", "A and B are exchanged: the order is D, A, B, C")
+    elif complete:
+        yield from _across(dict(zip(roles, given, strict=True)))
+
+
+def _selectors(role: str, operand: Operand, fragment: Fragment) -> Iterator[Complaint]:
+    """Check which lanes, and which byte of their registers, hold E or the scales.
+
+    Of the lanes that the fragment gives one row or column, some hold it; 32 over their number is
+    how many choices there are. Scales lie at a multiple of their bytes. A register says nothing.
+    """
+    ranges = [range(fragment.lanes * fragment.slots // int(np.prod(fragment.shape)))]
+    if operand.kind == "vector":
+        size = fragment.slots * fragment.bits // 8
+        ranges.insert(0, range(0, 4, size))
+    if len(operand.names) != len(ranges):
+        yield _at(operand.whole, "count", f"{role}: a byte and a thread; got {len(operand.names)}")
+        return
+    for word, fits in zip(operand.names, ranges, strict=True):
+        if _LITERAL.fullmatch(word.text) and int(word.text, 0) not in fits:
+            message = f"{role}: must be one of {', '.join(map(str, fits))}; got {word.text}"
+            yield _at(word, "selector", message)
+
+
+def _is_first(selectors: Operand) -> bool:
+    """Return whether selectors choose the first byte and the first lanes."""
+    return all(_LITERAL.fullmatch(w.text) and not int(w.text, 0) for w in selectors.names)
+
+
+def _count_message(role: str, have: int, want: int, fragment: Fragment | None) -> str:
+    message = f"{role} takes {want} register{'s' * (want != 1)}; got {have}"
+    if fragment is None:
+        return message
+    rows, cols = fragment.shape
+    per = f", {fragment.pack} per register" if fragment.pack > 1 else ""
+    return f"{message}: {rows}x{cols} {fragment.dtype} in {fragment.lanes} lanes{per}"
+
+
+def _target(statement: Statement, form: Form, arch: str) -> Iterator[Complaint]:
+    """Find what a target lacks."""
+    if not has(form.min_arch, arch):
+        message = lacking(statement.mnemonic.text, form.min_arch, arch)
+        yield _at(statement.mnemonic, "target", message)
+    count = statement.qualifier("x1", "x2")
+    if count is not None and statement.verb.text == "ldmatrix" and not has("sm_80", arch):
+        lanes = 8 * int(count.text[1:])
+        message = (
+            f"on {arch} lanes {lanes}..31 need valid addresses too, although .{count.text} does "
+            f"not use them: give lane l the address of lane l mod {lanes}"
+        )
+        yield _at(count, "address", message, "warning")
+
+
+def lint(
+    text: str,
+    layouts: Mapping[str, TileLayout] | None = None,
+    held: Mapping[str, tuple[int, int]] | None = None,
+    arch: str | None = None,
+) -> tuple[Finding, ...]:
+    """Return what is wrong with the matrix instructions of a text, in order.
+
+    Args:
+        text: PTX, or a source with PTX in the strings of inline assembly. Registers are named
+            ``a0``, ``a[0]``, ``%4`` or ``$4``; names that a compiler numbered (``%r7``) say no
+            order.
+        layouts: role ("D", "A", "B", "C", "E", "SFA", "SFB", "dst", "src") -> layout over laneid
+            and m that says which element slot m holds; register number n holds the slots of word n,
+            counted from the operand's own first register. The order of the numbers is not looked at
+            then. Of E and the scales those lanes count that selectors of 0 choose.
+        held: register name -> element (row, col) that it holds in lane 0, low half.
+        arch: a target to check, such as ``sm_80``.
+
+    Raises:
+        LayoutError: a layout of another size or on other axes, or the target is none.
+
+    >>> line = ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {d0,d1,d2,d3}, "
+    ...         "{a0,a2,a1,a3}, {b0,b1}, {d0,d1,d2,d3};")
+    >>> [(f.rule, f.column, f.width) for f in lint(line)]
+    [('order', 70, 5)]
+    >>> print(lint(line)[0].message)
+    A: a2 and a1 are exchanged: register 1 takes row g + 8, col 2*t + 0..1; register 2 takes \
+row g, col 2*t + 8 + 0..1
+    """
+    findings: list[Finding] = []
+    for statement in statements(text):
+        form, complaints = (_mma_form if statement.verb.text == "mma" else _matrix_form)(statement)
+        if form is not None:
+            complaints.extend(_check(statement, form, layouts or {}, held or {}))
+            if arch is not None:
+                complaints.extend(_target(statement, form, arch))
+        complaints.sort(key=lambda complaint: complaint.start)
+        findings.extend(_located(text, complaint) for complaint in complaints)
+    return tuple(findings)
+
+
+def _located(text: str, complaint: Complaint) -> Finding:
+    """Return a complaint with its line and column."""
+    begin = text.rfind("\n", 0, complaint.start) + 1
+    stop = text.find("\n", complaint.start)
+    source = text[begin : len(text) if stop < 0 else stop]
+    column = complaint.start - begin
+    width = max(1, min(complaint.end - complaint.start, len(source) - column))
+    return Finding(
+        complaint.severity,
+        complaint.rule,
+        complaint.message,
+        text.count("\n", 0, complaint.start) + 1,
+        column + 1,
+        width,
+        source.replace("\t", " "),
+    )

@@ -1,0 +1,14 @@
+"""The commands of ``layoutalg``, by job; :mod:`lowering.cli.main` gathers them."""
+
+from lowering.cli.conversions import convert, swizzle
+from lowering.cli.explaining import explain
+from lowering.cli.instructions import export, fragment, lint, lower
+from lowering.cli.machines import demo, probe, verify
+from lowering.cli.measuring import bench
+from lowering.cli.pictures import draw
+from lowering.cli.showing import show
+
+__all__ = [
+    "bench", "convert", "demo", "draw", "explain", "export", "fragment", "lint", "lower", "probe",
+    "show", "swizzle", "verify",
+]  # fmt: skip

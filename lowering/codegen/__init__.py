@@ -1,0 +1,1 @@
+"""From operations to text: CUDA C++, numba.cuda with inline PTX, the explorer's data."""

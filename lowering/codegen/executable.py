@@ -1,0 +1,110 @@
+"""What every lowered program can do: be read as CUDA text, compiled, assembled."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from types import ModuleType
+from typing import Any
+
+from layoutalg import LayoutError
+from lowering.codegen import cuda_cpp, explorer_data
+from lowering.ir.body import Body
+from lowering.isa import nvjitlink
+
+
+def numba_machine() -> ModuleType:
+    """Return :mod:`lowering.codegen.numba_cuda`, which alone imports numba.
+
+    Raises:
+        LayoutError: numba-cuda is not installed.
+    """
+    try:
+        from lowering.codegen import numba_cuda
+    except ImportError as error:
+        raise LayoutError(
+            f"kernel: needs numba-cuda, which pip installs on Linux and Windows ({error}); "
+            "simulate() and cuda_source() need no GPU software"
+        ) from None
+    return numba_cuda
+
+
+class Executable(ABC):
+    """A program with a body: the readers that need no inputs."""
+
+    @property
+    @abstractmethod
+    def body(self) -> Body:
+        """The whole kernel: parameters, buffers, operations."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the kernel."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """One line about the kernel."""
+
+    def cuda_source(self) -> str:
+        """Return the program as CUDA C++ text: one ``extern "C"`` kernel."""
+        return cuda_cpp.cuda_source(self.body, self.name, self.title)
+
+    def kernel_source(self) -> str:
+        """Return the Python text of the ``numba.cuda`` kernel."""
+        text: str = numba_machine().kernel_source(self.body, self.name)
+        return text
+
+    def kernel(self) -> Any:
+        """Return the ``numba.cuda`` kernel; its parameters are those of :attr:`body`."""
+        return numba_machine().kernel(self.body, self.name)
+
+    def ptx(self, arch: str | None = None) -> str:
+        """Return the kernel as PTX for a target; no GPU is needed.
+
+        Raises:
+            LayoutError: the target lacks the instruction.
+        """
+        text: str = numba_machine().compile_ptx(self.body, self.name, arch or self.body.arch)
+        return text
+
+    def whole(self, arch: str | None = None) -> bytes:
+        """Return the kernel as machine code that no other is linked to: what is launched.
+
+        Raises:
+            LayoutError: the target lacks an instruction.
+            AssembleError: the linker refuses.
+        """
+        target = arch or self.body.arch
+        code = numba_machine().compile_ltoir(self.body, self.name, target)
+        return nvjitlink.link_whole(code, target)
+
+    def cubin(self, arch: str | None = None) -> bytes:
+        """Return the kernel as machine code for a target, assembled by nvJitLink.
+
+        Raises:
+            AssembleError: the assembler refuses; its message is passed on.
+        """
+        return nvjitlink.assemble(self.ptx(arch), arch or self.body.arch)
+
+    def to_html(
+        self, path: str | os.PathLike[str] | None = None, *, title: str | None = None
+    ) -> str:
+        """Return one self-contained HTML file on which an element is followed: ``flow.flow_html``.
+
+        Args:
+            path: file to write, ``.html``.
+            title: the heading; that of the program unless given.
+
+        Raises:
+            LayoutError: the page would be larger than 60 kB, or another suffix.
+        """
+        return explorer_data.flow_html(self.body, self.title if title is None else title, path)
+
+    def _repr_html_(self) -> str | None:
+        """Return the page in a frame, for a notebook; None where it would be too large."""
+        try:
+            return explorer_data.flow_frame(self.body, self.title)
+        except LayoutError:
+            return None

@@ -1,0 +1,1 @@
+"""From a tile call to operations: predicates choose a variant, which addresses its operands."""

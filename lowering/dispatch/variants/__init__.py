@@ -1,0 +1,19 @@
+"""The variants: one file each. Importing this package registers them."""
+
+from lowering.dispatch.variants import (
+    bulk_tensor,
+    copy_cooperative,
+    copy_vector,
+    elementwise,
+    ldstmatrix,
+    mma_extended,
+    mma_sync,
+    tcgen05,
+    tensor_copy,
+    wgmma,
+)
+
+__all__ = [
+    "bulk_tensor", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
+    "mma_sync", "tcgen05", "tensor_copy", "wgmma",
+]  # fmt: skip

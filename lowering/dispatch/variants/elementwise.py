@@ -1,0 +1,132 @@
+"""``cast``, ``blend`` and ``zero`` in registers: every thread works on the elements it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from layoutalg import LayoutError
+from lowering.dispatch.holders import Mask, Part, check_reached, named, only, parts_of
+from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
+from lowering.ir.ops import Blend, Elements, Move, Op, Zero
+from lowering.ir.tiles import BufferRegion
+
+CONVERSIONS = (("f16", "f32"), ("bf16", "f32"), ("f32", "f16"), ("f32", "bf16"))
+
+
+def all_in_registers(context: Context) -> bool | tuple[bool, str]:
+    """Hold where every operand lies in registers."""
+    scopes = {role: region.buffer.scope for role, region in context.call.operands.items()}
+    if set(scopes.values()) == {"local"}:
+        return True
+    where = ", ".join(f"{role} is {scope}" for role, scope in scopes.items())
+    return False, f"all operands must be in registers; {where}"
+
+
+IN_REGISTERS = [predicate("all_in_registers", all_in_registers)]
+
+
+def paired(
+    context: Context, dst: BufferRegion, src: BufferRegion, make: Callable[[Elements, Elements], Op]
+) -> tuple[Op, ...]:
+    """Return operations of the registers of two regions, those of one element in one place.
+
+    Raises:
+        DispatchFail: the shapes differ, or a thread holds other elements of one than of the other.
+    """
+    if dst.shape != src.shape:
+        fail(f"both sides must have one shape; got {dst} and {src}")
+    threads, active = context.threads, context.arriving.active
+    found: list[Op] = []
+    try:
+        sources, parts = parts_of(src, threads), parts_of(dst, threads)
+        check_reached(parts, active)
+        for part in parts:
+            left = part.taking if active is None else part.taking & active
+            for other in sources:
+                taking = left & other.taking
+                if taking.any():
+                    numbers = _same_elements(part, other, taking)
+                    if numbers is None:
+                        _refuse(dst, src)
+                    into = Elements(dst.buffer.name, part.registers)
+                    op = make(into, Elements(src.buffer.name, numbers))
+                    found.extend(only(taking, [op], active))
+                left = left & ~taking
+            if left.any():
+                _refuse(dst, src, f": {named(left)} hold no part of {src}")
+    except LayoutError as error:
+        fail(str(error))
+    return tuple(found)
+
+
+def _refuse(dst: BufferRegion, src: BufferRegion, why: str = "") -> NoReturn:
+    fail(
+        f"each thread must hold the same elements on both sides; {dst.buffer.layout} and "
+        f"{src.buffer.layout} differ{why or f' over {dst} and {src}'}"
+    )
+
+
+def _same_elements(part: Part, other: Part, taking: Mask) -> tuple[int, ...] | None:
+    """Return the registers of another part that hold a part's elements; None: no such ones."""
+    into, source = part.elements[taking], other.elements[taking]
+    at = {int(element): place for place, element in enumerate(source[0])}
+    places = [at.get(int(element), -1) for element in into[0]]
+    if min(places) < 0 or (source[:, places] != into).any():
+        return None
+    return tuple(other.registers[place] for place in places)
+
+
+def check_apart(into: Elements, source: Elements) -> None:
+    """Refuse registers that are written before they are read.
+
+    Raises:
+        DispatchFail: source and destination overlap, and are not the same.
+    """
+    shared = set(into.numbers) & set(source.numbers)
+    if into.buffer == source.buffer and shared and into != source:
+        fail(
+            f"dst and src overlap in register {min(shared)} of {into.buffer}: src must be dst's "
+            "own region or apart from it"
+        )
+
+
+@register_dispatch("cast", "cuda", variant="convert_pairs", when=IN_REGISTERS)
+def lower_cast(context: Context) -> Lowered:
+    """Lower a cast to one move; two neighbours of 16 bits, which share a word, go together."""
+    dst, src = context.call.operands["dst"], context.call.operands["src"]
+    if (dst.buffer.dtype.token, src.buffer.dtype.token) not in CONVERSIONS:
+        fail(f"converts f32 to f16 or bf16 and back; got {src.buffer.dtype} to {dst.buffer.dtype}")
+    return Lowered(paired(context, dst, src, Move))
+
+
+@register_dispatch("blend", "cuda", variant="multiply_add", when=IN_REGISTERS)
+def lower_blend(context: Context) -> Lowered:
+    """Lower ``dst = alpha·dst + beta·src`` to one operation; without src, a product alone."""
+    operands, config = context.call.operands, context.call.config
+    dst, src = operands["dst"], operands.get("src", operands["dst"])
+    if {dst.buffer.dtype.token, src.buffer.dtype.token} != {"f32"}:
+        fail(f"takes f32; got {dst.buffer.dtype} and {src.buffer.dtype}")
+
+    def blended(into: Elements, source: Elements) -> Op:
+        """Return the operation on some registers."""
+        check_apart(into, source)
+        if "src" not in operands:
+            return Blend(into, config["alpha"])
+        return Blend(into, config["alpha"], source, config["beta"])
+
+    return Lowered(paired(context, dst, src, blended))
+
+
+@register_dispatch("zero", "cuda", variant="zero", when=IN_REGISTERS)
+def lower_zero(context: Context) -> Lowered:
+    """Lower ``dst = 0`` to one operation."""
+    region = context.call.operands["dst"]
+    name, active = region.buffer.name, context.arriving.active
+    try:
+        parts = parts_of(region, context.threads)
+        check_reached(parts, active)
+    except LayoutError as error:
+        fail(str(error))
+    ops = (only(part.taking, [Zero(Elements(name, part.registers))], active) for part in parts)
+    return Lowered(tuple(op for each in ops for op in each))

@@ -1,0 +1,401 @@
+"""``copy`` to and from tensor memory: ``tcgen05.ld`` and ``.st`` of registers, ``.cp`` of rows.
+
+Which shape moves a tile is found by comparing: the lane and column of every register of every
+thread with those that the instruction's fragment says, the widest instruction first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import LayoutError, fragments
+from layoutalg.algebra.axis import WARP
+from layoutalg.fragments.targets import has, lacking
+from lowering.dispatch.holders import Part, one_part, only
+from lowering.dispatch.registry import Context, Lowered, fail, goes, predicate, register_dispatch
+from lowering.dispatch.smem_operands import unswizzled
+from lowering.dispatch.tmem_tiles import TensorTile, ordered, tensor_tile
+from lowering.dispatch.variants.tcgen05 import started_by_one_thread
+from lowering.ir.index import Index
+from lowering.ir.ops import Elements, Op, SharedMatrix
+from lowering.ir.register_map import WARPGROUP, by_warpgroup
+from lowering.ir.tiles import BufferRegion
+from lowering.ir.tmem_ops import (
+    COPIES,
+    TensorCopy,
+    TensorLoad,
+    TensorMatrix,
+    TensorStore,
+    TensorWait,
+    moved,
+)
+from lowering.isa import tcgen05
+from lowering.isa.smem_descriptor import Descriptor, linear_places, proved, swizzle_bytes
+from lowering.isa.tcgen05 import CELL, COLUMNS, LANES
+
+Ints = npt.NDArray[np.int64]
+
+SHAPES = ("32x32b", "16x256b", "16x128b", "16x64b")
+
+
+def has_tensor_memory(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the target has tensor memory."""
+    if has(tcgen05.ARCH, context.arch):
+        return True
+    return False, lacking("tensor memory", tcgen05.ARCH, context.arch)
+
+
+def whole_warps(context: Context) -> bool | tuple[bool, str]:
+    """Hold where all threads of the CTA take part."""
+    call = context.call
+    if call.scope == "thread" or dict(context.active) != context.whole():
+        return False, f"whole warps take part; the scope is {call.scope}, {dict(context.active)}"
+    if call.scope == "warpgroup" and context.threads != WARPGROUP:
+        return False, f"all {context.threads} threads take part: scope cta fits"
+    return True
+
+
+# -- registers ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """The words of a register tile: their numbers, and where each lies by thread and word.
+
+    ``lane`` and ``column`` are (warps, 32, words), of the ``warps`` that hold it, out of a CTA of
+    ``threads``.
+    """
+
+    threads: int
+    warps: Ints
+    numbers: tuple[int, ...]
+    lane: Ints
+    column: Ints
+
+
+def words_of(part: Part, tile: TensorTile) -> Words:
+    """Return the place in tensor memory of every word of every thread that holds some.
+
+    Args:
+        part: who holds the registers: whole warps.
+        tile: in tensor memory.
+
+    Raises:
+        DispatchFail: a word is not one column of a lane, or is not held as a whole.
+    """
+    registers, bits = part.region, part.region.buffer.dtype.bits
+    pack = CELL // bits if bits <= CELL else 0
+    first = part.registers[::pack] if pack else ()
+    if (
+        not pack
+        or part.registers != tuple(n + i for n in first for i in range(pack))
+        or any(number % pack for number in first)
+    ):
+        fail(
+            f"every thread must hold the same, whole words of {registers}: elements of {bits} bits "
+            f"must fill words of {CELL} bits"
+        )
+    thread = np.flatnonzero(part.taking)
+    lane, bit = _own_copy(tile, part.elements[thread].reshape(len(thread), -1, pack), thread)
+    together = (lane == lane[..., :1]) & (bit == bit[..., :1] + np.arange(pack) * bits)
+    if not together.all() or (bit[..., 0] % CELL).any():
+        fail(
+            f"{pack} neighbours of {registers} must share a column of {CELL} bits; "
+            f"{tile.buffer.layout} parts them"
+        )
+    numbers = tuple(number // pack for number in first)
+    split = -1, WARP, len(numbers)
+    return Words(
+        part.threads,
+        thread[::WARP] // WARP,
+        numbers,
+        lane[..., 0].reshape(split),
+        (bit[..., 0] // CELL).reshape(split),
+    )
+
+
+def _own_copy(tile: TensorTile, held: Ints, thread: Ints) -> tuple[Ints, Ints]:
+    """Return the lane and bit of each element that a thread holds; of copies, what it reaches.
+
+    Args:
+        tile: in tensor memory.
+        held: the element by thread, and anything more.
+        thread: the number of each thread.
+    """
+    copies = tile.lane.shape[2]
+    lane, bit = (each.reshape(-1, copies)[held] for each in (tile.lane, tile.bit))
+    warp = (thread // WARP % 4).reshape(-1, *[1] * held.ndim)
+    reached = np.argmax(lane // WARP == warp, axis=-1)[..., None]
+    own_lane, own_bit = (np.take_along_axis(each, reached, -1)[..., 0] for each in (lane, bit))
+    return own_lane, own_bit
+
+
+@dataclass(frozen=True)
+class Movement:
+    """One instruction: its shape and count, the words that it moves, and where each warp starts."""
+
+    shape: str
+    count: int
+    numbers: tuple[int, ...]
+    lane: Index
+    column: Index
+
+
+def movements(words: Words, what: str) -> Iterator[Movement]:
+    """Yield instructions that move all words, each the widest that does.
+
+    Raises:
+        DispatchFail: no instruction moves a word.
+    """
+    left = set(range(len(words.numbers)))
+    while left:
+        start = min(left, key=lambda n: (words.lane[0, 0, n], words.column[0, 0, n]))
+        found = next((each for each in _widest(words, start, left) if each), None)
+        if found is None:
+            lane, column = int(words.lane[0, 0, start]), int(words.column[0, 0, start])
+            fail(
+                f"{what}: no shape of tcgen05.ld and .st has word {words.numbers[start]} of thread "
+                f"{words.warps[0] * WARP} in lane {lane}, column {column}, and the rest of the "
+                f"warp as it is; a warp reaches lanes {CELL} times its number in the warpgroup on. "
+                "tcgen05_atom_layout(…) fits"
+            )
+        slots, movement = found
+        left -= set(slots)
+        yield movement
+
+
+def _widest(
+    words: Words, start: int, left: set[int]
+) -> Iterator[tuple[tuple[int, ...], Movement] | None]:
+    """Try all shapes for the words from one on, most registers first."""
+    forms = []
+    for shape in SHAPES:
+        count = 1
+        while f"tcgen05.ld.{shape}.x{count}.b32" in fragments.names():
+            forms.append((moved("ld", shape, count).slots, shape, count))
+            count *= 2
+    for _, shape, count in sorted(forms, key=lambda form: -form[0]):
+        yield _fitting(words, start, left, shape, count)
+
+
+def _fitting(
+    words: Words, start: int, left: set[int], shape: str, count: int
+) -> tuple[tuple[int, ...], Movement] | None:
+    """Return the slots and the instruction of one form, where it moves words as they lie."""
+    rows, cols = np.moveaxis(moved("ld", shape, count).coords, -1, 0)
+    if rows.shape[1] > len(left):
+        return None
+    first = words.lane[:, 0, start], words.column[:, 0, start]  # of each warp
+    here = {(int(words.lane[0, 0, n]), int(words.column[0, 0, n])): n for n in left}
+    slots = tuple(
+        here.get((int(first[0][0] + row), int(first[1][0] + col)), -1)
+        for row, col in zip(rows[0], cols[0], strict=True)
+    )
+    if min(slots) < 0:
+        return None
+    lane, column = words.lane[:, :, slots], words.column[:, :, slots]
+    if (lane != first[0][:, None, None] + rows).any():
+        return None
+    if (column != first[1][:, None, None] + cols).any():
+        return None
+    inside = first[0] - words.warps % 4 * WARP
+    offsets = (0,) if shape == "32x32b" else (0, WARP // 2)
+    if (inside != inside[0]).any() or int(inside[0]) not in offsets:
+        return None
+    column_of = by_warpgroup(first[1], words.warps // 4, words.threads)
+    if column_of is None:
+        return None
+    thread = Index.of("thread", words.threads)
+    return slots, Movement(
+        shape,
+        count,
+        tuple(words.numbers[n] for n in slots),
+        thread // WARP % 4 * WARP + int(inside[0]),
+        column_of,
+    )
+
+
+def _register_movements(
+    own: BufferRegion, tile: TensorTile, words: Words
+) -> Iterator[tuple[Movement, Elements, TensorMatrix]]:
+    """Yield the instructions between two operands, with the elements and addresses of each."""
+    pack = CELL // own.buffer.dtype.bits
+    for each in movements(words, str(own)):
+        numbers = tuple(n * pack + i for n in each.numbers for i in range(pack))
+        place = TensorMatrix(tile.buffer.name, each.lane, tile.moved + each.column)
+        yield each, Elements(own.buffer.name, numbers), place
+
+
+@register_dispatch(
+    "copy",
+    "cuda",
+    variant="tcgen05.ld",
+    when=[
+        predicate("loads", goes("tmem", "local")),
+        predicate("has_tensor_memory", has_tensor_memory),
+        predicate("whole_warps", whole_warps),
+    ],
+)
+def lower_load(context: Context) -> Lowered:
+    """Lower a copy to registers to loads, and a wait that completes them."""
+    own, memory = (context.call.operands[role] for role in ("dst", "src"))
+    try:
+        tile = tensor_tile(memory)
+        part = one_part(own, context.threads, "warp", context.arriving.active)
+        words = words_of(part, tile)
+        ops: list[Op] = [
+            TensorLoad(each.shape, each.count, into, place)
+            for each, into, place in _register_movements(own, tile, words)
+        ]
+    except LayoutError as error:
+        fail(str(error))
+    complete = tuple(op.into for op in ops if isinstance(op, TensorLoad))
+    ops.append(TensorWait("ld", complete))
+    return Lowered(only(part.taking, ops, context.arriving.active))
+
+
+def _storing(part: Part, tile: TensorTile) -> Part:
+    """Return a part with the warps that store: of those that reach one place, the first.
+
+    Raises:
+        DispatchFail: warps reach some places together, and some not.
+    """
+    words = words_of(part, tile)
+    cells = (words.lane * COLUMNS + words.column).reshape(len(words.warps), -1)
+    _, first = np.unique(cells, return_index=True)
+    mine = np.isin(np.arange(cells.size), first).reshape(cells.shape)
+    if (mine.any(axis=1) != mine.all(axis=1)).any():
+        fail(f"warps hold copies of some of what they store of {part.region}, and not of all")
+    taking = np.zeros(part.threads // WARP, dtype=bool)
+    taking[words.warps[mine.any(axis=1)]] = True
+    return replace(part, taking=part.taking & taking.repeat(WARP))
+
+
+def _check_all_copies(own: BufferRegion, tile: TensorTile, words: Words) -> None:
+    """Refuse a store that leaves a copy of an element unwritten.
+
+    Raises:
+        DispatchFail: it does.
+    """
+    reached = np.unique(words.lane * COLUMNS + words.column)
+    wanted = np.unique(tile.lane * COLUMNS + tile.bit // CELL)
+    missing = np.setdiff1d(wanted, reached)
+    if missing.size:
+        lane, column = divmod(int(missing[0]), COLUMNS)
+        fail(
+            f"{tile.buffer} has a copy in lane {lane}, column {column}, and no thread that reaches "
+            f"this lane holds it in {own}"
+        )
+
+
+@register_dispatch(
+    "copy",
+    "cuda",
+    variant="tcgen05.st",
+    when=[
+        predicate("stores", goes("local", "tmem")),
+        predicate("has_tensor_memory", has_tensor_memory),
+        predicate("whole_warps", whole_warps),
+    ],
+)
+def lower_store(context: Context) -> Lowered:
+    """Lower a copy from registers to stores, and a wait that completes them."""
+    own, memory = (context.call.operands[role] for role in ("src", "dst"))
+    try:
+        tile = tensor_tile(memory)
+        part = _storing(one_part(own, context.threads, "warp", context.arriving.active), tile)
+        words = words_of(part, tile)
+        _check_all_copies(own, tile, words)
+        ops: list[Op] = [
+            TensorStore(each.shape, each.count, place, source)
+            for each, source, place in _register_movements(own, tile, words)
+        ]
+    except LayoutError as error:
+        fail(str(error))
+    ops.append(TensorWait("st"))
+    return Lowered(only(part.taking, ops, context.arriving.active))
+
+
+# -- rows of shared memory ------------------------------------------------------------------------
+
+
+@register_dispatch(
+    "copy",
+    "cuda",
+    variant="tcgen05.cp",
+    when=[
+        predicate("copies_rows", goes("shared", "tmem")),
+        predicate("has_tensor_memory", has_tensor_memory),
+        predicate("started_by_one_thread", started_by_one_thread),
+    ],
+)
+def lower_rows(context: Context) -> Lowered:
+    """Lower a copy of rows to one ``tcgen05.cp`` for each column of units."""
+    reasons = []
+    for shape in COPIES:
+        try:
+            return Lowered(tuple(_row_copies(context, shape)))
+        except LayoutError as error:
+            reasons.append(f"{shape}: {error}")
+    fail("; ".join(reasons))
+
+
+def _row_copies(context: Context, shape: str) -> Iterator[TensorCopy]:
+    """Yield the copies of one shape.
+
+    Raises:
+        LayoutError: it does not fill the destination, or no descriptor says the source.
+    """
+    call = context.call
+    dst, src = call.operands["dst"], call.operands["src"]
+    tile, bits = tensor_tile(dst), dst.buffer.dtype.bits
+    rows, width = COPIES[shape]
+    lane, bit = (each.reshape(-1, tile.lane.shape[2]) for each in ordered(tile.lane, tile.bit))
+    groups = np.arange(LANES // rows)
+    if (
+        lane.shape[1] != len(groups)
+        or ((lane != lane[:, :1] + rows * groups) | (bit != bit[:, :1])).any()
+    ):
+        raise LayoutError(
+            f"{dst.buffer.layout} must have each element in {len(groups)} lanes, {rows} apart"
+        )
+    start, end = int(bit.min()) // CELL * CELL, int(bit.max()) + bits
+    unit = width // bits
+    count = -(-(end - start) // width)
+    table = np.full((rows, count * unit), -1, dtype=np.int64)
+    table[lane[:, 0], (bit[:, 0] - start) // bits] = np.arange(len(lane))
+    if (table < 0).any():
+        row, place = (int(v) for v in np.argwhere(table < 0)[0])
+        raise LayoutError(
+            f"it writes {rows} lanes of {width} bits; {dst} has nothing for lane {row}, column "
+            f"{(start + place * bits) // CELL}"
+        )
+    linear, fields, moves = _source(src)
+    places = linear.reshape(-1)[table]
+    found = proved(fields, places, (rows, unit), f"{src} by lanes and columns")
+    for at in range(count):
+        address = moves + int(places[0, at * unit])
+        source = SharedMatrix(src.buffer.name, address, found)
+        into = tile.at(0, (start + at * width) // CELL)
+        yield TensorCopy(shape, into, source, issuer=call.scope)
+
+
+def _source(src: BufferRegion) -> tuple[Ints, Descriptor, Index]:
+    """Return the places of the source before its swizzle, its descriptor's form, and what moves it.
+
+    Raises:
+        LayoutError: it has no layout of its own.
+    """
+    layout, buffer = src.buffer.layout, src.buffer
+    piece, moves = unswizzled(src)
+    if piece is None:
+        raise LayoutError(f"no layout says the region {src}")
+    shape = tuple(int(extent) for extent in src.shape)
+    fields = Descriptor(
+        "K", swizzle_bytes(layout, buffer.dtype), 0, 0, buffer.dtype.bits, machine="tcgen05"
+    )
+    return linear_places(piece, shape), fields, moves

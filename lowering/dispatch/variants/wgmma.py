@@ -1,0 +1,262 @@
+"""``gemm_async`` by ``wgmma``: B, and A or its registers, read asynchronously by warpgroups.
+
+Nothing about m64 is written here. Which registers make a tile of the instruction is found by
+comparing the accumulator's layout with the instruction's fragment, for every thread; where an
+operand starts is solved from its layout, and its descriptor is proved against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import LayoutError
+from layoutalg.fragments import Fragment
+from layoutalg.fragments.targets import lacking
+from lowering.dispatch.holders import Mask, Part, named, one_part, only
+from lowering.dispatch.registry import (
+    Context,
+    DispatchFail,
+    Lowered,
+    check_operands_apart,
+    fail,
+    predicate,
+    register_dispatch,
+)
+from lowering.dispatch.smem_operands import SharedOperand, accumulation, extents, shared_operand
+from lowering.ir.index import Index
+from lowering.ir.ops import Elements, Op, SharedMatrix, Wgmma, WgmmaFence
+from lowering.ir.register_map import WARPGROUP, by_warpgroup
+from lowering.isa import wgmma
+from lowering.isa.wgmma import WgmmaInst
+
+Ints = npt.NDArray[np.int64]
+
+
+def has_wgmma(context: Context) -> bool | tuple[bool, str]:
+    """Hold on sm_90a."""
+    if wgmma.get(8, "f16").runs_on(context.arch):
+        return True
+    return False, lacking("wgmma.mma_async", wgmma.ARCH, context.arch)
+
+
+def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the call is one of a warpgroup, or of a CTA of whole warpgroups."""
+    call = context.call
+    if call.scope not in ("warpgroup", "cta"):
+        return False, f"takes a warpgroup, or a CTA of whole warpgroups; the scope is {call.scope}"
+    if context.threads % WARPGROUP:
+        return False, f"takes whole warpgroups of {WARPGROUP} threads; got {context.threads}"
+    if dict(context.active) != context.whole():
+        return False, f"all lanes of a warpgroup must take part; active is {dict(context.active)}"
+    return True
+
+
+def no_scales(context: Context) -> bool | tuple[bool, str]:
+    """Hold where there are no block scales."""
+    given = [role for role in ("SFA", "SFB") if role in context.call.operands]
+    return (False, f"takes no block scales; got {' and '.join(given)}") if given else True
+
+
+def in_their_places(context: Context) -> bool | tuple[bool, str]:
+    """Hold where C is in registers, B in shared memory, and A in either."""
+    scopes = {role: context.call.operands[role].buffer.scope for role in "CAB"}
+    if scopes["C"] == "local" and scopes["B"] == "shared" and scopes["A"] in ("shared", "local"):
+        return True
+    where = ", ".join(f"{role} is {scope}" for role, scope in scopes.items())
+    return False, f"C must be in registers, B in shared memory, and A in either; {where}"
+
+
+# -- registers ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """One operand tile in registers: its elements, and its first row and column by warpgroup."""
+
+    elements: Elements
+    row: Index
+    col: Index
+
+
+def register_tiles(part: Part, fragment: Fragment, taking: Mask) -> list[RegisterTile] | None:
+    """Return the tiles of a fragment that make up a region; None where it is none of them.
+
+    All warpgroups take their tiles in the order of their registers; the places of a tile in the
+    warpgroups must be equally far apart.
+
+    Args:
+        part: who holds the region.
+        fragment: of the instruction.
+        taking: the threads that do the product, whole warpgroups.
+    """
+    shape, threads = extents(part.region), part.threads
+    held = part.elements.reshape(-1, WARPGROUP, len(part.registers))
+    groups = np.flatnonzero(taking[::WARPGROUP])
+    held = held[groups]
+    (rows, cols), (height, width) = shape, fragment.shape
+    if rows % height or cols % width:
+        return None
+    coords = fragment.coords
+    inside = coords[..., 0] * cols + coords[..., 1]
+    places = {
+        (i, j): inside + (i * cols + j)
+        for i in range(0, rows, height)
+        for j in range(0, cols, width)
+    }
+    found: list[dict[tuple[int, ...], tuple[int, int]]] = []
+    for own in held:
+        register = {int(element): at for at, element in enumerate(own[0]) if element >= 0}
+        tiles: dict[tuple[int, ...], tuple[int, int]] = {}
+        for place, elements in places.items():
+            numbers = tuple(register.get(int(element), -1) for element in elements[0])
+            if min(numbers) >= 0 and (own[:, numbers] == elements).all():
+                tiles[numbers] = place
+        found.append(tiles)
+    covered = {place for tiles in found for place in tiles.values()}
+    if covered != set(places) or any(tiles.keys() != found[0].keys() for tiles in found):
+        return None
+    made = []
+    for numbers in found[0]:
+        table = np.array([tiles[numbers] for tiles in found])
+        row, col = (by_warpgroup(table[:, dim], groups, threads) for dim in range(2))
+        if row is None or col is None:
+            return None
+        registers = tuple(part.registers[number] for number in numbers)
+        made.append(RegisterTile(Elements(part.region.buffer.name, registers), row, col))
+    return made
+
+
+# -- the call -------------------------------------------------------------------------------------
+
+
+def one_cta(context: Context) -> bool | tuple[bool, str]:
+    """Hold where the CTA stands alone."""
+    group = context.call.config["cta_group"]
+    return (False, f"takes one CTA; cta_group is {group}") if group != 1 else True
+
+
+def instructions(context: Context, cols: int) -> Iterator[WgmmaInst]:
+    """Yield the instructions of the operand types whose N divides the columns, widest first.
+
+    Raises:
+        DispatchFail: the types do not go together, or no N fits.
+    """
+    c, a, b = (context.call.operands[role].buffer.dtype.token for role in "CAB")
+    known = wgmma.accumulators(a, b)
+    if c not in known:
+        have = " or ".join(known) or "none: A and B must be of one kind"
+        fail(f"accumulators of {a} x {b} are {have}; C is {c}")
+    legal = WgmmaInst.legal_n(c)
+    fitting = [n for n in legal if cols % n == 0]
+    if not fitting:
+        fail(f"N must be a multiple of one of {', '.join(map(str, legal))}; C has {cols} columns")
+    yield from (wgmma.get(n, a, b, c) for n in reversed(fitting))
+
+
+def checked_shapes(context: Context, inst: WgmmaInst) -> int:
+    """Return K, after checking the extents of all operands.
+
+    Raises:
+        DispatchFail: they do not go together, or are no multiples of the instruction's.
+    """
+    operands, config = context.call.operands, context.call.config
+    (m, n), a, b = (extents(operands[role]) for role in "CAB")
+    a, b = (a[::-1] if config["transA"] else a), (b[::-1] if config["transB"] else b)
+    if (a[0], b[1]) != (m, n) or a[1] != b[0]:
+        fail(f"C (M, N) is {(m, n)}, A (M, K) {a}, B (K, N) {b}: they do not go together")
+    if m % inst.m:
+        fail(f"M must be a multiple of {inst.m}, the rows of a warpgroup; got {m}")
+    if a[1] % inst.k:
+        fail(f"K must be a multiple of {inst.k}, 32 bytes of {inst.a.token}; got {a[1]}")
+    return a[1]
+
+
+@register_dispatch(
+    "gemm_async",
+    "cuda",
+    variant="wgmma",
+    when=[
+        predicate("has_wgmma", has_wgmma),
+        predicate("whole_warpgroups", whole_warpgroups),
+        predicate("in_their_places", in_their_places),
+        predicate("no_scales", no_scales),
+        predicate("one_cta", one_cta),
+    ],
+)
+def lower_wgmma(context: Context) -> Lowered:
+    """Lower ``gemm_async`` to a fence and one ``wgmma`` per tile of C and step of K."""
+    operands = context.call.operands
+    active = context.arriving.active
+    reasons: list[str] = []
+    for inst in instructions(context, extents(operands["C"])[1]):
+        depth = checked_shapes(context, inst)
+        try:
+            part = one_part(operands["C"], context.threads, "warpgroup", active)
+            taking = part.taking if active is None else part.taking & active
+            tiles = register_tiles(part, inst.fragment("D"), taking)
+            if tiles is not None:
+                ops = [WgmmaFence(), *_steps(context, inst, tiles, depth, taking)]
+                return Lowered(only(part.taking, ops, active))
+        except DispatchFail as declined:  # a smaller N may fit B
+            reasons.append(str(declined))
+        except LayoutError as error:
+            fail(str(error))
+    if reasons:
+        fail(reasons[0])
+    fail(
+        f"C: {operands['C'].buffer.layout} is not made of accumulators of a warpgroup; tiles of "
+        f"{inst.fragment('D').layout} would fit"
+    )
+
+
+def _steps(
+    context: Context, inst: WgmmaInst, tiles: Sequence[RegisterTile], depth: int, taking: Mask
+) -> list[Op]:
+    """Return the products of all tiles, K step by K step.
+
+    Raises:
+        DispatchFail: an operand does not fit.
+        LayoutError: some threads that hold C do not hold A.
+    """
+    operands, config = context.call.operands, context.call.config
+    right = shared_operand(operands["B"], "B", int(config["transB"]), inst.n, "wgmma")
+    left: Any = None
+    if operands["A"].buffer.scope == "shared":
+        left = shared_operand(operands["A"], "A", int(not config["transA"]), inst.m, "wgmma")
+    elif config["transA"]:
+        fail("A in registers is (M, K): transA is a matter of its layout there")
+    else:
+        part = one_part(operands["A"], context.threads, "warpgroup")
+        if (taking & ~part.taking).any():
+            fail(f"A: {named(taking & ~part.taking)} hold a part of C and none of {part.region}")
+        left = register_tiles(part, inst.fragment("A"), taking)
+        if left is None:
+            fail(f"A: {operands['A'].buffer.layout} is not made of {inst.fragment('A').layout}")
+    ops: list[Op] = []
+    for k in range(0, depth, inst.k):
+        for tile in tiles:
+            if isinstance(left, SharedOperand):
+                a: Elements | SharedMatrix = left.at(tile.row, k)
+            else:
+                a = _held(left, tile.row, k)
+            b = right.at(tile.col, k)
+            ops.append(Wgmma(inst, tile.elements, a, b, accumulation(config["accum"], k)))
+    check_operands_apart(ops)
+    return ops
+
+
+def _held(tiles: Sequence[RegisterTile], row: Index, k: int) -> Elements:
+    """Return the registers of A of a row and a K step.
+
+    Raises:
+        DispatchFail: a warpgroup holds other rows of A than of C.
+    """
+    for tile in tiles:
+        if (tile.row, tile.col) == (row, Index((), k)):
+            return tile.elements
+    fail("A: each warpgroup must hold the rows of A that it holds of C")

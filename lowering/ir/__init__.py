@@ -1,0 +1,1 @@
+"""The intermediate representation: operations, indices, buffers and registers."""

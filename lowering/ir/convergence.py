@@ -1,0 +1,275 @@
+"""Which threads an operation takes together, and over which a branch is the same.
+
+An instruction of a warp or a warpgroup has no meaning where some of its threads are elsewhere, and
+a barrier waits forever for them. Each operation has its unit in one table; lowering refuses one
+that stands under a branch, or in a loop, that its unit does not take alike.
+
+Source: PTX ISA, ``.sync.aligned`` of mma, ldmatrix, stmatrix, wgmma and tcgen05; bar.sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import LayoutError
+from layoutalg.layouts.thread_slots import THREADS_IN
+from lowering.ir import tmem_ops
+from lowering.ir.index import Index
+from lowering.ir.ops import (
+    Arrive,
+    Await,
+    Blend,
+    BulkLoad,
+    BulkStore,
+    Commit,
+    Drain,
+    Drained,
+    Fill,
+    Guard,
+    Let,
+    Load,
+    LoadMatrix,
+    Loop,
+    Mma,
+    Move,
+    MoveMatrix,
+    Op,
+    Peek,
+    ProxyFence,
+    Roles,
+    Store,
+    StoreMatrix,
+    Sync,
+    Transfer,
+    Wait,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
+    When,
+    Zero,
+    line,
+    unknown,
+)
+
+UNITS = ("thread", "warp", "warpgroup", "cta", "cluster")  # from the smallest on
+MOST = 1 << 22  # conditions that are evaluated one by one: threads times values of variables
+
+# Of each operation, who must come to its instruction together. A barrier has its scope, what the
+# tensor core of tensor memory is told may be issued by a whole warp.
+OPERATIONS: Mapping[type, str] = {
+    Zero: "thread", Move: "thread", Blend: "thread", Load: "thread", Store: "thread",
+    Let: "thread", Loop: "thread", When: "thread", Commit: "thread", Wait: "thread",
+    ProxyFence: "thread", Peek: "thread", Await: "thread", BulkLoad: "thread", BulkStore: "thread",
+    Transfer: "thread", Fill: "thread", Drain: "thread", Drained: "thread",
+    Mma: "warp", LoadMatrix: "warp", StoreMatrix: "warp", MoveMatrix: "warp", Arrive: "warp",
+    Wgmma: "warpgroup", WgmmaFence: "warpgroup", WgmmaCommit: "warpgroup", WgmmaWait: "warpgroup",
+    Roles: "cta", Sync: "cta",
+    tmem_ops.TensorLoad: "warp", tmem_ops.TensorStore: "warp", tmem_ops.TensorWait: "warp",
+    tmem_ops.TensorFence: "thread", tmem_ops.TensorMma: "thread",
+    tmem_ops.TensorCopy: "thread", tmem_ops.TensorCommit: "thread",
+    tmem_ops.TensorAllocate: "cta", tmem_ops.TensorFree: "cta",
+}  # fmt: skip
+# What lowering shares out over more threads than the instruction takes, or gives to one of them:
+# all of these must come, or a part would be left undone.
+SHARED_OUT: Mapping[type, str] = {
+    Transfer: "cta", Fill: "cta", Drain: "cta", Drained: "warpgroup",
+    tmem_ops.TensorMma: "cta", tmem_ops.TensorCopy: "cta", tmem_ops.TensorCommit: "cta",
+}  # fmt: skip
+
+
+def unit_of(op: Op, reader: str = "lower") -> str:
+    """Return which threads come to the instruction of an operation together.
+
+    Args:
+        op: which.
+        reader: who asks, for the message.
+
+    Raises:
+        LayoutError: an operation that is not in the table.
+
+    >>> unit_of(Sync("warp")), unit_of(Commit())
+    ('warp', 'thread')
+    """
+    if type(op) not in OPERATIONS:
+        raise unknown(op, reader)
+    if getattr(op, "issuer", "") == "warp":
+        return "warp"
+    return op.scope if isinstance(op, Sync) else OPERATIONS[type(op)]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Guards that hold together, and how the script writes the branch or loop that has them."""
+
+    text: str
+    guards: tuple[Guard, ...]
+
+
+def uniform_over(
+    guards: Guard | Sequence[Guard], threads: int, values: Mapping[str, Index] | None = None
+) -> str:
+    """Return the largest unit all of whose threads always decide alike.
+
+    Args:
+        guards: which hold together.
+        threads: of the CTA.
+        values: what variables stand for that have a :class:`~lowering.ir.ops.Let`.
+
+    >>> thread = Index.of("thread", 128)
+    >>> uniform_over(Guard(thread // 32, 0, 1), 128), uniform_over(Guard(thread % 16, 0, 8), 128)
+    ('warp', 'thread')
+    >>> uniform_over(Guard(thread % 16, 0, 16), 128)
+    'cta'
+    """
+    parts = [
+        part.replaced(values or {})
+        for guard in ((guards,) if isinstance(guards, Guard) else guards)
+        for part in _signed(guard)
+    ]
+    apart = [part for part in parts if "thread" in part.variables()]
+    widest = "cta" if any("bx" in part.variables() for part in parts) else "cluster"
+    if not apart:
+        return widest
+    found = min((_stepwise(part, threads) for part in apart), key=UNITS.index)
+    holds = None if found == "cta" else _holds(apart, threads)
+    if holds is not None:
+        found = max(found, _alike(holds, threads), key=UNITS.index)
+    return found
+
+
+def same_over(index: Index, unit: str, threads: int) -> bool:
+    """Say whether an index is one number within each warp, warpgroup or CTA.
+
+    >>> same_over(Index.of("thread", 128) // 32 + Index.free("i"), "warp", 128)
+    True
+    """
+    if "thread" not in index.variables():
+        return True
+    return UNITS.index(_stepwise(index, threads)) >= UNITS.index(unit)
+
+
+def _signed(guard: Guard) -> tuple[Index, Index]:
+    """Return two indices whose signs decide a guard: it holds where neither is negative."""
+    return guard.index - guard.low, (guard.index * -1 + guard.high) - 1
+
+
+def _alike(table: npt.NDArray[np.generic], threads: int) -> str:
+    """Return the largest unit within which each row of a table over threads has one value."""
+    for unit in ("cta", "warpgroup", "warp"):
+        size = THREADS_IN.get(unit, threads)
+        groups = (table[:, at : at + size] for at in range(0, threads, size))
+        if all((group == group[:, :1]).all() for group in groups):
+            return unit
+    return "thread"
+
+
+def _stepwise(part: Index, threads: int) -> str:
+    """Return over which unit an index is one number, by the terms that the thread alone decides."""
+    own = [(c, atom) for c, atom in part.terms if "thread" in Index(((c, atom),)).variables()]
+    if any(Index((term,)).variables() != {"thread"} for term in own):
+        return "thread"
+    values = np.broadcast_to(Index(tuple(own)).value({"thread": np.arange(threads)}), (threads,))
+    return _alike(values[None], threads)
+
+
+def _holds(parts: Sequence[Index], threads: int) -> npt.NDArray[np.bool_] | None:
+    """Return for all values of the variables in which threads no index is negative.
+
+    None where there are too many.
+    """
+    limits: dict[str, int] = {}
+    for part in parts:
+        for digit, _ in part.digits():
+            if digit.var != "thread":
+                limits[digit.var] = max(digit.limit, limits.get(digit.var, 1))
+    count = threads
+    for limit in limits.values():
+        count *= limit
+        if count > MOST:
+            return None
+    grid = np.meshgrid(*map(np.arange, limits.values()), np.arange(threads), indexing="ij")
+    env = dict(zip((*limits, "thread"), grid, strict=True))
+    holds = np.ones(grid[-1].shape, dtype=bool)
+    for part in parts:
+        holds &= np.asarray(part.value(env)) >= 0
+    return holds.reshape(-1, threads)
+
+
+def check(ops: Sequence[Op], threads: int) -> None:
+    """Refuse operations under a branch, or in a loop, that their unit does not take alike.
+
+    Args:
+        ops: of a body.
+        threads: of the CTA, those of a producer left out.
+
+    Raises:
+        LayoutError: the operation, the branch and the unit are named; or an unknown operation.
+
+    >>> def under(high: int) -> When:
+    ...     return When((Guard(Index.of("thread", 64), 0, high),), (Sync("warp"),))
+    >>> check([under(32)], 64)
+    >>> check([under(16)], 64)
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: lower: sync(warp) takes whole warps; `if thread < 16` differs \
+between the threads of one. Take it out of there, or decide by what a whole warp shares.
+    """
+    _check(ops, threads, (), {})
+
+
+def _check(
+    ops: Iterable[Op], threads: int, path: tuple[Condition, ...], values: dict[str, Index]
+) -> None:
+    for op in ops:
+        unit = SHARED_OUT.get(type(op)) or unit_of(op)
+        asked = path
+        if isinstance(op, Arrive) and op.guards:
+            asked = (*path, Condition(line(op), op.guards))
+        _check_unit(op, unit, threads, asked, values)
+        if isinstance(op, Let):
+            values[op.var] = op.value.replaced(values)
+        elif isinstance(op, When):
+            inside = Condition(line(op).rstrip(":"), op.guards)
+            _check(op.body, threads, (*path, inside), dict(values))
+        elif isinstance(op, Loop):
+            inner = {name: value for name, value in values.items() if name != op.var}
+            more: tuple[Condition, ...] = ()
+            if isinstance(op.extent, Index):
+                ends = Guard(Index.free(op.var), 0, op.extent)
+                more = (Condition(line(op).rstrip(":"), (ends,)),)
+            _check(op.body, threads, (*path, *more), inner)
+        elif isinstance(op, Roles):  # one thread alone does what is produced
+            _check(op.consume, threads, path, dict(values))
+
+
+def _check_unit(
+    op: Op, unit: str, threads: int, path: Sequence[Condition], values: Mapping[str, Index]
+) -> None:
+    """Refuse one operation, by the first condition on its path that its unit does not share."""
+    need = UNITS.index(unit)
+    if need == 0 or not path:
+        return
+    guards = [guard for condition in path for guard in condition.guards]
+    if UNITS.index(uniform_over(guards, threads, values)) >= need:
+        return
+    guilty = next(
+        (each for each in path if UNITS.index(uniform_over(each.guards, threads, values)) < need),
+        path[-1],
+    )
+    raise LayoutError(
+        f"lower: {line(op)} takes whole {_plural(unit)}; `{guilty.text}` differs between the "
+        f"{'CTAs' if unit == 'cluster' else 'threads'} of one. Take it out of there, or decide by "
+        f"what a whole {_name(unit)} shares."
+    )
+
+
+def _name(unit: str) -> str:
+    return "CTA" if unit == "cta" else unit
+
+
+def _plural(unit: str) -> str:
+    return f"{_name(unit)}s"

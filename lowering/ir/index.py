@@ -1,0 +1,579 @@
+"""Index arithmetic: linear forms in bounded digits, printed for a kernel or evaluated in NumPy.
+
+``Index`` is ``const + sum of coefficient * atom``. An atom is a digit ``var // stride % extent`` of
+a thread number or a loop variable, or an opaque part (the XOR of a swizzle). Division and remainder
+by constants act on the digits, so what layouts produce stays as lean as hand-written index code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from layoutalg import LayoutError
+
+FREE = 1 << 24  # how many values a number that only the launch knows is taken to have
+INT = 1 << 31  # the first number that an int of C++ does not hold
+Style = Literal["script", "python", "c"]
+
+
+@dataclass(frozen=True)
+class Digit:
+    """``var // stride % extent``, of a variable that runs over ``0 .. limit - 1``."""
+
+    var: str
+    stride: int
+    extent: int
+    limit: int
+
+    @property
+    def high(self) -> int:
+        """The largest value."""
+        return min(self.extent, -(-self.limit // self.stride)) - 1
+
+    def is_wide(self, wide: Collection[str]) -> bool:
+        """Say whether C++ computes it in 64 bits: any number, and what is declared so."""
+        return self.limit >= FREE or self.var in wide
+
+    def text(self, style: Style, wide: Collection[str] = ()) -> str:
+        """Return the text; in code, operators stand in parentheses and shift where they can."""
+        cut = self.stride * self.extent < self.limit
+        if style == "script":
+            text = self.var if self.stride == 1 else f"{self.var} // {self.stride}"
+            return f"{text} % {self.extent}" if cut else text
+        text = self.var if self.stride == 1 else _divided(self.var, self.stride, style)
+        if cut:
+            text = _remainder(text, self.extent)
+        return text if text == self.var else f"({text})"
+
+    def value(self, env: Mapping[str, Any]) -> Any:
+        """Evaluate with integers or arrays."""
+        return env[self.var] // self.stride % self.extent
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """``left op right`` for an operator that has no linear form: ``^ & // % *``.
+
+    The left side of ``//`` and ``%`` is nowhere negative: there, C rounds otherwise than Python.
+    """
+
+    op: str
+    left: Index
+    right: Index
+
+    @property
+    def high(self) -> int:
+        """An upper bound of the value."""
+        if self.op == "//":
+            return self.left.high // self.right.constant
+        if self.op == "%":
+            return self.right.constant - 1
+        if self.op == "*":
+            return self.left.high * self.right.high
+        if self.op == "^":
+            return (1 << max(self.left.high, self.right.high).bit_length()) - 1
+        return min(self.left.high, self.right.high)
+
+    def is_wide(self, wide: Collection[str]) -> bool:
+        """Say whether C++ computes it in 64 bits: as soon as one side is, or a product needs it."""
+        sides = any(each.typed("c", wide)[1] for each in (self.left, self.right))
+        return sides or (self.op == "*" and self.high >= INT)
+
+    def text(self, style: Style, wide: Collection[str] = ()) -> str:
+        """Return the text in parentheses."""
+        left, right = self.left.operand(style, wide), self.right
+        if style == "c" and self.op == "*" and self.high >= INT:
+            sides = any(each.typed("c", wide)[1] for each in (self.left, self.right))
+            left = left if sides else _widened(left)
+        if self.op in ("//", "%") and style != "script":
+            if self.op == "//":
+                return f"({_divided(left, right.constant, style)})"
+            return f"({_remainder(left, right.constant)})"
+        return f"({left} {self.op} {right.operand(style, wide)})"
+
+    def value(self, env: Mapping[str, Any]) -> Any:
+        """Evaluate with integers or arrays."""
+        left, right = self.left.value(env), self.right.value(env)
+        operations = {
+            "^": np.bitwise_xor,
+            "&": np.bitwise_and,
+            "//": np.floor_divide,
+            "%": np.mod,
+            "*": np.multiply,
+        }
+        return operations[self.op](left, right)
+
+
+Atom = Digit | Opaque
+
+
+@dataclass(frozen=True)
+class Index:
+    """An integer expression; take ``Index.of`` for a variable, then compute with it.
+
+    >>> thread = Index.of("thread", 128)
+    >>> str(thread % 32 // 4 * 8 + 3), str(thread % 32 % 4), str(thread % 128), str(thread // 128)
+    ('thread // 4 % 8 * 8 + 3', 'thread % 4', 'thread', '0')
+    >>> str((thread // 4 * 8 + thread % 4 * 2) // 2)
+    'thread'
+    >>> (thread % 32 // 4 * 8 + 3).render("c")
+    '(thread >> 2 & 7) * 8 + 3'
+    """
+
+    terms: tuple[tuple[int, Atom], ...] = ()
+    constant: int = 0
+
+    @classmethod
+    def of(cls, var: str, limit: int) -> Index:
+        """Return a variable that runs over ``0 .. limit - 1``."""
+        return cls(((1, Digit(var, 1, limit, limit)),)) if limit > 1 else cls()
+
+    @classmethod
+    def free(cls, var: str) -> Index:
+        """Return a number that only the launch knows: an extent, a pitch, the place of a block.
+
+        >>> str((Index.of("thread", 32) + 8).times(Index.free("pitch")))
+        'pitch * 8 + (thread * pitch)'
+        """
+        return cls.of(var, FREE)
+
+    @property
+    def high(self) -> int:
+        """The largest value that the expression can take, by its digits' bounds."""
+        return self.constant + sum(max(c * atom.high, 0) for c, atom in self.terms)
+
+    @property
+    def low(self) -> int:
+        """A lower bound."""
+        return self.constant + sum(min(c * atom.high, 0) for c, atom in self.terms)
+
+    @property
+    def unit(self) -> int:
+        """The largest number that divides every value: the greatest common divisor of the parts."""
+        return math.gcd(self.constant, *(c for c, _ in self.terms))
+
+    def __add__(self, other: Any) -> Index:
+        """Add, gathering equal atoms; a number, an index, or what :func:`as_index` takes."""
+        right = as_index(other)
+        terms = dict[Atom, int]()
+        for c, atom in (*self.terms, *right.terms):
+            terms[atom] = terms.get(atom, 0) + c
+        kept = tuple((c, atom) for atom, c in terms.items() if c)
+        return Index(_joined(kept), self.constant + right.constant)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Index:
+        """Change the sign."""
+        return self * -1
+
+    def __sub__(self, other: Any) -> Index:
+        """Subtract."""
+        return self + as_index(other) * -1
+
+    def __rsub__(self, other: Any) -> Index:
+        """Subtract from a number, or from what :func:`as_index` takes."""
+        return as_index(other) + self * -1
+
+    def __mul__(self, other: int) -> Index:
+        """Multiply by a constant."""
+        if not is_number(other):
+            raise LayoutError(f"index: {self} times {other!r}: a number fits, known before launch")
+        factor = int(other)
+        if factor == 0:
+            return Index()
+        return Index(tuple((c * factor, a) for c, a in self.terms), self.constant * factor)
+
+    __rmul__ = __mul__
+
+    def times(self, factor: Index) -> Index:
+        """Multiply by a number that only the launch knows, term by term.
+
+        So a loop's part, a thread's part and the constants stand apart: what does not change in a
+        loop is computed before it, and what several accesses share, once.
+        """
+        total = factor * self.constant
+        for c, atom in self.terms:
+            total += Index(((c, Opaque("*", Index(((1, atom),)), factor)),))
+        return total
+
+    def _split(self, divisor: int) -> tuple[Index, Index] | None:
+        """Write ``self = divisor * whole + rest`` with ``0 <= rest < divisor``; None if unknown."""
+        whole, rest = Index(), Index()
+        for c, atom in self.terms:
+            if c % divisor == 0:
+                whole += Index(((c // divisor, atom),))
+            elif (
+                isinstance(atom, Digit)
+                and c > 0
+                and divisor % c == 0
+                and atom.extent * c > divisor
+                and atom.extent % (divisor // c) == 0
+            ):
+                step = divisor // c
+                upper = Digit(atom.var, atom.stride * step, atom.extent // step, atom.limit)
+                lower = Digit(atom.var, atom.stride, step, atom.limit)
+                whole += Index(((1, upper),)) if upper.high else Index()
+                rest += Index(((c, lower),))
+            else:
+                rest += Index(((c, atom),))
+        whole += self.constant // divisor
+        rest += self.constant % divisor
+        if rest.low >= 0 and rest.high < divisor:
+            return whole, rest
+        return None
+
+    def __floordiv__(self, divisor: int) -> Index:
+        """Divide by a positive constant, rounding down."""
+        _check_divisor(self, divisor)
+        if divisor == 1:
+            return self
+        split = self._split(divisor)
+        if split is not None:
+            return split[0]
+        lifts = self._lifts(divisor)
+        return Index(((1, Opaque("//", self + lifts * divisor, Index((), divisor))),), -lifts)
+
+    def __mod__(self, divisor: int) -> Index:
+        """Take the remainder by a positive constant."""
+        _check_divisor(self, divisor)
+        if divisor == 1:
+            return Index()
+        split = self._split(divisor)
+        if split is not None:
+            return split[1]
+        lifted = self + self._lifts(divisor) * divisor
+        return Index(((1, Opaque("%", lifted, Index((), divisor))),))
+
+    def _lifts(self, divisor: int) -> int:
+        """Return how many divisors make the expression nowhere negative."""
+        return max(0, -(self.low // divisor))
+
+    def _opaque(self, op: str, other: int | Index) -> Index:
+        right = other if isinstance(other, Index) else Index((), int(other))
+        return Index(((1, Opaque(op, self, right)),))
+
+    def __rshift__(self, bits: int) -> Index:
+        """Shift right by a constant: divide by a power of two."""
+        return self // (1 << bits)
+
+    def __and__(self, mask: int) -> Index:
+        """Keep low bits where the mask is ``2**n - 1``."""
+        if mask & (mask + 1) == 0:
+            return self % (mask + 1)
+        return self._opaque("&", mask)
+
+    def __lshift__(self, bits: int) -> Index:
+        """Shift left by a constant: multiply by a power of two."""
+        return self * (1 << bits)
+
+    def __xor__(self, other: Index) -> Index:
+        """Exclusive or, of the low bits that the right side reaches; the others stay as they are.
+
+        So constants above those bits stay outside, where an instruction takes them as immediate.
+        """
+        if not other.terms and not other.constant:
+            return self
+        if not self.terms and not self.constant:
+            return other
+        reach = 1 << other.high.bit_length()
+        split = self._split(reach)
+        if split is None:
+            return self._opaque("^", other)
+        upper, lower = split
+        if not lower.terms and not lower.constant:
+            return upper * reach + other
+        if not upper.terms and not upper.constant:
+            return self._opaque("^", other)
+        return upper * reach + lower._opaque("^", other)
+
+    def value(self, env: Mapping[str, Any]) -> Any:
+        """Evaluate with integers or integer arrays, one per variable.
+
+        >>> Index.of("t", 32).value({"t": np.arange(3)})
+        array([0, 1, 2])
+        """
+        total: Any = self.constant
+        for c, atom in self.terms:
+            total = total + c * atom.value(env)
+        return total
+
+    def fixed(self, var: str, number: int) -> Index:
+        """Return the index with a variable set to a number.
+
+        >>> k = Index.of("k", 8)
+        >>> str((k % 2 * 16 + Index.of("lane", 32)).fixed("k", 3))
+        'lane + 16'
+        """
+        total = Index((), self.constant)
+        for coefficient, atom in self.terms:
+            if isinstance(atom, Digit):
+                known = atom.var == var
+                part = Index((), atom.value({var: number})) if known else Index(((1, atom),))
+            else:
+                left, right = (each.fixed(var, number) for each in (atom.left, atom.right))
+                both = not left.terms and not right.terms
+                made = Opaque(atom.op, left, right)
+                part = Index((), int(made.value({}))) if both else Index(((1, made),))
+            total += part * coefficient
+        return total
+
+    def replaced(self, values: Mapping[str, Index]) -> Index:
+        """Return the index with variables written out as what they stand for.
+
+        >>> warp = Index.of("thread", 128) // 32
+        >>> str((Index.of("w", 4) * 16 + Index.of("w", 4) % 2).replaced({"w": warp}))
+        'thread // 32 * 16 + thread // 32 % 2'
+        """
+        total = Index((), self.constant)
+        for coefficient, atom in self.terms:
+            if isinstance(atom, Digit):
+                part = Index(((1, atom),))
+                if atom.var in values:
+                    part = values[atom.var] // atom.stride
+                    cut = atom.stride * atom.extent < atom.limit
+                    part = part % atom.extent if cut else part
+            else:
+                left, right = (each.replaced(values) for each in (atom.left, atom.right))
+                made = Opaque(atom.op, left, right)
+                both = not left.terms and not right.terms
+                part = Index((), int(made.value({}))) if both else Index(((1, made),))
+            total += part * coefficient
+        return total
+
+    def digits(self, mixed: bool = False) -> Iterator[tuple[Digit, bool]]:
+        """Yield every digit, and whether the value depends on it otherwise than linearly.
+
+        >>> [mixed for _, mixed in (Index.of("i", 4) * 8 + (Index.of("j", 8) ^ Index.of("k", 8))
+        ...                         ).digits()]
+        [False, True, True]
+        """
+        for _, atom in self.terms:
+            if isinstance(atom, Digit):
+                yield atom, mixed
+                continue
+            squared = atom.left.variables() & atom.right.variables()
+            inside = mixed or atom.op != "*" or bool(squared)
+            yield from atom.left.digits(inside)
+            yield from atom.right.digits(inside)
+
+    def variables(self) -> set[str]:
+        """Return the names of all variables.
+
+        >>> sorted((Index.of("lane", 32) + Index.free("pitch")).variables())
+        ['lane', 'pitch']
+        """
+        return {digit.var for digit, _ in self.digits()}
+
+    def limits(self) -> dict[str, int]:
+        """Return the variables, each with the number of its values.
+
+        Raises:
+            LayoutError: a number that only the launch knows is divided, stands in an XOR, or is
+                multiplied by itself: no proof could do with two of its values.
+
+        >>> (Index.of("lane", 32) + Index.free("pitch")).limits()
+        {'lane': 32, 'pitch': 16777216}
+        """
+        found: dict[str, int] = {}
+        for _, atom in self.terms:
+            if isinstance(atom, Digit):
+                if atom.limit >= FREE and (atom.stride, atom.extent) != (1, atom.limit):
+                    raise LayoutError(f"index: {self} divides {atom.var}, which is any number")
+                found[atom.var] = atom.limit
+                continue
+            left, right = atom.left.free_variables(), atom.right.free_variables()
+            if left & right or (atom.op != "*" and left | right):
+                names = ", ".join(sorted(left | right))
+                raise LayoutError(
+                    f"index: {self} is no polynomial of degree one in each of {names}, which are "
+                    "any numbers"
+                )
+            found |= atom.left.limits() | atom.right.limits()
+        return found
+
+    def free_variables(self) -> set[str]:
+        """Return the variables that only the launch knows.
+
+        >>> (Index.of("lane", 32) + Index.free("pitch")).free_variables()
+        {'pitch'}
+        """
+        found: set[str] = set()
+        for _, atom in self.terms:
+            if isinstance(atom, Digit):
+                found |= {atom.var} if atom.limit >= FREE else set()
+            else:
+                found |= atom.left.free_variables() | atom.right.free_variables()
+        return found
+
+    def operand(self, style: Style, wide: Collection[str] = ()) -> str:
+        """Return the text, in parentheses where it is a sum or a product."""
+        text = self.render(style, wide)
+        return f"({text})" if " " in text and not _wrapped(text) else text
+
+    def render(self, style: Style, wide: Collection[str] = ()) -> str:
+        """Return the text: ``script`` to read, ``python`` or ``c`` to compile.
+
+        In C++, where threads and loop variables are ints, a term is computed in 64 bits if it, or
+        the sum up to it, may need more than 32; numba computes all in 64. ``wide`` are variables
+        that have 64 bits although they have few values.
+
+        >>> (Index.of("thread", 32) * (1 << 28) + 1).render("c")
+        'static_cast<int64_t>(thread) * 268435456 + 1'
+        """
+        return self.typed(style, wide)[0]
+
+    def typed(self, style: Style, wide: Collection[str] = ()) -> tuple[str, bool]:
+        """Return the text, and whether C++ takes it for 64 bits."""
+        parts: list[str] = []
+        low = high = 0
+        long = False
+        for c, atom in self.terms:
+            text = atom.text(style, wide)
+            if style == "c":
+                own = atom.is_wide(wide) or not -INT <= c < INT  # such a literal has 64 bits
+                reach = c * atom.high
+                low, high = low + min(reach, 0), high + max(reach, 0)
+                if not own and not (-INT <= reach < INT and (long or -INT <= low <= high < INT)):
+                    text, own = _widened(text), True
+                long |= own
+            parts.append(text if c == 1 else f"{text} * {c}")
+        if self.constant or not parts:
+            text = str(self.constant)
+            if style == "c" and not long:
+                long = not -INT <= self.constant < INT
+                if not long and not -INT <= self.low <= self.high < INT:
+                    text, long = _widened(text), True
+            parts.append(text)
+        return " + ".join(parts), long
+
+    def __str__(self) -> str:
+        """Return the expression to read."""
+        return self.render("script")
+
+
+def as_index(value: Any, what: str = "index") -> Index:
+    """Return a number, or an expression in a kernel's symbols, as an index.
+
+    Args:
+        value: an int, an index, or made of loop variables and what ``let`` and ``scalar`` yield:
+            sums, multiples, and ``//`` and ``%`` by positive numbers.
+        what: the operation that takes it, for the error.
+
+    Raises:
+        LayoutError: it is none of these.
+
+    >>> from layoutalg.sizes.symbolic import Digit
+    >>> k = Digit("k", 4)
+    >>> str(as_index(16 * k + 8)), str(as_index((k + 1) % 2)), str(as_index(k // 2 * 8))
+    ('k * 16 + 8', '((k + 1) % 2)', 'k // 2 * 8')
+    """
+    if isinstance(value, Index):
+        return value
+    if is_number(value):
+        return Index((), int(value))
+    if not hasattr(value, "as_coefficients_dict"):
+        raise LayoutError(
+            f"{what}: got {value!r}; a number fits, an index such as k.warp, or a sum of multiples "
+            "of loop variables and of what let() and scalar() yield"
+        )
+    total = Index()
+    for term, coefficient in value.as_coefficients_dict().items():
+        part = Index((), 1) if term == 1 else _atom(term)
+        if part is None or coefficient != int(coefficient):
+            raise LayoutError(
+                f"{what}: {value} must be a sum of multiples of loop variables, or of their // and "
+                f"% by positive numbers; got the term {coefficient * term}"
+            )
+        total += part * int(coefficient)
+    return total
+
+
+def is_number(value: object) -> bool:
+    """Say whether a value is an integer, of Python, NumPy or sympy; truth is none.
+
+    >>> is_number(3), is_number(np.int64(3)), is_number(3.0), is_number(True)
+    (True, True, False, False)
+    """
+    return hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_, np.ndarray))
+
+
+def _atom(term: Any) -> Index | None:
+    """Return a symbol, a quotient or a remainder as an index; None: another expression."""
+    from layoutalg.sizes.symbolic import Digit as Symbol
+
+    if isinstance(term, Symbol):
+        return Index.of(term.name, int(term.extent))
+    kind = type(term).__name__
+    if kind not in ("floor", "FloorDiv", "Mod"):  # of sympy, or of layoutalg.sizes.symbolic
+        return None
+    number, by = term.args[0].as_numer_denom() if kind == "floor" else term.args
+    if not by.is_Integer or by < 1:
+        return None
+    return as_index(number) % int(by) if kind == "Mod" else as_index(number) // int(by)
+
+
+def _check_divisor(index: Index, divisor: Any) -> None:
+    """Refuse to divide by what is no positive number.
+
+    Raises:
+        LayoutError: it is none.
+    """
+    if not is_number(divisor) or divisor < 1:
+        raise LayoutError(f"index: {index} divided by {divisor!r}: a number from 1 on fits")
+
+
+def _widened(text: str) -> str:
+    return f"static_cast<int64_t>({text})"
+
+
+def _wrapped(text: str) -> bool:
+    """Say whether one pair of parentheses encloses the whole text."""
+    depth = 0
+    for at, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if depth == 0:
+            return at == len(text) - 1 and text[0] == "("
+    return False
+
+
+def _divided(text: str, by: int, style: Style) -> str:
+    if by & (by - 1) == 0:
+        return f"{text} >> {by.bit_length() - 1}"
+    return f"{text} {'/' if style == 'c' else '//'} {by}"
+
+
+def _remainder(text: str, by: int) -> str:
+    if by & (by - 1) == 0:
+        return f"{text} & {by - 1}"
+    return f"({text}) % {by}" if " " in text and not _wrapped(text) else f"{text} % {by}"
+
+
+def _joined(terms: tuple[tuple[int, Atom], ...]) -> tuple[tuple[int, Atom], ...]:
+    """Join neighbouring digits of one variable: ``4*(t//4%8) + t%4 = t%32``."""
+    found = list(terms)
+    again = True
+    while again:
+        again = False
+        for i, (c, high) in enumerate(found):
+            for j, (d, low) in enumerate(found):
+                if (
+                    isinstance(high, Digit)
+                    and isinstance(low, Digit)
+                    and high.var == low.var
+                    and high.stride == low.stride * low.extent
+                    and c == d * low.extent
+                ):
+                    joined = Digit(low.var, low.stride, low.extent * high.extent, low.limit)
+                    found[min(i, j)] = (d, joined)
+                    del found[max(i, j)]
+                    again = True
+                    break
+            if again:
+                break
+    return tuple(found)

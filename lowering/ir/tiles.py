@@ -1,0 +1,542 @@
+"""Tile primitives as a kernel author writes them: buffers, regions, and unresolved calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from layoutalg import Axis, ComposeLayout, LayoutError, TCol, TileLayout, TLane, m
+from layoutalg.algebra import iters as algebra
+from layoutalg.algebra.iters import row_major
+from layoutalg.sizes.arguments import as_region as as_ranges
+from layoutalg.sizes.size import Size, as_extent, as_size, less, tidy
+from lowering.ir.index import Index
+from lowering.ir.names import plain
+from lowering.isa import dtypes
+from lowering.isa.dtypes import DType
+
+SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
+_SCOPE_NAMES = {"wg": "warpgroup"} | {scope: scope for scope in SCOPES}
+_DEFAULTS = {"alpha": 1, "beta": 0, "cta_group": 1} | dict.fromkeys(
+    ("transpose_A", "transpose_B", "transA", "transB", "accum"), False
+)
+_ROLES = {"gemm": ("D", "A", "B", "C"), "gemm_async": ("C", "A", "B")} | dict.fromkeys(
+    ("copy", "cast", "bulk_copy"), ("dst", "src")
+)
+EXTRAS = ("E", "SFA", "SFB")  # what some gemm take beside
+_PLACES = {
+    "local": "registers",
+    "shared": "shared memory",
+    "global": "global memory",
+    "tmem": "tensor memory",
+}
+MEMORY_SCOPES = tuple(_PLACES)
+
+
+def _in_tensor_memory(layout: TileLayout | ComposeLayout) -> bool:
+    """Say whether a layout lies on lanes and columns alone; nothing is swizzled there."""
+    if isinstance(layout, ComposeLayout):
+        return False
+    axes = {it.axis for it in (*layout.shard, *layout.replica)} | set(layout.offset)
+    return axes <= {TLane, TCol}
+
+
+def reached(layout: TileLayout | ComposeLayout) -> dict[Axis, tuple[Size, Size]]:
+    """Return the first and the last place that a layout names on each axis, before a swizzle.
+
+    >>> from layoutalg import S
+    >>> reached(TileLayout(S[(8, 8) : (8, -1)] + 7))
+    {m: (0, 63)}
+    """
+    tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
+    ends = dict.fromkeys(tile.offset, (0, 0)) | algebra.reach((*tile.shard, *tile.replica))
+    start = tile.offset
+    return {
+        axis: (low + start.get(axis, 0), high + start.get(axis, 0))
+        for axis, (low, high) in ends.items()
+    }
+
+
+def _check_addresses(name: str, layout: TileLayout | ComposeLayout) -> None:
+    """Refuse a layout that begins below the first cell, register or column.
+
+    Raises:
+        LayoutError: it does.
+    """
+    for axis, (low, _) in reached(layout).items():
+        if axis.memory and less(low, 0):
+            raise LayoutError(
+                f"Buffer {name}: places on axis {axis} are counted from 0 on; {layout} begins at "
+                f"{low}. Add {tidy(-low)} to its offset"
+            )
+
+
+def _as_bounds(name: str, bounds: Any, dims: int) -> tuple[str | None, ...]:
+    """Return the name of a scalar, or None, for each dimension; a scalar's symbol has its name.
+
+    Raises:
+        LayoutError: too few or too many, or one is neither.
+    """
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != dims:
+        raise LayoutError(
+            f"Buffer {name}: bounds need a name or None for each of {dims} dimensions; got "
+            f"{bounds!r}"
+        )
+    found = tuple(str(b) if getattr(b, "is_symbol", False) else b for b in bounds)
+    for each in found:
+        if each is not None and not plain(each):
+            raise LayoutError(
+                f"Buffer {name}: a bound is what scalar() returned, its name, or None; got {each!r}"
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A named tile of elements: in registers (``local``), shared, global or tensor memory.
+
+    ``bounds`` names for each dimension the scalar that ends it at run time (or is its symbol), or
+    None: copies stay below. They are multiples of ``multiple``, so that vectors of so many elements
+    lie inside or outside as a whole; a vector across a bound that may be any number is taken apart.
+
+    ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says which
+    lane and which register holds each element. Elsewhere the default is dense and row-major.
+
+    Raises:
+        LayoutError: unknown dtype or scope, a shape that is none, a register buffer without a
+            layout, or one in tensor memory elsewhere than on its lanes and columns.
+
+    >>> Buffer("A", (16, 8), "float16", scope="global")[0:16, 0:8].shape
+    (16, 8)
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    scope: str = "local"
+    layout: Any = None
+    bounds: tuple[str | None, ...] = field(default=(), repr=False)
+    multiple: int = field(default=1, repr=False)
+
+    def __init__(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str | DType,
+        scope: str = "local",
+        layout: TileLayout | ComposeLayout | None = None,
+        bounds: Sequence[Any] | None = None,
+        multiple: int = 1,
+    ) -> None:
+        """Convert, then check."""
+        if not plain(name):
+            raise LayoutError(f"Buffer: the name must be an identifier; got {name!r}")
+        if not isinstance(shape, (tuple, list)) or not shape:
+            raise LayoutError(f"Buffer {name}: the shape must be a tuple of extents; got {shape!r}")
+        extents = tuple(as_extent(e, f"Buffer {name}: extent") for e in shape)
+        if scope not in MEMORY_SCOPES:
+            raise LayoutError(
+                f"Buffer {name}: the scope must be one of {', '.join(MEMORY_SCOPES)}; got {scope!r}"
+            )
+        if layout is None:
+            if scope in ("local", "tmem"):
+                where = _PLACES[scope]
+                place = {"local": "register", "tmem": "column"}[scope]
+                raise LayoutError(
+                    f"Buffer {name}: a buffer in {where} (scope {scope!r}) needs a layout: which "
+                    f"lane and {place} holds each element"
+                )
+            layout = TileLayout.from_iters(row_major(extents))
+        elif not isinstance(layout, (TileLayout, ComposeLayout)):
+            raise LayoutError(
+                f"Buffer {name}: the layout must be a TileLayout or a ComposeLayout; got {layout!r}"
+            )
+        if scope == "tmem" and not _in_tensor_memory(layout):
+            raise LayoutError(
+                f"Buffer {name}: a buffer in tensor memory (scope 'tmem') lies on the axes TLane "
+                f"and TCol; got {layout}"
+            )
+        _check_addresses(name, layout)
+        ends = (None,) * len(extents) if bounds is None else _as_bounds(name, bounds, len(extents))
+        for key, value in (
+            ("name", name),
+            ("shape", extents),
+            ("dtype", dtypes.get(dtype)),
+            ("scope", scope),
+            ("layout", layout),
+            ("bounds", ends),
+            ("multiple", as_extent(multiple, f"Buffer {name}: multiple")),
+        ):
+            object.__setattr__(self, key, value)
+
+    def region(self) -> BufferRegion:
+        """Return the whole buffer as a region."""
+        return BufferRegion(self, tuple((0, extent) for extent in self.shape))
+
+    def __getitem__(self, key: Any) -> BufferRegion:
+        """Return a region; an int keeps its dimension, with extent 1.
+
+        Raises:
+            LayoutError: too many indices, a step, or a range outside the shape.
+        """
+        keys = key if isinstance(key, tuple) else (key,)
+        if len(keys) > len(self.shape):
+            raise LayoutError(
+                f"{self.name}[…]: has {len(self.shape)} dimensions; got {len(keys)} indices"
+            )
+        ranges = []
+        for dim, extent in enumerate(self.shape):
+            part = keys[dim] if dim < len(keys) else slice(None)
+            if isinstance(part, slice):
+                if part.step not in (None, 1):
+                    raise LayoutError(
+                        f"{self.name}[…]: a region has no steps; got step {part.step} in "
+                        f"dimension {dim}"
+                    )
+                begin = 0 if part.start is None else as_size(part.start, f"{self.name}[…]: begin")
+                end = extent if part.stop is None else as_size(part.stop, f"{self.name}[…]: end")
+            else:
+                begin = as_size(part, f"{self.name}[…]: index")
+                end = begin + 1
+            ranges.append((begin, end))
+        return BufferRegion(self, tuple(ranges))
+
+    def __str__(self) -> str:
+        """Return ``A[16,8] float16``."""
+        return f"{self.name}[{','.join(map(str, self.shape))}] {self.dtype}"
+
+
+def cells(buffer: Buffer) -> int:
+    """Return how many elements of storage a buffer takes: registers per thread, or memory.
+
+    They are counted from 0 to the largest that the layout names.
+
+    >>> from layoutalg import fragments
+    >>> A = fragments.get("mma.m16n8k16.f16", "A")
+    >>> cells(Buffer("A", (16, 16), "float16", layout=A.layout))
+    8
+    """
+    last = int(reached(buffer.layout).get(m, (0, 0))[1])
+    if not isinstance(buffer.layout, ComposeLayout):
+        return last + 1
+    period = buffer.layout.swizzle.size
+    return (last // period + 1) * period
+
+
+@dataclass(frozen=True)
+class BufferRegion:
+    """A box of a buffer: ``(begin, end)`` per dimension.
+
+    Raises:
+        LayoutError: no buffer, or a range is empty or leaves the buffer.
+    """
+
+    buffer: Buffer
+    ranges: tuple[tuple[Any, Any], ...]
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not isinstance(self.buffer, Buffer):
+            raise LayoutError(f"BufferRegion: needs a Buffer; got {self.buffer!r}")
+        try:
+            ranges = as_ranges(self.ranges, self.buffer.shape)
+        except LayoutError as error:
+            detail = str(error).removeprefix("slice: ")
+            raise LayoutError(f"{self.buffer.name}[…]: {detail}") from None
+        object.__setattr__(self, "ranges", ranges)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The extents of the box."""
+        return tuple(tidy(end - begin) for begin, end in self.ranges)
+
+    def __str__(self) -> str:
+        """Return ``A[0:16,8:16]``."""
+        inside = ",".join(f"{begin}:{end}" for begin, end in self.ranges)
+        return f"{self.buffer.name}[{inside}]"
+
+
+def _is_default(name: str, value: Any) -> bool:
+    """Say whether an argument is at its default; an array, for one, never is."""
+    return np.ndim(value) == 0 and bool(value == _DEFAULTS.get(name))
+
+
+@dataclass(frozen=True)
+class TilePrimitiveCall:
+    """A tile primitive before dispatch: what to compute, at which scope, on which operands.
+
+    ``operands`` maps a role ("D", "A", "B", "C") to a region; ``config`` holds the rest.
+    """
+
+    op: str
+    operands: dict[str, BufferRegion]
+    scope: str = "warp"
+    dispatch: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the scope and that one name means one buffer.
+
+        Raises:
+            LayoutError: an operand is no region, the scope or the variant is none, two buffers
+                share a name, or ``cp.async`` does not go from global to shared memory.
+        """
+        for role in (*_ROLES.get(self.op, ()), *self.operands):
+            region = self.operands.get(role)
+            if not isinstance(region, BufferRegion):
+                raise LayoutError(
+                    f"{self.op}: operand {role} must be a region of a Buffer; got {region!r}"
+                )
+        if self.dispatch is not None and not isinstance(self.dispatch, str):
+            raise LayoutError(
+                f"{self.op}: dispatch is the name of a variant, or None; got {self.dispatch!r}"
+            )
+        if not isinstance(self.scope, str) or self.scope not in _SCOPE_NAMES:
+            raise LayoutError(
+                f"{self.op}: the scope must be one of {', '.join(SCOPES)}; got {self.scope!r}"
+            )
+        object.__setattr__(self, "scope", _SCOPE_NAMES[self.scope])
+        if self.op == "copy" and self.config.get("asynchronous", False):
+            self._check_way()
+        named: dict[str, Buffer] = {}
+        for region in self.operands.values():
+            other = named.setdefault(region.buffer.name, region.buffer)
+            if other != region.buffer:
+                raise LayoutError(
+                    f"{self.op}: two different buffers are named {other.name!r}; give each its "
+                    "own name"
+                )
+
+    def _check_way(self) -> None:
+        """Refuse an asynchronous copy elsewhere than from global to shared memory.
+
+        Raises:
+            LayoutError: it goes another way.
+        """
+        dst, src = (self.operands[role] for role in ("dst", "src"))
+        if (src.buffer.scope, dst.buffer.scope) != ("global", "shared"):
+            way = [_PLACES[region.buffer.scope] for region in (src, dst)]
+            raise LayoutError(
+                f"copy: cp.async goes from global to shared memory; {dst} = {src} goes from "
+                f"{way[0]} to {way[1]}"
+            )
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The buffers, each once, in the order of the roles."""
+        return tuple(dict.fromkeys(region.buffer for region in self.operands.values()))
+
+    def __str__(self) -> str:
+        """Return the call as it is written; arguments at their defaults are left out."""
+        inside = [
+            str(region) if region.buffer.name == role else f"{role}={region}"
+            for role, region in self.operands.items()
+        ]
+        inside += [f"{k}={v}" for k, v in self.config.items() if not _is_default(k, v)]
+        return f"{self.op}({', '.join(inside)}, scope={self.scope})"
+
+
+def as_region(value: Any, role: str, op: str) -> BufferRegion:
+    """Return a buffer or a region as a region.
+
+    Raises:
+        LayoutError: neither.
+    """
+    if isinstance(value, Buffer):
+        return value.region()
+    if isinstance(value, BufferRegion):
+        return value
+    raise LayoutError(f"{op}: operand {role} must be a Buffer or a region of one; got {value!r}")
+
+
+def gemm(
+    D: Buffer | BufferRegion,
+    A: Buffer | BufferRegion,
+    B: Buffer | BufferRegion,
+    C: Buffer | BufferRegion | None = None,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    scope: str = "warp",
+    dispatch: str | None = None,
+    modifier: str | None = None,
+    E: Buffer | BufferRegion | None = None,
+    SFA: Buffer | BufferRegion | None = None,
+    SFB: Buffer | BufferRegion | None = None,
+) -> TilePrimitiveCall:
+    """Call ``D = alpha·A·B + beta·C``, synchronous, on register tiles.
+
+    With E, A is 2:4 sparse: (M, K/2), and element (i, j) of A stands in column ``j // 2 * 4 +
+    E[i, j]`` of the matrix that is meant. With SFA and SFB, blocks of A and B along K are
+    multiplied by their scales first. Operands of three dimensions (products, rows, columns) are
+    as many products.
+
+    Args:
+        D: the (M, N) destination.
+        A: (M, K), or (K, M) where ``transpose_A``.
+        B: (K, N), or (N, K) where ``transpose_B``.
+        C: (M, N); D itself where left out.
+        transpose_A: whether A is given as (K, M).
+        transpose_B: whether B is given as (N, K).
+        alpha: a number or a size symbol.
+        beta: likewise.
+        scope: which threads take part: thread, warp, warpgroup (wg), cta or cluster.
+        dispatch: keep only the variant of this name.
+        modifier: "satfinite" lets integers saturate; "xor" counts bits that differ instead of bits
+            that are both set ("and"); of block-scaled products the kind, such as "mxf4nvf4".
+        E: (M, K/2), two bits each (uint2): the positions of the nonzeros in their chunk of four.
+        SFA: (M, K/block), the scales of A.
+        SFB: (K/block, N), the scales of B.
+
+    Raises:
+        LayoutError: an operand is no buffer, a flag is no bool, or the scope is unknown.
+
+    Source: the ``gemm`` tile primitive of Apache TVM's TIRx.
+    """
+    for name, flag in (("transpose_A", transpose_A), ("transpose_B", transpose_B)):
+        if not isinstance(flag, bool):
+            raise LayoutError(f"gemm: {name} must be True or False; got {flag!r}")
+    operands = {"D": as_region(D, "D", "gemm")}
+    operands["A"] = as_region(A, "A", "gemm")
+    operands["B"] = as_region(B, "B", "gemm")
+    operands["C"] = operands["D"] if C is None else as_region(C, "C", "gemm")
+    for role, extra in zip(EXTRAS, (E, SFA, SFB), strict=True):
+        if extra is not None:
+            operands[role] = as_region(extra, role, "gemm")
+    config = {
+        "transpose_A": transpose_A,
+        "transpose_B": transpose_B,
+        "alpha": alpha,
+        "beta": beta,
+    }
+    if modifier is not None:
+        config["modifier"] = modifier
+    return TilePrimitiveCall("gemm", operands, scope, dispatch, config)
+
+
+def gemm_async(
+    C: Buffer | BufferRegion,
+    A: Buffer | BufferRegion,
+    B: Buffer | BufferRegion,
+    SFA: Buffer | BufferRegion | None = None,
+    SFB: Buffer | BufferRegion | None = None,
+    transA: bool = False,
+    transB: bool = False,
+    accum: Any = False,
+    scope: str = "warpgroup",
+    dispatch: str | None = None,
+    cta_group: int = 1,
+) -> TilePrimitiveCall:
+    """Call ``C = A·B``, or ``C += A·B``, by the asynchronous tensor core.
+
+    B lies in shared memory, A there, in registers or in tensor memory. The call starts the product:
+    C may be touched, and A and B overwritten, once a wait has completed it.
+
+    Of a pair of CTAs (``cta_group`` 2) each names what it has itself: half the rows of A and C, and
+    half the columns of B; of C all columns.
+
+    Args:
+        C: the (M, N) accumulator: in registers for ``wgmma``, in tensor memory for ``tcgen05``.
+        A: (M, K), or (K, M) where ``transA``.
+        B: (K, N), or (N, K) where ``transB``.
+        SFA: (M, K/block), the scales of A, for ``tcgen05`` in tensor memory.
+        SFB: (K/block, N), the scales of B.
+        transA: whether A is given as (K, M), and SFA as (K/block, M).
+        transB: whether B is given as (N, K), and SFB as (N, K/block).
+        accum: add to C; else C is overwritten. Also a number of variables: add where it is not 0,
+            as of the step along K.
+        scope: which threads take part; ``tcgen05`` is started by a thread, or one of a warp.
+        dispatch: keep only the variant of this name.
+        cta_group: 1, or 2 for a pair of CTAs of one cluster.
+
+    Raises:
+        LayoutError: an operand is no buffer, a flag is no bool, or the scope is unknown.
+
+    >>> from layoutalg import fragments
+    >>> C = Buffer("C", (64, 8), "float32", layout=fragments.get("wgmma.m64n8", "D.f32").layout)
+    >>> A, B = Buffer("A", (64, 16), "f16", "shared"), Buffer("B", (8, 16), "f16", "shared")
+    >>> print(gemm_async(C, A, B, transB=True))
+    gemm_async(C[0:64,0:8], A[0:64,0:16], B[0:8,0:16], transB=True, scope=warpgroup)
+
+    Source: the ``gemm_async`` tile primitive of Apache TVM's TIRx.
+    """
+    for name, flag in (("transA", transA), ("transB", transB)):
+        if not isinstance(flag, bool):
+            raise LayoutError(f"gemm_async: {name} must be True or False; got {flag!r}")
+    if not isinstance(accum, (bool, Index)) and not hasattr(accum, "free_symbols"):
+        raise LayoutError(
+            f"gemm_async: accum must be True, False or a number of variables; got {accum!r}"
+        )
+    if type(cta_group) is not int or cta_group not in (1, 2):
+        raise LayoutError(f"gemm_async: cta_group must be 1 or 2; got {cta_group!r}")
+    config = {"transA": transA, "transB": transB, "accum": accum, "cta_group": cta_group}
+    given = {"C": C, "A": A, "B": B, "SFA": SFA, "SFB": SFB}
+    operands = {
+        role: as_region(value, role, "gemm_async")
+        for role, value in given.items()
+        if value is not None or role in _ROLES["gemm_async"]
+    }
+    return TilePrimitiveCall("gemm_async", operands, scope, dispatch, config)
+
+
+def copy(
+    dst: Buffer | BufferRegion,
+    src: Buffer | BufferRegion,
+    scope: str = "warp",
+    dispatch: str | None = None,
+    asynchronous: bool = False,
+    aliases: bool = False,
+) -> TilePrimitiveCall:
+    """Call ``dst = src``, element by element, between global, shared and register tiles.
+
+    Args:
+        dst: destination region.
+        src: source region, of the same extents (dimensions of extent 1 do not count) and dtype.
+        scope: which threads take part: thread, warp, warpgroup (wg) or cta.
+        dispatch: keep only the variant of this name.
+        asynchronous: by ``cp.async``, from global to shared memory: complete after a wait.
+        aliases: elements of dst may share a place: any of those that go there stays. Otherwise
+            that is refused.
+
+    Raises:
+        LayoutError: an operand is no buffer, extents or dtypes differ, a flag is no bool, or an
+            asynchronous copy does not go from global to shared memory.
+
+    Source: the ``copy`` tile primitive of Apache TVM's TIRx.
+    """
+    operands = {"dst": as_region(dst, "dst", "copy"), "src": as_region(src, "src", "copy")}
+    copied_shape(operands["dst"], operands["src"])
+    config = {}
+    for name, flag in (("asynchronous", asynchronous), ("aliases", aliases)):
+        if not isinstance(flag, bool):
+            raise LayoutError(f"copy: {name} must be True or False; got {flag!r}")
+        if flag:
+            config[name] = True
+    return TilePrimitiveCall("copy", operands, scope, dispatch, config)
+
+
+def copied_shape(one: BufferRegion, other: BufferRegion) -> tuple[int, ...]:
+    """Return the extents that are not 1, which two regions must share.
+
+    Raises:
+        LayoutError: they differ, are not static, or the dtypes differ.
+    """
+    shapes = []
+    for region in (one, other):
+        if not all(type(extent) is int for extent in region.shape):
+            raise LayoutError(f"copy: {region} must have static extents; got {region.shape}")
+        shapes.append(tuple(extent for extent in region.shape if extent != 1))
+    if shapes[0] != shapes[1]:
+        raise LayoutError(
+            f"copy: both sides must have the same extents; {one} has {one.shape}, {other} has "
+            f"{other.shape}"
+        )
+    if one.buffer.dtype != other.buffer.dtype:
+        raise LayoutError(
+            f"copy: both sides must have one dtype; {one.buffer} and {other.buffer} differ"
+        )
+    return shapes[0]

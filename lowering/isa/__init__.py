@@ -1,0 +1,1 @@
+"""The instructions as PTX has them: types, shapes, statements, arithmetic, limits."""

@@ -1,0 +1,251 @@
+"""The instruction table: frozen rows, checked when constructed. Adding one is adding data."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from layoutalg import LayoutError, fragments
+from layoutalg.fragments import Fragment
+from layoutalg.fragments.targets import check, has, parts
+from lowering.isa import dtypes
+from lowering.isa.dtypes import DType
+
+
+def compute_capability(arch: object) -> tuple[Any, ...]:
+    """Return (major, minor) of ``sm_90``, with the suffix of ``sm_90a``.
+
+    Raises:
+        LayoutError: not of that form, or no known target.
+
+    >>> compute_capability("sm_120"), compute_capability("sm_90a")
+    ((12, 0), (9, 0, 'a'))
+    """
+    number, suffix = parts(check(arch))
+    version = divmod(number, 10)
+    return (*version, suffix) if suffix else version
+
+
+_SATURATE = ("", "satfinite")
+_MODIFIERS = dict.fromkeys(("s8", "u8", "s4", "u4"), _SATURATE) | {"b1": ("and", "xor")}
+# What an instruction takes beside A, B, C and D.
+_EXTRAS = {"": (), "sp": ("E",)} | dict.fromkeys(("mxf8f6f4", "mxf4", "mxf4nvf4"), ("SFA", "SFB"))
+
+
+@dataclass(frozen=True)
+class MmaInst:
+    """One warp-wide ``mma.sync``: D[m,n] += A[m,k]·B[k,n].
+
+    ``name`` is its key in the fragment table, from which every lane digit, register count and
+    operand order is read. ``modifier`` is "satfinite" (integers saturate instead of wrapping), or
+    for single bits "and" (the product of bits) or "xor" (how many bits differ). ``kind`` is "sp"
+    (A is 2:4 sparse: [m,k/2], with the positions E) or a block-scaled kind (with the scales SFA
+    and SFB). ``order`` says whether A and B lie row- or column-major in a lane: m8n8k4 has both.
+
+    >>> MMA_INSTRUCTIONS[0].ptx
+    'mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32'
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    a: DType
+    b: DType
+    c: DType
+    d: DType
+    modifier: str = ""
+    kind: str = ""
+    order: tuple[str, str] = ("row", "col")
+
+    def __post_init__(self) -> None:
+        """Check the row against its fragments.
+
+        Raises:
+            LayoutError: shapes, dtypes or widths disagree.
+        """
+        dense = self.k // 2 if self.kind == "sp" else self.k
+        want = {"A": (self.m, dense), "B": (self.k, self.n), "D": (self.m, self.n)}
+        for role, shape in want.items():
+            fragment = self.fragment(role)
+            dtype = {"A": self.a, "B": self.b, "D": self.d}[role]
+            if fragment.shape != shape or (fragment.dtype, fragment.bits) != (
+                dtype.token,
+                dtype.bits,
+            ):
+                raise LayoutError(
+                    f"instruction {self.name}: operand {role} must be {dtype.token} {shape}; its "
+                    f"fragment is {fragment.dtype} {fragment.shape}"
+                )
+        if self.c != self.d:
+            raise LayoutError(f"instruction {self.name}: C and D must share a fragment")
+        known = _MODIFIERS.get(self.a.token, ("",))
+        if self.modifier not in known:
+            have = " or ".join(repr(each) for each in known)
+            raise LayoutError(
+                f"instruction {self.name}: the modifier must be {have}; got {self.modifier!r}"
+            )
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """What it takes beside A, B, C and D: E of sparse A, or the scales SFA and SFB."""
+        return _EXTRAS[self.kind]
+
+    def fragment(self, role: str) -> Fragment:
+        """Return the fragment of "A", "B", "C", "D" or an extra operand.
+
+        >>> MMA_INSTRUCTIONS[0].fragment("A").registers
+        4
+        """
+        roles = ("A", "B", "C", "D", *self.extras)
+        if role not in roles:
+            raise LayoutError(f"instruction {self.name}: has {', '.join(roles)}; got {role!r}")
+        accumulator = f"C/D.{self.d.token}"
+        operands = {
+            "A": "A" if self.order[0] == "row" else "A.col",
+            "B": "B" if self.order[1] == "col" else "B.row",
+            "C": accumulator,
+            "D": accumulator,
+        }
+        return fragments.get(self.name, operands.get(role, role))
+
+    @property
+    def shape(self) -> str:
+        """The shape as PTX writes it."""
+        return f"m{self.m}n{self.n}k{self.k}"
+
+    @property
+    def ptx(self) -> str:
+        """The mnemonic with its qualifiers."""
+        types = ".".join(each.token for each in (self.d, self.a, self.b, self.c))
+        shape = f"{self.shape}.{self.order[0]}.{self.order[1]}"
+        if self.kind == "sp":
+            return f"mma.sp::ordered_metadata.sync.aligned.{shape}.{types}"
+        if self.kind:
+            scale = self.fragment("SFA")
+            vector = f"scale_vec::{scale.shape[1]}X"
+            kind = f"kind::{self.kind}.block_scale.{vector}"
+            return f"mma.sync.aligned.{shape}.{kind}.{types}.{scale.dtype}"
+        before = ".satfinite" if self.modifier == "satfinite" else ""
+        after = f".{self.modifier}.popc" if self.a.token == "b1" else ""
+        return f"mma.sync.aligned.{shape}{before}.{types}{after}"
+
+    @property
+    def products(self) -> int:
+        """How many products one instruction forms: four for m8n8k4, else one."""
+        return self.fragment("D").products
+
+    @property
+    def min_arch(self) -> str:
+        """The first target that has the instruction."""
+        if self.modifier == "and":
+            return max(self.fragment("A").min_arch, "sm_80", key=compute_capability)
+        return self.fragment("A").min_arch
+
+    def runs_on(self, arch: str) -> bool:
+        """Say whether a target has the instruction.
+
+        Raises:
+            LayoutError: the target is unknown; the nearest are named.
+
+        >>> MMA_INSTRUCTIONS[0].runs_on("sm_75"), MMA_INSTRUCTIONS[0].runs_on("sm_90a")
+        (False, True)
+        """
+        return has(self.min_arch, arch)
+
+    @property
+    def k_pack(self) -> int:
+        """How many elements of A and B share a 32-bit register."""
+        return self.fragment("A").pack
+
+    @cached_property
+    def dtypes(self) -> tuple[DType, DType, DType, DType]:
+        """The dtypes in the order (A, B, C, D)."""
+        return self.a, self.b, self.c, self.d
+
+    def __str__(self) -> str:
+        """Return the name; other accumulators than the first, and modifiers, are added."""
+        first = fragments.get(self.name, "D").dtype
+        order = ".".join(self.order) if self.order != ("row", "col") else ""
+        parts = [self.name, self.d.token if self.d.token != first else "", self.modifier, order]
+        return " ".join(part for part in parts if part)
+
+
+_KINDS = "|".join(kind for kind in _EXTRAS if kind not in ("", "sp"))
+_NAME = re.compile(
+    rf"mma\.(?P<sp>sp\.)?m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)(?:\.(?P<kind>{_KINDS}))?"
+    r"\.(?P<a>\w+)(?:\.(?P<b>\w+))?"
+)
+_CONTAINERS = {"e2m1": "float4_e2m1fn_x8"}  # four-bit types that mxf8f6f4 takes in bytes
+
+
+def _types(found: re.Match[str]) -> tuple[DType, DType]:
+    """Return the dtypes of A and B of a name of the fragment table."""
+    a, b = found["a"], found["b"]
+    if found["kind"] in ("mxf4", "mxf4nvf4") or b is None:
+        b = a  # what follows is the scales' type
+    if found["kind"] == "mxf8f6f4":
+        a, b = (_CONTAINERS.get(token, token) for token in (a, b))
+    return dtypes.get(a), dtypes.get(b)
+
+
+def _table() -> Iterator[MmaInst]:
+    """Yield a row per mma of the fragment table, accumulator type, modifier and operand order."""
+    for name in fragments.names():
+        found = _NAME.fullmatch(name)
+        if found is None:
+            continue
+        m, n, k = (int(found[size]) for size in "mnk")
+        a, b = _types(found)
+        kind = "sp" if found["sp"] else found["kind"] or ""
+        operands = fragments.operands(name)
+        orders = [("row", "col")]
+        if "A.col" in operands:
+            orders = list(itertools.product(("row", "col"), ("col", "row")))
+        for operand, order in itertools.product(operands, orders):
+            if not operand.startswith("C/D."):
+                continue
+            d = dtypes.get(operand.removeprefix("C/D."))
+            for modifier in _MODIFIERS.get(a.token, ("",)):
+                yield MmaInst(name, m, n, k, a, b, d, d, modifier, kind, order)
+
+
+_ROWS = tuple(_table())
+
+# Every dense mma.sync of one product, within a dtype the larger K first.
+MMA_FAMILY: tuple[MmaInst, ...] = tuple(
+    row for row in _ROWS if not row.extras and row.products == 1
+)
+
+# The others: sparse, block-scaled, and m8n8k4, which forms four products.
+MMA_EXTENDED: tuple[MmaInst, ...] = tuple(row for row in _ROWS if row not in MMA_FAMILY)
+
+# What gemm takes first, in this order: the larger K first.
+MMA_INSTRUCTIONS: tuple[MmaInst, ...] = tuple(
+    row
+    for name in (f"mma.m16n8k{k}.{token}" for k in (16, 8) for token in ("bf16", "f16"))
+    for row in MMA_FAMILY
+    if row.name == name and row.d.token == "f32"
+)
+
+
+def named(instruction: str) -> MmaInst:
+    """Return the row of a name, as ``str`` gives it.
+
+    Raises:
+        LayoutError: none has it; the nearest are listed.
+
+    >>> named("mma.m16n8k8.f16 f16").ptx
+    'mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16'
+    """
+    for row in _ROWS:
+        if str(row) == instruction:
+            return row
+    near = difflib.get_close_matches(str(instruction), map(str, _ROWS), n=4, cutoff=0.4)
+    known = near or [str(row) for row in MMA_INSTRUCTIONS]
+    raise LayoutError(f"no mma is named {instruction!r}; did you mean {', '.join(known)}?")

@@ -1,0 +1,547 @@
+"""Instructions as inline assembly: text and constraints. Strings only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from layoutalg import LayoutError, fragments
+from layoutalg.fragments.targets import TARGETS, has, lacking, targets_of
+from lowering.isa.mma import MmaInst
+
+_LETTERS = {"f32": "f", "f64": "d"}
+# Which targets have an instruction that not all have: by the longest name here that its mnemonic
+# begins with. Matrix instructions have rows of their own; a test holds this to nvJitLink.
+# Source: PTX ISA, "Target ISA Notes" of each.
+ARCHS = {
+    "cp.async": "sm_80", "cvt.rn.f16x2.f32": "sm_80", "cvt.rn.bf16x2.f32": "sm_80",
+    "mbarrier": "sm_80", "mbarrier.try_wait": "sm_90", "mbarrier.arrive.expect_tx": "sm_90",
+    "mbarrier.arrive.shared::cluster": "sm_90", "fence.mbarrier_init": "sm_90",
+    "fence.proxy.async": "sm_90", "cp.async.bulk": "sm_90", "prefetch.tensormap": "sm_90",
+    "mapa": "sm_90", "barrier.cluster": "sm_90", "griddepcontrol": "sm_90", "elect.sync": "sm_90",
+    "setmaxnreg": "sm_90a, sm_100a, sm_110a, sm_120a",
+}  # fmt: skip
+
+
+def _arch(mnemonic: str) -> str:
+    """Return where an instruction is."""
+    known = [name for name in ARCHS if mnemonic.startswith(name)]
+    return ARCHS[max(known, key=len)] if known else TARGETS[0]
+
+
+def letter(token: str) -> str:
+    """Return the constraint letter of a register of this dtype: f, d, or r for 32-bit words.
+
+    >>> letter("f32"), letter("bf16")
+    ('f', 'r')
+    """
+    return _LETTERS.get(token, "r")
+
+
+def counts(inst: MmaInst) -> tuple[int, int, int]:
+    """Return how many registers a lane passes for D (and C), A and B.
+
+    >>> from lowering.isa.mma import MMA_INSTRUCTIONS
+    >>> counts(MMA_INSTRUCTIONS[0])
+    (4, 4, 2)
+    """
+    d, a, b = (inst.fragment(role).registers for role in "DAB")
+    return d, a, b
+
+
+@dataclass(frozen=True)
+class Asm:
+    """One asm statement: text with ``$n`` operands, constraint letters of outputs and inputs.
+
+    ``min_arch`` says which targets have it, as :mod:`layoutalg.fragments.targets` reads it; that of
+    its instructions in :data:`ARCHS` unless given. ``in_place``: the outputs are inputs too, after
+    the others, and are read before being written.
+    """
+
+    name: str
+    text: str
+    outputs: str
+    inputs: str
+    min_arch: str = ""
+    in_place: bool = False
+
+    def __post_init__(self) -> None:
+        """Look up the targets where they are not given."""
+        if not self.min_arch:
+            object.__setattr__(self, "min_arch", _arch(self.mnemonic))
+
+    @property
+    def mnemonic(self) -> str:
+        """The instruction with its qualifiers; of several, the one that the fewest targets have.
+
+        >>> cp_async(16).mnemonic, barrier_wait().mnemonic
+        ('cp.async.cg.shared.global', 'mbarrier.try_wait.parity.shared::cta.b64')
+        """
+        statements = (each.strip("{} ") for each in self.text.split(";"))
+        unlabelled = (re.sub(r"^(\w+:|@!?\w+)\s*", "", each) for each in statements)
+        found = [each.split()[0] for each in unlabelled if each and not each.startswith(".reg")]
+        return min(reversed(found), key=lambda each: len(targets_of(_arch(each))))
+
+    @property
+    def constraints(self) -> str:
+        """The LLVM constraint string."""
+        tied = map(str, range(len(self.outputs) * self.in_place))
+        return ",".join([*(f"={letter}" for letter in self.outputs), *self.inputs, *tied])
+
+    def c_text(self) -> str:
+        """Return the text with the ``%n`` operands of CUDA C++."""
+        return self.text.replace("$", "%")
+
+
+def check_target(calls: Iterable[Asm], arch: str, operation: str) -> None:
+    """Refuse a target that lacks a statement.
+
+    Args:
+        calls: what is stated.
+        arch: the target.
+        operation: what refuses it, for the message.
+
+    Raises:
+        LayoutError: the target lacks one; those that have it are named. Or it is unknown.
+
+    >>> check_target([cp_async(16)], "sm_75", "lower")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: lower: sm_75 lacks cp.async.cg.shared.global; sm_80 and newer \
+have it
+    """
+    for asm in calls:
+        if not has(asm.min_arch, arch):
+            raise LayoutError(f"{operation}: {lacking(asm.mnemonic, asm.min_arch, arch)}")
+
+
+def braced(start: int, count: int) -> str:
+    """Return operands in braces, as a vector of registers is written.
+
+    >>> braced(2, 3)
+    '{$2,$3,$4}'
+    """
+    return "{" + ",".join(f"${start + i}" for i in range(count)) + "}"
+
+
+def _extras(inst: MmaInst, start: int, selectors: tuple[int, ...]) -> str:
+    """Return the operands after C, from ``$start`` on, each with its selector.
+
+    E is chosen from the first lanes of each group that hold it; a scale is byte ``selector`` of the
+    register of the first lanes.
+    """
+    if not inst.extras:
+        return ""
+    if inst.kind == "sp":
+        return f", ${start}, 0"
+    scales = enumerate(selectors or (0,) * len(inst.extras))
+    return "".join(f", ${start + i}, {{{byte}, 0}}" for i, byte in scales)
+
+
+def mma_name(inst: MmaInst, selectors: tuple[int, ...] = ()) -> str:
+    """Return what the function of an mma is called.
+
+    >>> from lowering.isa.mma import MMA_INSTRUCTIONS
+    >>> mma_name(MMA_INSTRUCTIONS[0])
+    'mma_m16n8k16_bf16'
+    """
+    chosen = [str(byte) for byte in selectors] if any(selectors) else []
+    return re.sub(r"\W", "_", "_".join([str(inst), *chosen]))
+
+
+def mma(inst: MmaInst, selectors: tuple[int, ...] = ()) -> Asm:
+    """Return the mma with C in registers of its own, after A, B and what else it takes.
+
+    Args:
+        inst: the instruction.
+        selectors: of block scales, the byte of the register that holds the first of SFA and of SFB.
+
+    >>> from lowering.isa.mma import MMA_INSTRUCTIONS, named
+    >>> print(mma(MMA_INSTRUCTIONS[2]).constraints)
+    =f,=f,=f,=f,r,r,r,f,f,f,f
+    >>> mma(named("mma.sp.m16n8k16.bf16")).text.split(" ", 1)[1]
+    '{$0,$1,$2,$3}, {$4,$5}, {$6,$7}, {$9,$10,$11,$12}, $8, 0;'
+    """
+    d, a, b = counts(inst)
+    extra = len(inst.extras)
+    lists = f"{braced(0, d)}, {braced(d, a)}, {braced(d + a, b)}, {braced(d + a + b + extra, d)}"
+    accumulator = letter(inst.fragment("D").dtype)
+    return Asm(
+        mma_name(inst, selectors),
+        f"{inst.ptx} {lists}{_extras(inst, d + a + b, selectors)};",
+        accumulator * d,
+        letter(inst.fragment("A").dtype) * a
+        + letter(inst.fragment("B").dtype) * b
+        + "r" * extra
+        + accumulator * d,
+        inst.min_arch,
+    )
+
+
+def mma_in_place(inst: MmaInst, selectors: tuple[int, ...] = ()) -> str:
+    """Return the mma with C = D, operands numbered for CUDA C++.
+
+    >>> from lowering.isa.mma import MMA_INSTRUCTIONS
+    >>> print(mma_in_place(MMA_INSTRUCTIONS[2]))
+    mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};
+    """
+    d, a, b = counts(inst)
+    lists = f"{braced(0, d)}, {braced(d, a)}, {braced(d + a, b)}, {braced(0, d)}"
+    return f"{inst.ptx} {lists}{_extras(inst, d + a + b, selectors)};".replace("$", "%")
+
+
+def _access(token: str, bits: int) -> tuple[str, int, str]:
+    """Return (type, vector length, letter) of an access of so many bits of a dtype."""
+    if bits < 32:
+        return f"u{bits}", 1, "r"
+    if token == "f64":
+        return "f64", bits // 64, "d"
+    return ("f32" if token == "f32" else "u32"), bits // 32, letter(token)
+
+
+def _pointer(space: str) -> str:
+    return "l" if space == "global" else "r"
+
+
+def load(space: str, token: str, bits: int) -> Asm:
+    """Return the widest load of one access.
+
+    Args:
+        space: "global" or "shared"; shared addresses are 32-bit, global ones 64-bit.
+        token: PTX name of the element type.
+        bits: width of the access: 8, 16, 32, 64 or 128.
+
+    >>> load("shared", "f16", 128).text
+    'ld.shared.v4.u32 {$0,$1,$2,$3}, [$4];'
+    """
+    kind, length, register = _access(token, bits)
+    vector = f".v{length}" if length > 1 else ""
+    into = braced(0, length) if length > 1 else "$0"
+    name = f"ld_{space}{vector.replace('.', '_')}_{kind}"
+    text = f"ld.{space}{vector}.{kind} {into}, [${length}];"
+    return Asm(name, text, register * length, _pointer(space))
+
+
+def store(space: str, token: str, bits: int) -> Asm:
+    """Return the widest store of one access; the address comes first.
+
+    >>> store("global", "f32", 64).text
+    'st.global.v2.f32 [$0], {$1,$2};'
+    """
+    kind, length, register = _access(token, bits)
+    vector = f".v{length}" if length > 1 else ""
+    source = braced(1, length) if length > 1 else "$1"
+    name = f"st_{space}{vector.replace('.', '_')}_{kind}"
+    return Asm(
+        name, f"st.{space}{vector}.{kind} [$0], {source};", "", _pointer(space) + register * length
+    )
+
+
+def ldmatrix(count: int, trans: bool) -> Asm:
+    """Return ``ldmatrix`` of 1, 2 or 4 matrices.
+
+    >>> ldmatrix(2, True).text
+    'ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {$0,$1}, [$2];'
+    """
+    form = f"x{count}{'.trans' * trans}"
+    text = f"ldmatrix.sync.aligned.m8n8.{form}.shared.b16 {braced(0, count)}, [${count}];"
+    arch = fragments.get(f"ldmatrix.m8n8.{form}.b16", "dst").min_arch
+    return Asm(f"ldmatrix_{form.replace('.', '_')}", text, "r" * count, "r", arch)
+
+
+def stmatrix(count: int, trans: bool) -> Asm:
+    """Return ``stmatrix`` of 1, 2 or 4 matrices (sm_90); the address comes first.
+
+    >>> stmatrix(4, False).text
+    'stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1,$2,$3,$4};'
+    """
+    form = f"x{count}{'.trans' * trans}"
+    text = f"stmatrix.sync.aligned.m8n8.{form}.shared.b16 [$0], {braced(1, count)};"
+    arch = fragments.get(f"stmatrix.m8n8.{form}.b16", "src").min_arch
+    return Asm(f"stmatrix_{form.replace('.', '_')}", text, "", "r" + "r" * count, arch)
+
+
+def movmatrix() -> Asm:
+    """Return ``movmatrix``: the transpose of an 8x8 matrix of 16-bit elements, in registers.
+
+    >>> movmatrix().text
+    'movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;'
+    """
+    text = "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;"
+    arch = fragments.get("movmatrix.m8n8.trans.b16", "dst").min_arch
+    return Asm("movmatrix_trans", text, "r", "r", arch)
+
+
+def cp_async(size: int) -> Asm:
+    """Return ``cp.async`` of 4, 8 or 16 bytes from global to shared memory (sm_80).
+
+    >>> cp_async(16).text
+    'cp.async.cg.shared.global [$0], [$1], 16;'
+    """
+    cache = "cg" if size == 16 else "ca"
+    text = f"cp.async.{cache}.shared.global [$0], [$1], {size};"
+    return Asm(f"cp_async_{size}", text, "", "rl")
+
+
+def cp_async_or_zero() -> Asm:
+    """Return ``cp.async`` of 16 bytes, of which the third operand says how many are read.
+
+    >>> cp_async_or_zero().text
+    'cp.async.cg.shared.global [$0], [$1], 16, $2;'
+
+    Source: PTX ISA, cp.async: the rest of the destination is filled with zeros.
+    """
+    return Asm("cp_async_16_or_zero", "cp.async.cg.shared.global [$0], [$1], 16, $2;", "", "rlr")
+
+
+def commit() -> Asm:
+    """Return ``cp.async.commit_group``."""
+    return Asm("cp_async_commit", "cp.async.commit_group;", "", "")
+
+
+def wait(pending: int) -> Asm:
+    """Return ``cp.async.wait_group``."""
+    return Asm(f"cp_async_wait_{pending}", f"cp.async.wait_group {pending};", "", "")
+
+
+def barrier_init() -> Asm:
+    """Return ``mbarrier.init``: the address, then how many arrivals complete a phase."""
+    return Asm("barrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", "", "rr")
+
+
+def barriers_ready() -> Asm:
+    """Return the fence after which bulk copies see initialised barriers."""
+    return Asm("barriers_ready", "fence.proxy.async.shared::cta;", "", "")
+
+
+def barrier_arrive() -> Asm:
+    """Return ``mbarrier.arrive``: one arrival.
+
+    >>> barrier_arrive().text
+    'mbarrier.arrive.shared::cta.b64 _, [$0];'
+    """
+    return Asm("barrier_arrive", "mbarrier.arrive.shared::cta.b64 _, [$0];", "", "r")
+
+
+def barrier_arrive_where() -> Asm:
+    """Return ``mbarrier.arrive`` where the second operand is not 0, without a branch.
+
+    Source: a branch between a wgmma and its wait lets ptxas serialise both (warning C7515).
+    """
+    text = (
+        "{ .reg .pred taking; setp.ne.u32 taking, $1, 0; "
+        "@taking mbarrier.arrive.shared::cta.b64 _, [$0]; }"
+    )
+    return Asm("barrier_arrive_where", text, "", "rr")
+
+
+def barrier_of() -> Asm:
+    """Return the address that an mbarrier has in another CTA of a cluster, whose rank comes second.
+
+    >>> barrier_of().text
+    'mapa.shared::cluster.u32 $0, $1, $2;'
+
+    Source: PTX ISA, mapa. What is added to the result stays in that CTA.
+    """
+    return Asm("barrier_of", "mapa.shared::cluster.u32 $0, $1, $2;", "r", "rr")
+
+
+def barrier_arrive_there() -> Asm:
+    """Return ``mbarrier.arrive`` in any CTA of a cluster, where the second operand is not 0.
+
+    Source: PTX ISA, mbarrier.arrive. Its scope is left at the default: said to be that of the
+    cluster, it waits for all memory (``MEMBAR``), which the copy engine does not ask for.
+    """
+    text = (
+        "{ .reg .pred taking; setp.ne.u32 taking, $1, 0; "
+        "@taking mbarrier.arrive.shared::cluster.b64 _, [$0]; }"
+    )
+    return Asm("barrier_arrive_there", text, "", "rr")
+
+
+def barriers_ready_everywhere() -> Asm:
+    """Return the fence after which other CTAs of a cluster may see initialised barriers."""
+    text = "fence.mbarrier_init.release.cluster;"
+    return Asm("barriers_ready_everywhere", text, "", "")
+
+
+def after_the_kernel_before() -> Asm:
+    """Return what lets a kernel begin early: the next one may; this one waits for the one before.
+
+    What the kernel before in the stream wrote is visible after it. It costs nothing where that one
+    has ended.
+
+    >>> after_the_kernel_before().text
+    'griddepcontrol.launch_dependents; griddepcontrol.wait;'
+
+    Source: PTX ISA, griddepcontrol; CUDA programming guide, programmatic dependent launch.
+    """
+    text = "griddepcontrol.launch_dependents; griddepcontrol.wait;"
+    return Asm("after_the_kernel_before", text, "", "")
+
+
+def sync_cluster(memory: bool) -> Asm:
+    """Return the barrier of all threads of a cluster that have not ended.
+
+    It orders what fences before it release, and not all memory, for which it would have to wait.
+
+    >>> sync_cluster(False).text
+    'barrier.cluster.arrive.relaxed; barrier.cluster.wait;'
+
+    Source: PTX ISA, barrier.cluster, and fence.mbarrier_init for what stands before it.
+    """
+    arrive, wait = ("release", ".acquire") if memory else ("relaxed", "")
+    text = f"barrier.cluster.arrive.{arrive}; barrier.cluster.wait{wait};"
+    return Asm("sync_cluster" + "_memory" * memory, text, "", "")
+
+
+def barrier_expect() -> Asm:
+    """Return ``mbarrier.arrive.expect_tx``: one arrival, and so many bytes that must come."""
+    text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
+    return Asm("barrier_expect", text, "", "rr")
+
+
+def barrier_wait() -> Asm:
+    """Return a loop over ``mbarrier.try_wait``: until the phase of a parity is complete."""
+    text = (
+        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
+        "@!done bra again; }"
+    )
+    return Asm("barrier_wait", text, "", "rr")
+
+
+def barrier_peek() -> Asm:
+    """Return ``mbarrier.test_wait`` as a word: 1 where the phase of a parity is complete."""
+    text = (
+        "{ .reg .pred done; mbarrier.test_wait.parity.shared::cta.b64 done, [$1], $2; "
+        "selp.u32 $0, 1, 0, done; }"
+    )
+    return Asm("barrier_peek", text, "r", "rr")
+
+
+def registers(count: int, more: bool) -> Asm:
+    """Return ``setmaxnreg`` (sm_90a): a warp takes registers, or gives them back.
+
+    >>> registers(240, True).text
+    'setmaxnreg.inc.sync.aligned.u32 240;'
+    """
+    verb = "inc" if more else "dec"
+    return Asm(f"registers_{verb}_{count}", f"setmaxnreg.{verb}.sync.aligned.u32 {count};", "", "")
+
+
+def sync_warpgroup(threads: int) -> Asm:
+    """Return the barrier of a warpgroup; its number comes as an operand.
+
+    >>> sync_warpgroup(128).text
+    'bar.sync $0, 128;'
+    """
+    return Asm(f"sync_warpgroup_{threads}", f"bar.sync $0, {threads};", "", "r")
+
+
+def sync_some(threads: int) -> Asm:
+    """Return the barrier of so many threads, those that come to it.
+
+    >>> sync_some(256).text
+    'bar.sync 1, 256;'
+    """
+    return Asm(f"sync_{threads}", f"bar.sync 1, {threads};", "", "")
+
+
+def prefetch_map() -> Asm:
+    """Return ``prefetch.tensormap``: the copy engine will want this tensor map.
+
+    >>> prefetch_map().text
+    'prefetch.tensormap [$0];'
+    """
+    return Asm("prefetch_map", "prefetch.tensormap [$0];", "", "l")
+
+
+def bulk_load() -> Asm:
+    """Return ``cp.async.bulk.tensor`` of a box (sm_90): to, tensor map, column, row, barrier.
+
+    Source: PTX ISA, cp.async.bulk.tensor; coordinates start with the innermost dimension.
+    """
+    text = (
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[$0], [$1, {$2, $3}], [$4];"
+    )
+    return Asm("bulk_load", text, "", "rlrrr")
+
+
+def bulk_load_everywhere(cluster: int) -> Asm:
+    """Return the load of a box to the same place, and barrier, of every CTA of a cluster.
+
+    >>> bulk_load_everywhere(2).text.split("; ", 2)[1]
+    'mov.b16 all, 3'
+
+    Source: PTX ISA, cp.async.bulk.tensor, ``.multicast::cluster``: bit n of a mask is CTA n.
+    """
+    text = (
+        f"{{ .reg .b16 all; mov.b16 all, {(1 << cluster) - 1}; "
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [$0], [$1, {$2, $3}], [$4], all; }"
+    )
+    return Asm(f"bulk_load_to_{cluster}", text, "", "rlrrr")
+
+
+def bulk_store() -> Asm:
+    """Return ``cp.async.bulk.tensor`` to global memory: tensor map, column, row, from where.
+
+    >>> bulk_store().mnemonic
+    'cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group'
+    """
+    text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3];"
+    return Asm("bulk_store", text, "", "lrrr")
+
+
+def bulk_commit() -> Asm:
+    """Return ``cp.async.bulk.commit_group``."""
+    return Asm("bulk_commit", "cp.async.bulk.commit_group;", "", "")
+
+
+def bulk_wait(pending: int) -> Asm:
+    """Return ``cp.async.bulk.wait_group.read``: shared memory may be written again after it.
+
+    >>> bulk_wait(1).text
+    'cp.async.bulk.wait_group.read 1;'
+    """
+    text = f"cp.async.bulk.wait_group.read {pending};"
+    return Asm(f"bulk_wait_{pending}", text, "", "")
+
+
+def convert_pair(into: str, source: str) -> Asm:
+    """Return the conversion of two f32 to one word of two 16-bit floats; the high one comes first.
+
+    Raises:
+        LayoutError: other types.
+
+    >>> convert_pair("f16", "f32").text
+    'cvt.rn.f16x2.f32 $0, $1, $2;'
+    """
+    if source != "f32" or into not in ("f16", "bf16"):
+        raise LayoutError(f"move: converts f32 to f16 or bf16; got {source} to {into}")
+    return Asm(f"cvt_{into}x2_f32", f"cvt.rn.{into}x2.f32 $0, $1, $2;", "r", "ff")
+
+
+def split_pair(source: str) -> Asm:
+    """Return the conversion of one word of two 16-bit floats to two f32, the low one first.
+
+    Raises:
+        LayoutError: another type.
+
+    >>> split_pair("bf16").text
+    'shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;'
+    """
+    if source == "bf16":
+        text = "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;"
+        return Asm("cvt_f32x2_bf16", text, "ff", "r")
+    if source != "f16":
+        raise LayoutError(f"move: converts f16 or bf16 to f32; got {source}")
+    text = "{ .reg .b16 l, h; mov.b32 {l, h}, $2; cvt.f32.f16 $0, l; cvt.f32.f16 $1, h; }"
+    return Asm("cvt_f32x2_f16", text, "ff", "r")
+
+
+def shared_address() -> Asm:
+    """Return the conversion of a generic address to a 32-bit shared one."""
+    text = "{ .reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a; }"
+    return Asm("shared_address", text, "r", "l")

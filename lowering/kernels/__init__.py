@@ -1,0 +1,1 @@
+"""Whole kernels built from layouts: matmul, its configurations and its benchmark."""

@@ -1,0 +1,403 @@
+"""``matmul``: a product of matrices on the GPU, by kernels that are built from layouts alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from layoutalg import LayoutError
+from lowering.ir.index import FREE
+from lowering.isa import dtypes
+from lowering.isa.dtypes import OUTPUTS, DType
+from lowering.kernels import tuning
+from lowering.kernels.matmul_mma_sync import EDGE, Config, Form, Problem
+from lowering.kernels.matmul_warp_specialized import fitted, launch_of, program_of
+from lowering.launch import arrays
+from lowering.launch.arrays import DeviceMatrix
+from lowering.launch.driver import Device, Loaded, call, compiled, device, tensor_maps
+
+
+@cache
+def loaded(form: Form, config: Config, index: int) -> Loaded:
+    """Return the kernel of a form on a device, compiled at the first call for all processes."""
+    on = device(index)
+    arch = config.target(on.arch)
+    name = f"matmul_{form}_{config}"
+    return Loaded(compiled(name, arch, lambda: program_of(form, config, arch)), on)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A product of given shapes, strides and types, ready to be launched again and again.
+
+    ``boxes``: for each parameter that is read by boxes, its place among the parameters, the stored
+    extents, the pitch and the box.
+    """
+
+    kernel: Loaded
+    on: Device
+    config: Config
+    grid: tuple[int, int]
+    scalars: tuple[float, ...]
+    boxes: tuple[tuple[int, tuple[int, int], int, tuple[int, int, int, str]], ...]
+
+
+MOST_PLANS = 4096
+_LARGEST = FREE - EDGE  # of the sizes and pitches that a kernel counts to
+_PLANS: dict[tuple[Any, ...], Plan] = {}
+
+
+def plan(
+    left: DeviceMatrix,
+    right: DeviceMatrix,
+    result: DeviceMatrix,
+    added: DeviceMatrix | None,
+    alpha: float,
+    beta: float,
+    config: Config | None,
+) -> Plan:
+    """Return the plan of a product; the config is the caller's, or tuned, or the default.
+
+    Raises:
+        LayoutError: as :func:`matmul`.
+    """
+    roles = {"a": left, "b": right, "out": result} | ({} if added is None else {"c": added})
+    for role, matrix in roles.items():
+        arrays.check(matrix, role)
+    (m, k), n = left.shape, right.shape[1]
+    if right.shape[0] != k or right.dtype != left.dtype or right.device != left.device:
+        raise LayoutError(
+            f"matmul: b must be (K, N) with a's K = {k}, type and device; a is {left.dtype} "
+            f"{left.shape} on {left.device}, b {right.dtype} {right.shape} on {right.device}"
+        )
+    check_sizes((m, n, k))
+    if (added is None) != (beta == 0):
+        raise LayoutError(f"matmul: beta is {beta}, so c must be given")
+    for role in ("out", "c"):
+        found = roles.get(role)
+        if found is not None and (
+            found.shape != (m, n) or found.transposed or found.device != left.device
+        ):
+            raise LayoutError(
+                f"matmul: {role} must be {(m, n)}, row-major, on device {left.device}; got "
+                f"{found.shape}, strides {found.strides}, on {found.device}"
+            )
+    if added is not None and added.dtype != result.dtype:
+        raise LayoutError(f"matmul: c must be {result.dtype} as out is; got {added.dtype}")
+    names = {"A": left, "B": right} | ({} if added is None else {"C": added}) | {"D": result}
+    for name, matrix in names.items():
+        step = arrays.ALIGNMENT * 8 // matrix.dtype.bits
+        if matrix.pitch % step:
+            raise LayoutError(
+                f"matmul: rows of {name} must start a multiple of {step} elements apart, 16 bytes; "
+                f"got {matrix.pitch} of {matrix.dtype}"
+            )
+        if matrix.pitch > _LARGEST:
+            raise LayoutError(
+                f"matmul: rows of {name} must start at most {_LARGEST} elements apart; got "
+                f"{matrix.pitch}"
+            )
+    problem = Problem((m, n, k), {name: matrix.pitch for name, matrix in names.items()})
+    epilogue = "beta" if added is not None else "" if alpha == 1 else "alpha"
+    form = Form(left.dtype, result.dtype, left.transposed, right.transposed, epilogue=epilogue)
+    on = device(left.device)
+    chosen = tuning.choice(form, problem.sizes, on) if config is None else config
+    form, chosen = fitted(form, chosen, problem.sizes)
+    kernel = loaded(form, chosen, on.index)
+    grid, scalars = launch_of(problem, form, chosen, on.processors, alpha, beta)
+    boxes = []
+    for name, height, width, swizzle, token in kernel.made.boxes:
+        matrix = names[name]
+        rows, cols = matrix.shape[::-1] if matrix.transposed else matrix.shape
+        place = kernel.made.params.index(name)
+        boxes.append((place, (rows, cols), matrix.pitch, (height, width, swizzle, token)))
+    return Plan(
+        kernel,
+        on,
+        chosen,
+        grid,
+        kernel.ordered(scalars),
+        tuple(boxes),
+    )
+
+
+def given_type(dtype: DType) -> DType:
+    """Return the type of a product of matrices of a type, where nothing else is asked for.
+
+    >>> [str(given_type(dtypes.get(each))) for each in ("bf16", "e4m3", "s8")]
+    ['bfloat16', 'float32', 'int32']
+    """
+    return dtypes.get(OUTPUTS.get(dtype.token, (dtype.name,))[0])
+
+
+def check_sizes(sizes: tuple[int, int, int]) -> None:
+    """Refuse an empty product, and one whose sizes kernels do not count to.
+
+    Args:
+        sizes: M, N and K.
+
+    Raises:
+        LayoutError: a size is 0, or larger than the largest multiple of 8 below 2**24.
+
+    >>> check_sizes((16, 16, 0))
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: matmul: the size K must lie in 8..16777208; got 0
+    """
+    for name, size in zip("MNK", sizes, strict=True):
+        if not 0 < size <= _LARGEST:
+            raise LayoutError(f"matmul: the size {name} must lie in 8..{_LARGEST}; got {size}")
+
+
+def _factors(alpha: Any, beta: Any, c: Any) -> tuple[float, float]:
+    """Return alpha and beta as numbers; 0 for a beta that is left out.
+
+    Raises:
+        LayoutError: one is no number, or c is given without beta.
+    """
+    if beta is None:
+        if c is not None:
+            raise LayoutError(
+                "matmul: c is given without beta: beta=1 adds it, beta=0 leaves it out"
+            )
+        beta = 0.0
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise LayoutError(f"matmul: {name} must be a number, such as 1.0; got {value!r}")
+    return float(alpha), float(beta)
+
+
+def _made_type(dtype: Any, read: DType, given: DType | None) -> DType:
+    """Return the type of the result: that of out, or what is asked for, or what is usual.
+
+    Args:
+        dtype: asked for, or None.
+        read: of a.
+        given: of out, or None.
+
+    Raises:
+        LayoutError: no result has the type that is asked for, or out has another.
+    """
+    if dtype is None:
+        return given_type(read) if given is None else given
+    asked = arrays.taken(dtype, "dtype")
+    if given is not None and given != asked:
+        raise LayoutError(
+            f"matmul: dtype is that of the result, and out is {given}; got {asked}: leave dtype out"
+        )
+    return asked
+
+
+def forget_plans() -> None:
+    """Forget all plans, after a search has changed what is chosen."""
+    _PLANS.clear()
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    c: Any = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    dtype: Any = None,
+    config: Config | None = None,
+    stream: int | None = None,
+) -> Any:
+    """Return ``alpha·a@b + beta·c`` of f16 or bf16 matrices, summed in f32, on the GPU.
+
+    On sm_90a of e4m3 and e5m2 too, and of s8 and u8, which sum to s32: a with rows, b with columns
+    in consecutive cells.
+
+    Args:
+        a: (M, K), an array of torch, CuPy, NumPy, or any other with ``__cuda_array_interface__`` or
+            DLPack. Rows or columns lie in consecutive cells; the others may be any multiple of 8
+            elements apart, so that views and transposes are taken as they are. NumPy arrays are
+            copied to the device and back.
+        b: (K, N), likewise and of the same type.
+        out: (M, N), of the inputs' type or float32, rows in consecutive cells; made where left out.
+        c: (M, N), of the type of ``out``; it may be ``out`` itself. Where ``beta`` is 0 it is not
+            read, as in BLAS.
+        alpha: a factor.
+        beta: a factor, needed where c is given; 0 without it.
+        dtype: of ``out``; by default that of the inputs, f32 for fp8, s32 for 8-bit integers.
+        config: how the kernel is cut; chosen by tuning or by default where left out.
+        stream: handle of a CUDA stream; by default the current one of the arrays' library.
+
+    Raises:
+        LayoutError: shapes or types that do not fit, M, N, K or a pitch that is no multiple of 8,
+            an address that is no multiple of 16 bytes, a factor that is no number, c without beta,
+            or no CUDA device.
+
+    The error is that of sums in f32: see :func:`lowering.verification.checker.error_bound`.
+    """
+    alpha, beta = _factors(alpha, beta, c)
+    if all(isinstance(value, np.ndarray) for value in (a, b)):
+        return _on_host(a, b, out, c, alpha, beta, dtype, config)
+    left, right = _given(a, "a"), _given(b, "b")
+    if out is None:
+        kind = _made_type(dtype, left.dtype, None)
+        out = arrays.empty_like(a, (left.shape[0], right.shape[1]), kind)
+    result = _given(out, "out")
+    if dtype is not None:
+        _made_type(dtype, left.dtype, result.dtype)
+    added = None if beta == 0 or c is None else _given(c, "c")
+    if stream is None:
+        stream = arrays.current_stream(a, left.device)
+    multiply(left, right, result, added, alpha, beta, config, stream)
+    return out
+
+
+def multiply(
+    left: DeviceMatrix,
+    right: DeviceMatrix,
+    result: DeviceMatrix,
+    added: DeviceMatrix | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    config: Config | None = None,
+    stream: int = 0,
+) -> None:
+    """Launch ``result = alpha·left@right + beta·added``; the arguments are those of :func:`matmul`.
+
+    Raises:
+        LayoutError: as :func:`matmul`.
+    """
+    third = None if added is None else (added.shape, added.strides, added.dtype.name, added.device)
+    key = (
+        left.shape, left.strides, left.dtype.name, left.device,
+        right.shape, right.strides, right.dtype.name, right.device,
+        result.shape, result.strides, result.dtype.name, result.device,
+        third, alpha, beta, config,
+    )  # fmt: skip
+    ready = _PLANS.get(key)
+    if ready is None:
+        if len(_PLANS) >= MOST_PLANS:
+            _PLANS.clear()
+        ready = _PLANS[key] = plan(left, right, result, added, alpha, beta, config)
+    pointers = [left.pointer, right.pointer, result.pointer]
+    if added is not None:
+        pointers.insert(2, added.pointer)
+    for role, matrix in (("a", left), ("b", right), ("c", added)):
+        if matrix is None or not result.overlaps(matrix):
+            continue
+        if role != "c" or matrix[:3] != result[:3]:
+            raise LayoutError(
+                f"matmul: out must share no memory with {role}, which the kernel still reads; got "
+                f"{result.pointer:#x} and {matrix.pointer:#x}"
+                + (". c may be out itself" if role == "c" else "")
+            )
+    for pointer in pointers:
+        if not pointer:
+            raise LayoutError("matmul: a matrix must have memory; got the address 0")
+        if pointer % arrays.ALIGNMENT:
+            raise LayoutError(
+                f"matmul: a matrix must start at a multiple of {arrays.ALIGNMENT} bytes, as "
+                f"vectors do; got the address {pointer:#x}: copy the view"
+            )
+    ready.on.enter()
+    for place, shape, pitch, box in ready.boxes:
+        maps = tensor_maps(left.device)
+        pointers[place] = maps.address(pointers[place], shape, pitch, box)
+    ready.kernel.launch(ready.grid, pointers, ready.scalars, stream)
+
+
+def _given(value: Any, role: str) -> DeviceMatrix:
+    """Return a caller's matrix on a device.
+
+    Raises:
+        LayoutError: it is on the host.
+    """
+    matrix = arrays.on_device(value, role)
+    if matrix is None:
+        raise LayoutError(
+            f"matmul: {role} must lie on a CUDA device, or a and b both be NumPy arrays; got "
+            f"{type(value).__name__} on the host"
+        )
+    return matrix
+
+
+def _on_host(
+    a: Any, b: Any, out: Any, c: Any, alpha: float, beta: float, dtype: Any, config: Config | None
+) -> Any:
+    """Multiply NumPy arrays: to device 0 and back."""
+    used = {"a": a, "b": b, "out": out, "c": None if beta == 0 else c}
+    for role, matrix in used.items():
+        if matrix is not None and not (isinstance(matrix, np.ndarray) and matrix.ndim == 2):
+            got = getattr(matrix, "shape", type(matrix).__name__)
+            raise LayoutError(
+                f"matmul: {role} must be a NumPy array of two dimensions, as a and b; got {got}"
+            )
+    if a.shape[1] != b.shape[0] or a.dtype != b.dtype:
+        raise LayoutError(
+            f"matmul: b must be (K, N) with a's K = {a.shape[1]} and type; a is {a.dtype} "
+            f"{a.shape}, b {b.dtype} {b.shape}"
+        )
+    read = arrays.taken(a.dtype, "a")
+    kind = _made_type(dtype, read, None if out is None else arrays.taken(out.dtype, "out"))
+    check_sizes((a.shape[0], b.shape[1], a.shape[1]))
+    shape = (a.shape[0], b.shape[1])
+    if out is not None and (out.shape != shape or not out.flags.writeable):
+        raise LayoutError(
+            f"matmul: out must be {shape} and writable; got {out.shape}"
+            + ("" if out.flags.writeable else ", read-only")
+        )
+    host = np.empty(shape, kind.numpy) if out is None else out
+    with Uploaded() as memory:
+        left, right = memory.put(a, "a"), memory.put(b, "b")
+        added = None if beta == 0 or c is None else memory.put(c, "c")
+        result = memory.put(np.empty(host.shape, kind.numpy), "out")
+        multiply(left, right, result, added, alpha, beta, config)
+        memory.get(host, result)
+    return host
+
+
+class Uploaded:
+    """Matrices of the host, copied to device 0 for as long as the ``with`` block runs."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self._pointers: list[Any] = []
+
+    def __enter__(self) -> Uploaded:
+        """Enter the device's context."""
+        device(0).enter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free what was allocated."""
+        for pointer in self._pointers:
+            call("cuMemFree", pointer)
+
+    def put(self, matrix: Any, role: str) -> DeviceMatrix:
+        """Copy a matrix to the device, dense; a transposed one stays transposed.
+
+        Raises:
+            LayoutError: no matrix.
+        """
+        if matrix.ndim != 2:
+            raise LayoutError(f"matmul: {role} must have two dimensions; got {matrix.shape}")
+        if not matrix.dtype.isnative:
+            matrix = matrix.astype(matrix.dtype.newbyteorder("="))
+        flip = matrix.strides[0] < matrix.strides[1]
+        stored = np.ascontiguousarray(matrix.T if flip else matrix)
+        pointer = call("cuMemAlloc", max(1, stored.nbytes))
+        self._pointers.append(pointer)
+        call("cuMemcpyHtoD", pointer, stored.ctypes.data, stored.nbytes)
+        strides = (1, stored.shape[1]) if flip else (stored.shape[1], 1)
+        return DeviceMatrix(int(pointer), matrix.shape, strides, dtypes.get(matrix.dtype), 0)
+
+    def get(self, into: Any, matrix: DeviceMatrix) -> None:
+        """Copy a dense row-major matrix back."""
+        found = np.empty(matrix.shape, matrix.dtype.numpy)
+        call("cuMemcpyDtoH", found.ctypes.data, matrix.pointer, found.nbytes)
+        into[...] = found
+
+
+def synchronize(index: int = 0) -> None:
+    """Wait until all work on a device is done."""
+    device(index).enter()
+    call("cuCtxSynchronize")

@@ -1,0 +1,1 @@
+"""Compiled kernels on a device: arguments, arrays, the driver."""

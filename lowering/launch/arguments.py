@@ -1,0 +1,359 @@
+"""What one launch of a body is given: matrices and scalars by name, as cells and numbers.
+
+The NumPy warp and a GPU are given the same: each parameter's cells where its layout puts them, the
+extents and the pitch that a tensor map says, the scalars checked. So both answer alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import LayoutError
+from layoutalg.sizes.budget import LAUNCHED, check_budget
+from lowering.dispatch.addresses import memory_address
+from lowering.ir.body import Body, Scalar
+from lowering.ir.index import FREE, INT, Index
+from lowering.ir.ops import (
+    Fill,
+    Guard,
+    Let,
+    Load,
+    LoadMatrix,
+    Loop,
+    Op,
+    Roles,
+    Transfer,
+    When,
+    indices,
+    line,
+    walk,
+)
+from lowering.ir.tiles import Buffer, cells
+from lowering.simulator.machine import Grid, Machine, Matrix, as_matrix, poison
+
+UNIT = 16  # bytes: what a tensor map counts rows and starts in
+
+
+@dataclass(frozen=True)
+class Box:
+    """What a tensor map says of a matrix: its extents, and the elements from row to row."""
+
+    extents: tuple[int, int]
+    pitch: int
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The parameters of a launch, in the order of the body.
+
+    ``cells``: of each parameter, as they lie in memory. ``addresses``: where each element of its
+    matrix lies. ``known``: those that were given; the others are poisoned. ``boxes``: of those
+    that are read or written by boxes.
+    """
+
+    cells: Mapping[str, Matrix]
+    addresses: Mapping[str, npt.NDArray[np.int64]]
+    known: frozenset[str]
+    scalars: Mapping[str, int | float]
+    boxes: Mapping[str, Box]
+
+    def matrix(self, name: str, flat: Matrix) -> Matrix:
+        """Return the matrix that the cells of a parameter hold."""
+        found: Matrix = flat[self.addresses[name]]
+        return found
+
+
+def arguments(body: Body, given: Mapping[str, Any], grid: tuple[int, int] = (1, 1)) -> Arguments:
+    """Return what a launch is given, checked.
+
+    Args:
+        body: of the kernel.
+        given: parameter or scalar by name. A parameter is a matrix of its buffer's shape; a
+            dimension whose extent only the launch knows is as long as its bound says, or as the
+            matrix is. What is only written may be left out.
+        grid: of the launch, in CTAs.
+
+    Raises:
+        LayoutError: a name is missing or unknown, or a value does not fit.
+
+    >>> from layoutalg import S, TileLayout
+    >>> a = Buffer("a", (2, 4), "float32", "global", TileLayout(S[(2, 4) : (1, 2)]))
+    >>> body = Body((a,), (), (), (), 32)
+    >>> arguments(body, {"a": np.arange(8).reshape(2, 4)}).cells["a"].tolist()
+    [0.0, 4.0, 1.0, 5.0, 2.0, 6.0, 3.0, 7.0]
+    >>> arguments(body, {"b": 0})
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: run: the kernel needs nothing, and takes a; got b: b is unknown
+    """
+    _check_names(body, given)
+    scalars = {each.name: _scalar(body, each, given[each.name]) for each in body.scalars}
+    packed: dict[str, Matrix] = {}
+    addresses: dict[str, npt.NDArray[np.int64]] = {}
+    boxes: dict[str, Box] = {}
+    for buffer in body.params:
+        shape = _shape(buffer, scalars, given.get(buffer.name))
+        whole = None
+        if buffer.name in given:
+            whole = as_matrix(given[buffer.name], buffer, buffer.name, shape)
+        _check_size(buffer, math.prod(shape))
+        where = _addresses(buffer, shape, scalars)
+        addresses[buffer.name] = where
+        size = cells(buffer) if shape == buffer.shape else int(where.max()) + 1
+        _check_size(buffer, size)
+        packed[buffer.name] = poison(buffer.dtype.numpy, (size,))
+        if whole is not None:
+            packed[buffer.name][where] = whole
+            _check_kept(buffer, whole, where, packed[buffer.name])
+        if buffer.name in body.boxes:
+            boxes[buffer.name] = _box(buffer, where, scalars)
+    _check_promises(body, scalars, grid)
+    known = frozenset(buffer.name for buffer in body.params if buffer.name in given)
+    return Arguments(packed, addresses, known, scalars, boxes)
+
+
+def _check_names(body: Body, given: Mapping[str, Any]) -> None:
+    """Refuse a launch that names too little or too much.
+
+    Raises:
+        LayoutError: what is needed is listed.
+    """
+    written = {buffer.name for buffer in body.written}
+    read = {op.memory for op in walk(body.ops) if isinstance(op, (Load, LoadMatrix, Transfer))}
+    read |= {load.memory for op in walk(body.ops) if isinstance(op, Fill) for load in op.loads}
+    params = [buffer.name for buffer in body.params]
+    needed = [name for name in params if name in read - written]
+    needed += [scalar.name for scalar in body.scalars]
+    missing = [name for name in needed if name not in given]
+    unknown = sorted(set(given) - {*params, *needed})
+    if not missing and not unknown:
+        return
+    faults = [f"{name} is missing" for name in missing]
+    faults += [f"{name} is unknown" for name in unknown]
+    optional = [name for name in params if name not in needed]
+    takes = f", and takes {', '.join(optional)}" if optional else ""
+    raise LayoutError(
+        f"run: the kernel needs {', '.join(needed) or 'nothing'}{takes}; got "
+        f"{', '.join(sorted(given)) or 'nothing'}: {', '.join(faults)}"
+    )
+
+
+def _scalar(body: Body, scalar: Scalar, value: Any) -> int | float:
+    """Return the value of a scalar.
+
+    Raises:
+        LayoutError: no number, or one that the kernel's indices do not reckon with.
+    """
+    if scalar.token == "f32":
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
+            raise LayoutError(f"run: {scalar.name} must be a number; got {value!r}")
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise LayoutError(f"run: {scalar.name} must be an integer; got {value!r}")
+    limits = [
+        digit.limit
+        for op in walk(body.ops)
+        for index in indices(op)
+        for digit, _ in index.digits()
+        if digit.var == scalar.name
+    ]
+    limit = min(max(limits, default=FREE), INT)
+    if not 0 <= value < limit:
+        raise LayoutError(f"run: {scalar.name} must lie in 0..{limit - 1}; got {value}")
+    unit = max(
+        (buffer.multiple for buffer in body.params if scalar.name in buffer.bounds), default=1
+    )
+    if value % unit:
+        raise LayoutError(
+            f"run: {scalar.name} bounds vectors of {unit} elements and must be a multiple of it; "
+            f"got {value}"
+        )
+    return int(value)
+
+
+def _check_promises(body: Body, scalars: Mapping[str, Any], grid: tuple[int, int]) -> None:
+    """Hold a launch to what was said of indices that it decides.
+
+    Raises:
+        LayoutError: a named index would lie beyond its extent in some CTA.
+    """
+    bx, by = (np.arange(extent) for extent in grid)
+    places = {"bx": bx[:, None], "by": by[None, :]}
+    _check_lets(body.ops, dict(scalars) | places, np.ones(grid, dtype=bool), grid)
+
+
+def _check_lets(
+    ops: Sequence[Op], env: dict[str, Any], taking: npt.NDArray[np.bool_], grid: tuple[int, int]
+) -> None:
+    """Check what a launch decides alone, in the CTAs that take part; adds to ``env``.
+
+    Raises:
+        LayoutError: as :func:`_check_promises`.
+    """
+    for op in ops:
+        if isinstance(op, Roles):
+            _check_lets(op.produce, dict(env), taking, grid)
+            _check_lets(op.consume, dict(env), taking, grid)
+        elif isinstance(op, (Loop, When)):
+            guards = op.guards if isinstance(op, When) else (Guard(Index(), 0, op.extent),)
+            here = taking
+            for guard in guards:
+                if set().union(*(each.variables() for each in indices(guard))) <= set(env):
+                    high = guard.high.value(env) if isinstance(guard.high, Index) else guard.high
+                    value = guard.index.value(env)
+                    here = here & (guard.low <= value) & (value < high)
+            _check_lets(op.body, dict(env), here, grid)
+        elif isinstance(op, Let) and op.value.variables() <= set(env):
+            env[op.var] = value = np.asarray(op.value.value(env))
+            found = np.broadcast_to(value, taking.shape)[taking]
+            if found.size and not 0 <= found.min() <= found.max() < op.extent:
+                raise LayoutError(
+                    f"run: {line(op)} is one of {op.extent} values from 0 on; with the grid {grid} "
+                    f"it is {found.min()} to {found.max()}"
+                )
+
+
+def _shape(buffer: Buffer, scalars: Mapping[str, Any], value: Any) -> tuple[int, ...]:
+    """Return the extents of a parameter's matrix.
+
+    Raises:
+        LayoutError: only the matrix could say them, and it is left out.
+    """
+    got = () if value is None else np.shape(value)
+    shape = []
+    for dim, (extent, bound) in enumerate(zip(buffer.shape, buffer.bounds, strict=True)):
+        if extent < FREE:
+            shape.append(int(extent))
+        elif bound is not None:
+            shape.append(int(scalars[bound]))
+        elif len(got) == len(buffer.shape):
+            shape.append(int(got[dim]))
+        else:
+            raise LayoutError(
+                f"run: give {buffer.name}, a matrix of {len(buffer.shape)} dimensions: nothing "
+                f"else says its extent in dimension {dim}"
+            )
+    return tuple(shape)
+
+
+def _addresses(
+    buffer: Buffer, shape: tuple[int, ...], scalars: Mapping[str, Any]
+) -> npt.NDArray[np.int64]:
+    """Return where each element of a matrix lies, in cells.
+
+    Raises:
+        LayoutError: two elements lie in one cell, or one below the first.
+    """
+    coordinate = [Index.of(f"d{dim}", int(n)) for dim, n in enumerate(buffer.shape)]
+    numbers = np.ogrid[tuple(slice(extent) for extent in shape)]
+    env = {f"d{dim}": each for dim, each in enumerate(numbers)} | dict(scalars)
+    where = memory_address(buffer, coordinate).value(env)
+    found = np.ascontiguousarray(np.broadcast_to(np.asarray(where, dtype=np.int64), shape))
+    if shape != buffer.shape and len(np.unique(found)) < found.size:
+        raise LayoutError(
+            f"run: elements of {buffer.name} {shape} share a cell; its layout {buffer.layout} "
+            "needs larger pitches"
+        )
+    return found
+
+
+def _check_size(buffer: Buffer, count: int) -> None:
+    """Refuse a matrix that is too large to be laid out on the host.
+
+    Raises:
+        LayoutError: its elements, or its cells, are too many.
+    """
+    advice = "Declare a parameter of the part that the kernel touches, or of a smaller pitch"
+    check_budget(f"run: {buffer.name}", count, LAUNCHED, "elements, gaps included", advice)
+
+
+def _check_kept(buffer: Buffer, whole: Matrix, where: npt.NDArray[np.int64], flat: Matrix) -> None:
+    """Refuse a matrix of which elements that differ would lie in one cell.
+
+    Raises:
+        LayoutError: two such elements are named.
+    """
+    given, kept = (np.ascontiguousarray(each).view(np.uint8) for each in (whole, flat[where]))
+    if np.array_equal(given, kept):
+        return
+    size = buffer.dtype.numpy.itemsize
+    differ = (given.reshape(-1, size) != kept.reshape(-1, size)).any(axis=1)
+    lost = int(np.argmax(differ))
+    cell = where.reshape(-1)[lost]
+    last = int(np.flatnonzero((where.reshape(-1) == cell) & ~differ)[-1])
+    one, other = (tuple(map(int, np.unravel_index(at, where.shape))) for at in (lost, last))
+    raise LayoutError(
+        f"run: the layout of {buffer.name} keeps elements {one} and {other} in one cell; they "
+        f"differ: {whole[one]} and {whole[other]}: {buffer.layout}"
+    )
+
+
+def _box(buffer: Buffer, where: npt.NDArray[np.int64], scalars: Mapping[str, Any]) -> Box:
+    """Return what a tensor map says of a matrix.
+
+    Raises:
+        LayoutError: no tensor map has such a matrix.
+    """
+    rows, cols = where.shape
+    pitch = int(where[1, 0] - where[0, 0]) if rows > 1 else cols
+    plain = np.arange(rows)[:, None] * pitch + np.arange(cols)
+    size = pitch * buffer.dtype.bits // 8
+    if (where != plain).any() or size % UNIT:
+        raise LayoutError(
+            f"run: a tensor map has rows in consecutive cells, whole units of {UNIT} bytes apart; "
+            f"{buffer.name} has rows {size} bytes apart: {buffer.layout}"
+        )
+    bounds = [
+        extent if bound is None else int(scalars[bound])
+        for bound, extent in zip(buffer.bounds, where.shape, strict=True)
+    ]
+    height, width = (min(a, b) for a, b in zip(bounds, where.shape, strict=True))
+    return Box((height, width), pitch)
+
+
+def check_grid(body: Body, grid: Any) -> tuple[int, int]:
+    """Return the extents of a grid, in CTAs; by default one, or one cluster.
+
+    Raises:
+        LayoutError: no two numbers from 1 on, or no whole clusters.
+
+    >>> body = Body((), (), (), (), 32)
+    >>> check_grid(body, None), check_grid(body, (4, 2))
+    ((1, 1), (4, 2))
+    >>> check_grid(body, (0, 2))
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: run: the grid must be (bx, by), CTAs from 1 on; got (0, 2)
+    """
+    if grid is None:
+        return body.cluster, 1
+    if (
+        not isinstance(grid, (tuple, list))
+        or len(grid) != 2
+        or any(type(n) is not int or not 0 < n < FREE for n in grid)
+    ):
+        raise LayoutError(f"run: the grid must be (bx, by), CTAs from 1 on; got {grid!r}")
+    if grid[0] % body.cluster:
+        raise LayoutError(
+            f"run: CTAs along bx come in clusters of {body.cluster}; got the grid {tuple(grid)}"
+        )
+    return grid[0], grid[1]
+
+
+def simulate(body: Body, given: Arguments, grid: tuple[int, int]) -> Machine:
+    """Run every CTA of a grid on the NumPy warp; return the first, which shares its memory.
+
+    Raises:
+        SimulationError: a CTA reads what nothing wrote, or races.
+    """
+    extents = {name: box.extents for name, box in given.boxes.items()}
+    pitches = {name: box.pitch for name, box in given.boxes.items()}
+    unwritten = frozenset(given.cells) - given.known
+    whole = Grid(body, given.scalars, extents, pitches, unwritten=unwritten)
+    whole.run(grid, given.cells)
+    assert whole.first is not None
+    return whole.first

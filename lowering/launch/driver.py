@@ -1,0 +1,481 @@
+"""Compiled kernels of a grid: kept on disk, loaded and launched through the CUDA driver.
+
+Compiling takes seconds, so machine code is kept, one file per kernel and target, for this process
+and those to come. Loading it needs neither numba nor the layouts: a launch costs a driver call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import layoutalg
+from layoutalg import LayoutError, files
+from lowering.codegen.executable import Executable, numba_machine
+from lowering.ir.body import Body
+from lowering.isa import dtypes, nvjitlink
+from lowering.launch.arguments import Arguments
+
+_MAGIC = b"layoutalg kernel 1\n"
+_C_TYPES: dict[str, Any] = {"s32": ctypes.c_int32, "f32": ctypes.c_float}
+
+
+def cache_folder() -> Path:
+    """Return where kernels and choices are kept: ``$LAYOUTALG_CACHE``, or below ``~/.cache``."""
+    chosen = os.environ.get("LAYOUTALG_CACHE")
+    if chosen:
+        return Path(chosen)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "layoutalg"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that others may read meanwhile: all of it or nothing, by renaming.
+
+    A folder that cannot be written is no error: what would be kept is made again.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_whole(path, data)
+    except OSError as error:
+        warnings.warn(f"layoutalg: {path} cannot be written ({error})", stacklevel=2)
+
+
+# The folders whose code decides what a kernel's text is, below the root of each package.
+_MAKERS = {
+    Path(layoutalg.__file__).parent: ("sizes", "algebra", "proofs", "layouts", "fragments"),
+    Path(__file__).parent.parent: (
+        "isa", "ir", "passes", "dispatch", "codegen", "launch", "programs", "kernels",
+    ),
+}  # fmt: skip
+
+
+@cache
+def sources_digest() -> str:
+    """Return a digest of the sources that make kernels: what others made is made again."""
+    found = hashlib.sha256()
+    for package, folders in _MAKERS.items():
+        for path in sorted(path for name in folders for path in (package / name).rglob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Machine code of one kernel, and what a launch must know of it.
+
+    ``cluster``: how many CTAs along x are launched together. ``early``: whether the kernel waits
+    itself for the one before it in its stream.
+    """
+
+    params: tuple[str, ...]
+    scalars: tuple[tuple[str, str], ...]
+    threads: int
+    shared_bytes: int
+    boxes: tuple[tuple[str, int, int, int, str], ...]  # (parameter, rows, columns, swizzle, type)
+    code: bytes = field(repr=False)
+    cluster: int = 1
+    early: bool = False
+
+    def __post_init__(self) -> None:
+        """Make tuples of what JSON gives as lists."""
+        object.__setattr__(self, "params", tuple(self.params))
+        object.__setattr__(self, "scalars", tuple((name, token) for name, token in self.scalars))
+        object.__setattr__(self, "boxes", tuple(tuple(box) for box in self.boxes))
+
+    def to_bytes(self) -> bytes:
+        """Return the kernel as the content of a file, with a digest of it."""
+        head = {name: value for name, value in asdict(self).items() if name != "code"}
+        rest = json.dumps(head).encode() + b"\n" + self.code
+        return _MAGIC + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Compiled:
+        """Return the kernel that :meth:`to_bytes` wrote.
+
+        Raises:
+            ValueError: the content is not whole.
+
+        >>> made = Compiled(("A",), (("M", "s32"),), 32, 0, (), b"code")
+        >>> Compiled.from_bytes(made.to_bytes()) == made
+        True
+        """
+        start = len(_MAGIC)
+        digest, rest = data[start : start + 64], data[start + 65 :]
+        if data[:start] != _MAGIC or hashlib.sha256(rest).hexdigest().encode() != digest:
+            raise ValueError("not a whole kernel file")
+        head, _, code = rest.partition(b"\n")
+        return cls(**json.loads(head), code=code)
+
+
+def compile_program(program: Executable, arch: str) -> Compiled:
+    """Return a program's machine code for a target; no GPU is needed.
+
+    Raises:
+        LayoutError: numba-cuda is not installed, or does not know the target.
+        AssembleError: the assembler refuses.
+    """
+    return compile_body(program.body, program.name, arch)
+
+
+def compile_body(body: Body, name: str, arch: str) -> Compiled:
+    """Return a body's machine code for a target, as :func:`compile_program`."""
+    code = nvjitlink.link_whole(numba_machine().compile_ltoir(body, name, arch), arch)
+    return Compiled(
+        tuple(buffer.name for buffer in body.params),
+        tuple((scalar.name, scalar.token) for scalar in body.scalars),
+        body.launched,
+        body.shared_bytes,
+        tuple(
+            (box, *load.box, load.swizzle, body.buffer(box).dtype.token)
+            for box, load in body.boxes.items()
+        ),
+        code,
+        body.cluster,
+        body.early,
+    )
+
+
+def compiled(name: str, arch: str, program: Callable[[], Executable]) -> Compiled:
+    """Return a kernel from the disk, or compile it and keep it.
+
+    Args:
+        name: of the kernel: what its program depends on, beside the sources.
+        arch: the target.
+        program: makes the program where it must be compiled.
+    """
+    path = cache_folder() / "kernels" / f"{name}.{arch}.{sources_digest()}.bin"
+    try:
+        return Compiled.from_bytes(path.read_bytes())
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, TypeError) as error:
+        warnings.warn(f"layoutalg: {path} is not usable ({error}); made again", stacklevel=2)
+    made = compile_program(program(), arch)
+    write_whole(path, made.to_bytes())
+    return made
+
+
+@cache
+def _driver() -> Any:
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise LayoutError(
+            f"matmul: needs cuda-bindings, which comes with numba-cuda ({error})"
+        ) from None
+    return driver
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call a function of the CUDA driver; return its result, several as a tuple.
+
+    Raises:
+        LayoutError: the driver reports an error.
+    """
+    driver = _driver()
+    status, *results = getattr(driver, name)(*arguments)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise LayoutError(f"{name}: the CUDA driver says {status.name}")
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+@cache
+def device_count() -> int:
+    """Return how many CUDA devices there are; 0 without a driver."""
+    try:
+        call("cuInit", 0)
+        return int(call("cuDeviceGetCount"))
+    except (LayoutError, RuntimeError):
+        return 0
+
+
+@dataclass(frozen=True)
+class Device:
+    """A CUDA device: target, multiprocessors, name, shared bytes of a CTA, primary context."""
+
+    index: int
+    arch: str
+    processors: int
+    name: str
+    shared_limit: int
+    context: Any = field(repr=False)
+
+    def enter(self) -> None:
+        """Make the device's primary context current in this thread."""
+        if call("cuCtxGetCurrent") != self.context:
+            call("cuCtxSetCurrent", self.context)
+
+
+@cache
+def device(index: int) -> Device:
+    """Return a device.
+
+    Raises:
+        LayoutError: there is none of this number.
+    """
+    if not 0 <= index < device_count():
+        raise LayoutError(f"matmul: there is no CUDA device {index}; there are {device_count()}")
+    attribute = _driver().CUdevice_attribute
+    handle = call("cuDeviceGet", index)
+    major, minor, processors, shared = (
+        call("cuDeviceGetAttribute", each, handle)
+        for each in (
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+        )
+    )
+    name = call("cuDeviceGetName", 128, handle).split(b"\0")[0].decode()
+    context = call("cuDevicePrimaryCtxRetain", handle)
+    return Device(index, f"sm_{major}{minor}", processors, name, shared, context)
+
+
+MAP_BYTES = 128
+MOST_MAPS = 1024
+
+
+class TensorMaps:
+    """Tensor maps of matrices in a device's memory: what bulk copies are told of a matrix."""
+
+    def __init__(self, on: Device) -> None:
+        """Allocate room on a device."""
+        on.enter()
+        self._places: dict[tuple[Any, ...], int] = {}
+        self._start = int(call("cuMemAlloc", MAP_BYTES * MOST_MAPS))
+        self._lock = threading.Lock()
+
+    def address(
+        self, pointer: int, shape: tuple[int, int], pitch: int, box: tuple[int, int, int, str]
+    ) -> int:
+        """Return the device address of the tensor map of a matrix.
+
+        Args:
+            pointer: of the matrix, which has rows in consecutive cells.
+            shape: its extents.
+            pitch: elements from one row to the next.
+            box: rows, columns, bytes of the swizzle, PTX type.
+
+        Raises:
+            LayoutError: the driver refuses.
+        """
+        key = (pointer, shape, pitch, box)
+        found = self._places.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            if len(self._places) == MOST_MAPS:  # kernels that read old maps may still run
+                call("cuCtxSynchronize")
+                self._places.clear()
+            place = self._start + MAP_BYTES * len(self._places)
+            encoded = encode_map(pointer, shape, pitch, box)
+            call("cuMemcpyHtoD", place, encoded.getPtr(), MAP_BYTES)
+            self._places[key] = place
+        return place
+
+
+def encode_map(
+    pointer: int, shape: tuple[int, int], pitch: int, box: tuple[int, int, int, str]
+) -> Any:
+    """Return the tensor map of a matrix, on the host; arguments as :meth:`TensorMaps.address`."""
+    driver = _driver()
+    rows, cols, swizzle, token = box
+    wide, narrow = driver.cuuint64_t, driver.cuuint32_t
+    names = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "s32": "INT32"}
+    size = dtypes.get(token).bits // 8
+    return call(
+        "cuTensorMapEncodeTiled",
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{names.get(token, 'UINT8')}"),
+        2,
+        pointer,
+        [wide(shape[1]), wide(shape[0])],
+        [wide(size * pitch)],
+        [narrow(cols), narrow(rows)],
+        [narrow(1), narrow(1)],
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}B"),
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+
+
+@cache
+def tensor_maps(index: int) -> TensorMaps:
+    """Return the tensor maps of a device."""
+    return TensorMaps(device(index))
+
+
+def launch_config(made: Compiled) -> Any:
+    """Return what a launch of a kernel says beside its grid and its stream.
+
+    Source: CUDA driver API, cuLaunchKernelEx.
+    """
+    driver = _driver()
+    names = driver.CUlaunchAttributeID
+    attributes = []
+    if made.cluster > 1:
+        together = driver.CUlaunchAttribute()
+        together.id = names.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        extents = together.value.clusterDim
+        extents.x, extents.y, extents.z = made.cluster, 1, 1
+        attributes.append(together)
+    if made.early:
+        early = driver.CUlaunchAttribute()
+        early.id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        early.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(early)
+    config = driver.CUlaunchConfig()
+    config.gridDimZ = 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = made.threads, 1, 1
+    config.sharedMemBytes = made.shared_bytes
+    config.attrs, config.numAttrs = attributes, len(attributes)
+    return config
+
+
+class Loaded:
+    """A kernel on a device, ready to be launched.
+
+    Arguments are written into one block that the driver copies at each launch.
+    """
+
+    def __init__(self, made: Compiled, on: Device) -> None:
+        """Load the code and allow as much shared memory as the kernel takes."""
+        on.enter()
+        self.made = made
+        empty: list[Any] = []
+        self._library = call("cuLibraryLoadData", made.code, empty, empty, 0, empty, empty, 0)
+        (kernel,) = call("cuLibraryEnumerateKernels", 1, self._library)
+        driver = _driver()
+        self.attributes = {
+            name: call(
+                "cuKernelGetAttribute",
+                getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{key}"),
+                kernel,
+                call("cuDeviceGet", on.index),
+            )
+            for name, key in (
+                ("registers", "NUM_REGS"), ("local_bytes", "LOCAL_SIZE_BYTES"),
+                ("static_shared", "SHARED_SIZE_BYTES"),
+            )
+        }  # fmt: skip
+        call(
+            "cuKernelSetAttribute",
+            driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            made.shared_bytes,
+            kernel,
+            call("cuDeviceGet", on.index),
+        )
+        self._function = driver.CUfunction(int(kernel))
+        kinds: list[Any] = [ctypes.c_uint64] * len(made.params)
+        kinds += [_C_TYPES[token] for _, token in made.scalars]
+        self._values = [kind() for kind in kinds]
+        self._block = (ctypes.c_void_p * len(kinds))(*(ctypes.addressof(v) for v in self._values))
+        self._address = ctypes.addressof(self._block)
+        self._lock = threading.Lock()
+        self._config = launch_config(made)
+        self._launch = driver.cuLaunchKernelEx
+
+    def launch(
+        self,
+        grid: tuple[int, int],
+        pointers: Sequence[int],
+        scalars: Sequence[float],
+        stream: int,
+    ) -> None:
+        """Launch on a stream; returns at once.
+
+        Args:
+            grid: extents (bx, by).
+            pointers: of the parameters, in order.
+            scalars: in order.
+            stream: the handle of a CUDA stream.
+
+        Raises:
+            LayoutError: the driver refuses.
+        """
+        with self._lock:
+            for slot, value in zip(self._values, (*pointers, *scalars), strict=True):
+                slot.value = value
+            self._config.gridDimX, self._config.gridDimY = grid
+            self._config.hStream = stream
+            (status,) = self._launch(self._config, self._function, self._address, 0)
+        if status:
+            raise LayoutError(f"cuLaunchKernel: the CUDA driver says {status.name}")
+
+    def ordered(self, scalars: Mapping[str, float]) -> tuple[float, ...]:
+        """Return scalars in the order of the kernel."""
+        return tuple(scalars[name] for name, _ in self.made.scalars)
+
+
+_LOADED: dict[str, Loaded] = {}  # by text, on device 0
+
+
+def _loaded(body: Body, name: str) -> Loaded:
+    """Return a body's kernel on device 0, compiled once for each text."""
+    source = numba_machine().kernel_source(body, name)
+    if source not in _LOADED:
+        on = device(0)
+        _LOADED[source] = Loaded(compile_body(body, name, _target(body, on)), on)
+    return _LOADED[source]
+
+
+def _target(body: Body, on: Device) -> str:
+    """Return what to compile for: the body's own target where it is of the device's number."""
+    return body.arch if body.arch.rstrip("af") == on.arch else on.arch
+
+
+def run(
+    body: Body, name: str, given: Arguments, grid: tuple[int, int] = (1, 1)
+) -> dict[str, npt.NDArray[Any]]:
+    """Run a body on device 0 and return the parameters that it writes, as matrices.
+
+    Args:
+        body: what to run.
+        name: of the kernel.
+        given: its arguments; what was not given is poisoned.
+        grid: CTAs along bx and by.
+
+    Raises:
+        LayoutError: there is no CUDA device, or its driver refuses.
+    """
+    machine = numba_machine()
+    if not device_count():
+        raise LayoutError("run: no CUDA device is available; simulate() runs on the NumPy warp")
+    kernel = _loaded(body, name)
+    dtypes_of = {buffer.name: buffer.dtype for buffer in body.params}
+    images = {each: machine.to_bits(flat, dtypes_of[each]) for each, flat in given.cells.items()}
+    pointers: dict[str, int] = {}
+    try:
+        for each, image in images.items():
+            pointers[each] = int(call("cuMemAlloc", max(1, image.nbytes)))
+            call("cuMemcpyHtoD", pointers[each], image.ctypes.data, image.nbytes)
+        passed = dict(pointers)
+        for each, rows, cols, swizzle, token in kernel.made.boxes:
+            known, box = given.boxes[each], (rows, cols, swizzle, token)
+            place = tensor_maps(0).address(pointers[each], known.extents, known.pitch, box)
+            passed[each] = place
+        kernel.launch(grid, tuple(passed.values()), kernel.ordered(given.scalars), 0)
+        call("cuCtxSynchronize")
+        written: dict[str, npt.NDArray[Any]] = {}
+        for buffer in body.written:
+            image = np.empty_like(images[buffer.name])
+            call("cuMemcpyDtoH", image.ctypes.data, pointers[buffer.name], image.nbytes)
+            flat = machine.from_bits(image, buffer.dtype)
+            written[buffer.name] = given.matrix(buffer.name, flat)
+        return written
+    finally:
+        for pointer in pointers.values():
+            call("cuMemFree", pointer)

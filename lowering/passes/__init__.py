@@ -1,0 +1,1 @@
+"""What the compiler inserts into a kernel: fences, waits, names."""

@@ -1,0 +1,106 @@
+"""Which accumulators a wait for ``wgmma`` completes: it must name them for a compiler to see it.
+
+That is all that was started before, but for what may be under way after the wait: what is not
+committed, and the groups that it leaves pending, on every way through loops and branches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lowering.ir.ops import (
+    Elements,
+    Loop,
+    Op,
+    Roles,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaWait,
+    When,
+)
+from lowering.ir.ops import walk as every
+
+WAYS = 256  # the most ways through a program that are told apart
+
+Group = frozenset[Elements]
+State = tuple[tuple[Group, ...], Group]  # closed groups, the newest last, and the open one
+Path = tuple[int, ...]
+
+
+class _Walk:
+    """What was started before each wait, and what may be under way after it."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most  # groups that some wait leaves pending: older ones make no difference
+        self.started: dict[Elements, None] = {}
+        self.before: dict[Path, tuple[Elements, ...]] = {}
+        self.after: dict[Path, set[Elements]] = {}
+
+    def run(self, ops: tuple[Op, ...], states: set[State], path: Path) -> set[State]:
+        """Return in which states operations leave what was in one of some states."""
+        for at, op in enumerate(ops):
+            here = (*path, at)
+            if isinstance(op, Wgmma):
+                self.started.setdefault(op.d)
+                states = {(closed, opened | {op.d}) for closed, opened in states}
+            elif isinstance(op, WgmmaCommit):
+                states = {(self.kept((*closed, opened)), Group()) for closed, opened in states}
+            elif isinstance(op, WgmmaWait):
+                self.before.setdefault(here, tuple(self.started))
+                left = op.pending
+                states = {(done[max(0, len(done) - left) :], rest) for done, rest in states}
+                found = self.after.setdefault(here, set())
+                for closed, opened in states:
+                    found.update(opened, *closed)
+            elif isinstance(op, (Loop, When)):
+                states = self.repeated(op, states, here)
+            elif isinstance(op, Roles):
+                states = self.run(op.consume, states, here)
+        return states
+
+    def kept(self, closed: tuple[Group, ...]) -> tuple[Group, ...]:
+        """Return the closed groups that a wait may still leave pending."""
+        return closed[max(0, len(closed) - self.most) :]
+
+    def repeated(self, op: Loop | When, states: set[State], path: Path) -> set[State]:
+        """Return the states after a body that may run, once or again."""
+        found, fresh = set(states), set(states)
+        while fresh and len(found) < WAYS:
+            fresh = self.run(op.body, fresh, path) - found
+            found |= fresh
+            if isinstance(op, When):
+                break
+        return found
+
+    def named(self, ops: tuple[Op, ...], path: Path) -> tuple[Op, ...]:
+        """Return operations with what each wait completes."""
+        out: list[Op] = []
+        for at, op in enumerate(ops):
+            here = (*path, at)
+            if isinstance(op, WgmmaWait):
+                busy = {(e.buffer, number) for e in self.after[here] for number in e.numbers}
+                done = (
+                    each
+                    for each in self.before[here]
+                    if not busy & {(each.buffer, number) for number in each.numbers}
+                )
+                op = replace(op, complete=tuple(done))
+            elif isinstance(op, (Loop, When)):
+                op = replace(op, body=self.named(op.body, here))
+            elif isinstance(op, Roles):
+                op = replace(op, consume=self.named(op.consume, here))
+            out.append(op)
+        return tuple(out)
+
+
+def with_completed(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    """Return operations whose waits for products name what they complete.
+
+    >>> from lowering.ir.ops import line
+    >>> [line(op) for op in with_completed((WgmmaCommit(), WgmmaWait(0)))]
+    ['wgmma.commit', 'wgmma.wait(0)']
+    """
+    pending = (op.pending for op in every(ops) if isinstance(op, WgmmaWait))
+    walk = _Walk(max(pending, default=0))
+    walk.run(ops, {((), Group())}, ())
+    return walk.named(ops, ())

@@ -1,0 +1,1 @@
+"""What hardware alone shows: which element each register of an instruction holds."""

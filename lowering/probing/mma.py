@@ -1,0 +1,507 @@
+"""What a machine alone shows of an instruction: raw kernels, and the tables read from them.
+
+No layout takes part: registers are loaded from plain images, ``image[experiment, lane, slot]``, and
+stored to such images; a *place* is ``lane * slots + slot``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layoutalg import LayoutError, S, TileLayout, tx
+from layoutalg.algebra.axis import WARP
+from lowering.ir.body import Body
+from lowering.ir.index import Index
+from lowering.ir.ops import (
+    Elements,
+    Load,
+    LoadMatrix,
+    Loop,
+    Mma,
+    MoveMatrix,
+    Op,
+    Store,
+    StoreMatrix,
+    Sync,
+    Transfer,
+)
+from lowering.ir.tiles import Buffer
+from lowering.isa import dtypes, ptx
+from lowering.isa.dtypes import DType
+from lowering.isa.mma import MmaInst
+from lowering.isa.semantics import PAIRS
+from lowering.launch import driver
+from lowering.launch.arguments import arguments
+from lowering.simulator.machine import execute, logical
+
+WARPS = 32  # experiments that run side by side in one CTA
+RANDOM = 32  # products of random integers that the measured relation must predict
+LARGE = 1 << 24  # cells of an image; above it only B's places are taken one by one
+ACCESS = 128  # bits of the widest load and store
+NOWHERE = -1  # entry of a table: nothing is there
+ROW = 8  # 16-bit cells of the rows that matrix instructions move
+TILE = 768  # cells of shared memory that they are probed in
+
+# Positions of all slots of E that leave room: in each chunk, columns 0 and 2.
+BASE = np.tile(np.array([0, 2], dtype=np.int8), WARP * 8)
+
+Ints = npt.NDArray[np.int64]
+Image = npt.NDArray[np.int8]
+Array = npt.NDArray[Any]
+Run = Callable[[Body, str, Mapping[str, Array]], Mapping[str, Array]]
+
+
+class ProbeError(LayoutError):
+    """A machine shows what no instruction of the kind can show."""
+
+
+def simulator(body: Body, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Run a body on the NumPy warp; return the parameters that it writes."""
+    machine = execute(body, matrices)
+    return {b.name: logical(b, machine.memory[b.name].values) for b in body.written}
+
+
+def device(body: Body, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Run a body on the GPU; return the parameters that it writes."""
+    return driver.run(body, name, arguments(body, matrices))
+
+
+# -- raw kernels ----------------------------------------------------------------------------------
+
+
+def image_buffer(name: str, shape: tuple[int, ...], dtype: DType | str) -> Buffer:
+    """Return a buffer of global memory that holds registers as they are, or cells."""
+    return Buffer(name, shape, dtype, "global")
+
+
+def register_buffer(name: str, threads: int, slots: int, dtype: DType | str) -> Buffer:
+    """Return the registers of all threads as they are: element ``[thread, slot]``."""
+    return Buffer(
+        name, (threads, slots), dtype, layout=TileLayout(S[(threads, slots) : (1 @ tx, 1)])
+    )
+
+
+def moves(registers: Buffer, image: str, start: Index, load: bool) -> list[Op]:
+    """Load registers from an image, or store them to it, in the widest accesses."""
+    threads, slots = registers.shape
+    width = math.gcd(slots, max(1, ACCESS // registers.dtype.bits))
+    ops: list[Op] = []
+    for first in range(0, slots, width):
+        elements = Elements(registers.name, tuple(range(first, min(first + width, slots))))
+        at = start + Index.of("thread", threads) * slots + first
+        ops.append(Load(elements, image, at) if load else Store(image, at, elements))
+    return ops
+
+
+def product_body(inst: MmaInst, steps: int) -> Body:
+    """Return a kernel that runs ``steps * WARPS`` independent mma on images of their registers."""
+    threads = WARPS * WARP
+    roles = {"A": inst.a, "B": inst.b, "C": inst.c, "D": inst.d}
+    roles |= {role: dtypes.get(inst.fragment(role).dtype) for role in inst.extras}
+    slots = {role: inst.fragment(role).slots for role in roles}
+    images = {
+        role: image_buffer(f"{role}_image", (steps, threads, slots[role]), dtype)
+        for role, dtype in roles.items()
+    }
+    filled = ("A", "B", *inst.extras)
+    held = {
+        role: register_buffer(role, threads, slots[role], roles[role]) for role in (*filled, "D")
+    }
+    step = Index.of("step", steps)
+
+    def at(role: str) -> Index:
+        return step * (threads * slots[role])
+
+    def all_of(role: str) -> Elements:
+        return Elements(role, tuple(range(slots[role])))
+
+    body = [op for role in filled for op in moves(held[role], f"{role}_image", at(role), True)]
+    body += moves(held["D"], "C_image", at("C"), True)
+    extra = tuple(all_of(role) for role in inst.extras)
+    body.append(Mma(inst, all_of("D"), all_of("A"), all_of("B"), extra))
+    body += moves(held["D"], "D_image", at("D"), False)
+    loop = Loop("step", steps, tuple(body))
+    return Body(tuple(images.values()), (), tuple(held.values()), (loop,), threads)
+
+
+def address_patterns() -> tuple[Index, ...]:
+    """Return ways to hand 32 rows of the tile to the lanes: no two lanes share one.
+
+    In order, spread, reversed, and scrambled across the matrices.
+
+    >>> [str(pattern) for pattern in address_patterns()]
+    ['thread * 8', 'thread * 24', 'thread * -8 + 248', '(thread ^ 21) * 8']
+    """
+    lane = Index.of("thread", WARP)
+    last = Index((), (WARP - 1) * ROW)
+    return lane * ROW, lane * (3 * ROW), last - lane * ROW, (lane ^ Index((), 21)) * ROW
+
+
+def _fill(into: str, memory: str, start: int = 0, into_start: int = 0) -> list[Op]:
+    """Copy the cells of a tile."""
+    lane = Index.of("thread", WARP)
+    return [
+        Transfer(into, lane * ROW + (into_start + at), memory, lane * ROW + (start + at), ROW)
+        for at in range(0, TILE, WARP * ROW)
+    ]
+
+
+def load_body(count: int, trans: bool) -> Body:
+    """Return a kernel that loads matrices from a tile by each pattern and stores the registers."""
+    slots, patterns = 2 * count, address_patterns()
+    tile = Buffer("tile", (TILE,), "float16", "shared")
+    held = register_buffer("held", WARP, slots, "float16")
+    params = (
+        image_buffer("labels", (TILE,), "float16"),
+        image_buffer("out", (len(patterns), WARP, slots), "f16"),
+    )
+    ops = [*_fill("tile", "labels"), Sync("cta")]
+    for index, pattern in enumerate(patterns):
+        elements = Elements("held", tuple(range(slots)))
+        ops.append(LoadMatrix(elements, "tile", pattern, count, trans))
+        ops.extend(moves(held, "out", Index((), index * WARP * slots), False))
+    return Body(params, (tile,), (held,), tuple(ops), WARP)
+
+
+def store_body(count: int, trans: bool) -> Body:
+    """Return a kernel that stores registers to a blank tile by each pattern, and the tile out."""
+    slots, patterns = 2 * count, address_patterns()
+    tile = Buffer("tile", (TILE,), "float16", "shared")
+    held = register_buffer("held", WARP, slots, "float16")
+    params = (
+        image_buffer("labels", (WARP, slots), "float16"),
+        image_buffer("blank", (TILE,), "float16"),
+        image_buffer("out", (len(patterns), TILE), "float16"),
+    )
+    ops = moves(held, "labels", Index(), True)
+    for index, pattern in enumerate(patterns):
+        elements = Elements("held", tuple(range(slots)))
+        ops += [*_fill("tile", "blank"), Sync("cta")]
+        ops += [StoreMatrix("tile", pattern, elements, count, trans), Sync("cta")]
+        ops += [*_fill("out", "tile", into_start=index * TILE), Sync("cta")]
+    return Body(params, (tile,), (held,), tuple(ops), WARP)
+
+
+def move_body() -> Body:
+    """Return a kernel that transposes a matrix in registers."""
+    params = image_buffer("labels", (WARP, 2), "float16"), image_buffer("out", (WARP, 2), "float16")
+    held = tuple(register_buffer(name, WARP, 2, "float16") for name in ("src", "dst"))
+    ops = [
+        *moves(held[0], "labels", Index(), True),
+        MoveMatrix(Elements("dst", (0, 1)), Elements("src", (0, 1))),
+        *moves(held[1], "out", Index(), False),
+    ]
+    return Body(params, (), held, tuple(ops), WARP)
+
+
+# -- measurements ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a machine showed: integer tables by name, and how many experiments it took."""
+
+    ptx: str
+    experiments: int
+    tables: Mapping[str, Ints]
+
+
+def place_name(place: int, slots: int) -> str:
+    """Return a place in words.
+
+    >>> place_name(21, 4)
+    'lane 5 slot 1'
+    """
+    return f"lane {place // slots} slot {place % slots}"
+
+
+def _codes(places: int) -> Image:
+    """Return a row of ones, then a row per binary digit of the place's number."""
+    digits = np.arange(places) >> np.arange((places - 1).bit_length())[:, None] & 1
+    return np.concatenate([np.ones((1, places), dtype=np.int8), digits.astype(np.int8)])
+
+
+def _each(places: int, repeats: int) -> Image:
+    """Return one-hot rows: each place in turn, so many times."""
+    return np.repeat(np.eye(places, dtype=np.int8), repeats, axis=0)
+
+
+def _none(rows: int, places: int) -> Image:
+    return np.zeros((rows, places), dtype=np.int8)
+
+
+def _decoded(out: Ints, role: str, slots: tuple[int, int], others: int) -> Ints:
+    """Return where each one-hot place meets each place of the other operand.
+
+    Args:
+        out: D's places, (one-hot place, code, D place): how many of the other operand's places
+            reach it, then the binary digits of their numbers.
+        role: the one-hot operand.
+        slots: slots of that operand and of D.
+        others: places of the other operand.
+    """
+    count = out[:, 0]
+    strange = np.argwhere((count != 0) & (count != 1))
+    if strange.size:
+        i, d = (int(v) for v in strange[0])
+        raise ProbeError(
+            f"probe: {role} {place_name(i, slots[0])} alone, against ones, must give 0 or 1; "
+            f"D {place_name(d, slots[1])} shows {count[i, d]}"
+        )
+    one_hot, landing = np.nonzero(count == 1)
+    weights = 1 << np.arange(out.shape[1] - 1)
+    other = (out[one_hot, 1:, landing] * weights).sum(axis=1)
+    found = np.full((out.shape[0], others), NOWHERE, dtype=np.int64)
+    found[one_hot, other] = landing
+    if (found[one_hot, other] != landing).any():
+        raise ProbeError(f"probe: a pair of {role} and the other operand lands in two places of D")
+    return found
+
+
+def small_integers(shape: tuple[int, ...], dtype: DType, start: int) -> Image:
+    """Return small integers, exact in the type, by a formula."""
+    index = np.arange(start, start + int(np.prod(shape)), dtype=np.uint64)
+    mixed = (index * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
+    low, high = (0, 1) if dtype.token == "b1" else (-3, 3)
+    if dtype.token in ("u8", "u4"):
+        low = 0
+    small: Image = (mixed % np.uint64(high - low + 1)).astype(np.int8).reshape(shape)
+    small += np.int8(low)
+    return small
+
+
+def in_both_orders(inst: MmaInst) -> bool:
+    """Say whether A's places are taken one by one too: not where that would be very many.
+
+    >>> from lowering.isa.mma import MMA_INSTRUCTIONS
+    >>> in_both_orders(MMA_INSTRUCTIONS[0])
+    True
+    """
+    a, b = (WARP * inst.fragment(role).slots for role in "AB")
+    return a * len(_codes(b)) * a <= LARGE
+
+
+def measure_product(inst: MmaInst, run: Run) -> Measurement:
+    """Measure an mma: one-hot operands slot by slot, in one launch.
+
+    B's places one by one against an A of ones and against the binary digits of A's places; then the
+    same with the roles exchanged; C's places one by one; and random integers, which the relation
+    found must predict exactly. Sparse A has its nonzeros in columns 0 and 2 of each chunk.
+
+    Raises:
+        LayoutError: the instruction forms no products, or takes scales.
+        ProbeError: the machine shows what is no bilinear map, or the two orders disagree.
+    """
+    if inst.modifier == "xor":
+        raise LayoutError(
+            f"probe: {inst} counts bits that differ, which are no products; probe and"
+        )
+    if "SFA" in inst.extras:
+        raise LayoutError(f"probe: {inst} takes scales, which are not probed")
+    slots = {role: inst.fragment(role).slots for role in "ABD"}
+    a, b, d = (WARP * slots[role] for role in "ABD")
+    codes = {places: _codes(places) for places in (a, b)}
+    both = in_both_orders(inst)
+    dense = {
+        "A": small_integers((RANDOM, a), inst.a, 0),
+        "B": small_integers((RANDOM, b), inst.b, RANDOM * a),
+        "C": small_integers((RANDOM, d), inst.c, RANDOM * (a + b)),
+    }
+    by_a, by_b = (_each(a, len(codes[b])) if both else _none(0, a)), _each(b, len(codes[a]))
+    blocks = {
+        "A": (np.tile(codes[a], (b, 1)), by_a, _none(d, a), dense["A"]),
+        "B": (by_b, np.tile(codes[b], (len(by_a) // len(codes[b]), 1)), _none(d, b), dense["B"]),
+        "C": (_none(len(by_b), d), _none(len(by_a), d), _each(d, 1), dense["C"]),
+    }
+    counts = [len(block) for block in blocks["C"]]
+    total = sum(counts)
+    images = {role: np.concatenate(parts) for role, parts in blocks.items()}
+    if inst.kind == "sp":
+        images["E"] = np.broadcast_to(BASE, (total, BASE.size))
+    out = _products(inst, images, run)
+    of_b, of_a, of_c, products = np.split(out, np.cumsum(counts)[:-1])
+    relation = _decoded(of_b.reshape(b, -1, d), "B", (slots["B"], slots["D"]), a).T
+    if both:
+        exchanged = _decoded(of_a.reshape(a, -1, d), "A", (slots["A"], slots["D"]), b)
+        if (relation != exchanged).any():
+            raise ProbeError(
+                "probe: A's places one by one and B's one by one show different relations"
+            )
+    accumulator = np.where((of_c == 1).sum(1) == 1, (of_c == 1).argmax(1), NOWHERE)
+    _check_prediction(relation, accumulator, dense, products)
+    tables = {"products": relation, "accumulator": accumulator}
+    return Measurement(ptx.mma(inst).text, total, tables)
+
+
+def _products(inst: MmaInst, images: Mapping[str, Image], run: Run) -> Ints:
+    """Run experiments: role -> (experiment, place); return D's places, integers."""
+    total = len(images["A"])
+    steps = -(-total // WARPS)
+    body = product_body(inst, steps)
+    given = {}
+    for role, image in images.items():
+        buffer = body.buffer(f"{role}_image")
+        rest = np.broadcast_to(image[:1], (steps * WARPS - total, image.shape[1]))
+        values = np.concatenate([image, rest]).reshape(buffer.shape)
+        given[buffer.name] = values.astype(buffer.dtype.numpy)
+    shown = run(body, "probe", given)["D_image"].reshape(steps * WARPS, -1).astype(np.float64)
+    if (shown != np.rint(shown)).any():
+        raise ProbeError("probe: sums of products of integers must be integers; D shows others")
+    return shown[:total].astype(np.int64)
+
+
+def measure_sparse(inst: MmaInst, run: Run) -> Measurement:
+    """Measure a sparse mma: its products, and which slot of E places which slot of A.
+
+    Each slot of E in turn goes one further than column 0 or 2 of its chunk. Against a B that is
+    zero where A was met before, A of ones and of binary digits shows which place of A moved; B of
+    binary digits shows where to. Random positions and integers must then be predicted exactly.
+
+    Raises:
+        ProbeError: the machine shows what no such instruction can show.
+    """
+    found = measure_product(inst, run)
+    relation = found.tables["products"]
+    a, b = relation.shape
+    d = len(found.tables["accumulator"])
+    unmet = ((relation == NOWHERE).all(axis=0)).astype(np.int8)
+    places = BASE.size
+    a_codes, b_codes = _codes(a), _codes(b) * unmet
+    further = np.repeat(BASE[None] + np.eye(places, dtype=np.int8), len(a_codes) + len(b_codes), 0)
+    experiments = len(further)
+    one_b = np.broadcast_to(unmet, (len(a_codes), b))
+    one_a = np.ones((len(b_codes), a), dtype=np.int8)
+    images = {
+        "A": np.tile(np.concatenate([a_codes, one_a]), (places, 1)),
+        "B": np.tile(np.concatenate([one_b, b_codes]), (places, 1)),
+        "C": _none(experiments, d),
+        "E": further,
+    }
+    out = _products(inst, images, run).reshape(places, -1, d)
+    positions = np.full(places, NOWHERE, dtype=np.int64)
+    moved = np.full_like(relation, NOWHERE)
+    a_weights, b_weights = (1 << np.arange(len(codes) - 1) for codes in (a_codes, b_codes))
+    for e in range(places):
+        landing = np.flatnonzero(out[e, 0])
+        if not landing.size:
+            continue
+        which = (out[e, 1 : len(a_codes), landing] * a_weights).sum(axis=1)
+        if (out[e, 0, landing] != 1).any() or (which != which[0]).any():
+            raise ProbeError(f"probe: slot {e % 16} of E in lane {e // 16} moves several of A")
+        where = (out[e, len(a_codes) + 1 :, landing] * b_weights).sum(axis=1)
+        positions[e] = which[0]
+        moved[which[0], where] = landing
+    _check_sparse(inst, relation, moved, positions, run)
+    tables = {**found.tables, "products moved": moved, "positions": positions}
+    total = found.experiments + experiments + RANDOM
+    return Measurement(ptx.mma(inst).text, total, tables)
+
+
+def _check_sparse(inst: MmaInst, relation: Ints, moved: Ints, positions: Ints, run: Run) -> None:
+    """Refuse tables that do not predict random positions and integers."""
+    a, b = relation.shape
+    d = WARP * inst.fragment("D").slots
+    chosen = small_integers((RANDOM, BASE.size // 2), inst.a, 12345).astype(np.int64) % len(PAIRS)
+    images = {
+        "A": small_integers((RANDOM, a), inst.a, 1),
+        "B": small_integers((RANDOM, b), inst.b, RANDOM * a),
+        "C": _none(RANDOM, d),
+        "E": PAIRS[chosen].reshape(RANDOM, -1).astype(np.int8),
+    }
+    out = _products(inst, images, run)
+    want = np.zeros_like(out)
+    read = np.flatnonzero(positions != NOWHERE).reshape(-1, 2)  # first and second of each chunk
+    for first, second in positions[read]:
+        # B's places of the chunk's four columns: where each of the two is, and one further
+        columns = (relation[first], moved[first], relation[second], moved[second])
+        at = [np.flatnonzero(column != NOWHERE) for column in columns]
+        landing = [column[j] for column, j in zip(columns, at, strict=True)]
+        for row in range(RANDOM):
+            for place in (first, second):
+                value = images["E"][row, np.flatnonzero(positions == place)[0]]
+                products = images["A"][row, place].astype(np.int64) * images["B"][row, at[value]]
+                np.add.at(want[row], landing[value], products)
+    if (want != out).any():
+        raise ProbeError(
+            f"probe: the tables found predict {int((want == out).all(1).sum())} of {len(out)} "
+            "products of random integers at random positions"
+        )
+
+
+def _check_prediction(
+    relation: Ints, accumulator: Ints, inputs: Mapping[str, Image], out: Ints
+) -> None:
+    """Refuse a relation that does not predict products of random integers."""
+    a, b, c = (inputs[role].astype(np.int64) for role in "ABC")
+    want = np.zeros_like(out)
+    i, j = np.nonzero(relation != NOWHERE)
+    held = accumulator != NOWHERE
+    for row in range(len(out)):
+        np.add.at(want[row], relation[i, j], a[row, i] * b[row, j])
+        np.add.at(want[row], accumulator[held], c[row, held])
+    if (want != out).any():
+        raise ProbeError(
+            f"probe: the relation found predicts {int((want == out).all(1).sum())} of {len(out)} "
+            "products of random integers; the instruction is no sum of the products found"
+        )
+
+
+def _matrix_table(cells: Ints, what: str) -> Ints:
+    """Return (address lane, column) of each place, from the tile's cell of each place and pattern.
+
+    Args:
+        cells: (pattern, place) -> cell of the tile, or NOWHERE.
+        what: the instruction, for the message.
+    """
+    found = []
+    for pattern, each in zip(address_patterns(), cells, strict=True):
+        starts = np.asarray(pattern.value({"thread": np.arange(WARP)}))
+        owner = np.full((TILE, 2), NOWHERE, dtype=np.int64)
+        owner[starts[:, None] + np.arange(ROW)] = np.moveaxis(np.indices((WARP, ROW)), 0, -1)
+        found.append(np.where((each == NOWHERE)[:, None], NOWHERE, owner[each]))
+    if any((other != found[0]).any() for other in found):
+        raise ProbeError(
+            f"probe: {what} follows its addresses differently from one order to another"
+        )
+    return found[0]
+
+
+def measure_load(count: int, trans: bool, run: Run) -> Measurement:
+    """Measure ``ldmatrix``: every cell of the tile holds its own number."""
+    labels = np.arange(TILE).astype(np.float16)
+    out = run(load_body(count, trans), "probe", {"labels": labels})["out"]
+    text = ptx.ldmatrix(count, trans).text
+    cells = out.reshape(len(out), -1).astype(np.int64)
+    return Measurement(text, len(out), {"received": _matrix_table(cells, text)})
+
+
+def measure_store(count: int, trans: bool, run: Run) -> Measurement:
+    """Measure ``stmatrix``: every slot holds its place's number, the tile is blank before."""
+    places = WARP * 2 * count
+    given = {
+        "labels": np.arange(places).reshape(WARP, -1).astype(np.float16),
+        "blank": np.full(TILE, NOWHERE, dtype=np.float16),
+    }
+    out = run(store_body(count, trans), "probe", given)["out"].astype(np.int64)
+    cells = np.full((len(out), places), NOWHERE, dtype=np.int64)
+    for row, stored in zip(cells, out, strict=True):
+        where = np.flatnonzero(stored != NOWHERE)
+        row[stored[where]] = where
+    text = ptx.stmatrix(count, trans).text
+    if (np.count_nonzero(out != NOWHERE, axis=1) != places).any():
+        raise ProbeError(f"probe: {text} must store each of {places} slots once")
+    return Measurement(text, len(out), {"stored": _matrix_table(cells, text)})
+
+
+def measure_move(run: Run) -> Measurement:
+    """Measure ``movmatrix``: every slot of the source holds its place's number."""
+    given = {"labels": np.arange(WARP * 2).reshape(WARP, 2).astype(np.float16)}
+    out = run(move_body(), "probe", given)["out"].reshape(-1).astype(np.int64)
+    moved = np.stack([out // 2, out % 2], axis=-1)
+    return Measurement(ptx.movmatrix().text, 1, {"moved": moved})

@@ -1,0 +1,1227 @@
+"""``Kernel``: a builder of whole kernels out of tile primitives.
+
+A kernel is a list of statements on tiles: copies, gemms, barriers, loops. Lowering is a short
+pipeline, each step of which can be printed: *tile* (as written), *unrolled* (loops that do not stay
+are gone), *dispatched* (each primitive beside the variant that took it), *operations* (registers
+and addresses).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, cast
+
+import numpy as np
+
+import lowering.dispatch.variants  # noqa: F401 - registers what dispatch picks from
+from layoutalg import ComposeLayout, LayoutError, TileLayout, m
+from layoutalg.algebra.axis import WARP
+from layoutalg.fragments.targets import has
+from layoutalg.sizes.budget import OPERATIONS, REGISTERS, check_budget
+from lowering.codegen import cuda_cpp
+from lowering.codegen.executable import Executable
+from lowering.dispatch.addresses import as_index, every_value
+from lowering.dispatch.holders import ALL, Arriving, check_threads_exist
+from lowering.dispatch.registry import Lowered, context_of, dispatch
+from lowering.ir import convergence, names
+from lowering.ir.body import Barrier, Body, Scalar, tensor_columns
+from lowering.ir.index import FREE, Index
+from lowering.ir.ops import (
+    Arrive,
+    Await,
+    BulkLoad,
+    BulkStore,
+    Commit,
+    Drain,
+    Drained,
+    Fill,
+    Guard,
+    Let,
+    Loop,
+    Op,
+    Peek,
+    Phase,
+    ProxyFence,
+    Roles,
+    Sync,
+    Wait,
+    WgmmaCommit,
+    WgmmaWait,
+    When,
+    indices,
+    line,
+    of_copy,
+    walk,
+)
+from lowering.ir.register_map import WARPGROUP
+from lowering.ir.tiles import (
+    Buffer,
+    BufferRegion,
+    TilePrimitiveCall,
+    as_region,
+    copy,
+    gemm,
+    gemm_async,
+    reached,
+)
+from lowering.ir.tmem_ops import TensorCommit
+from lowering.isa.dtypes import DType
+from lowering.isa.limits import shared_limit
+from lowering.isa.mma import compute_capability
+from lowering.isa.ptx import ARCHS
+from lowering.launch import arguments, driver
+from lowering.passes.fences import as_issued, with_tensor_memory
+from lowering.passes.wgmma_order import with_completed
+from lowering.programs.statements import (
+    Branch,
+    Emptying,
+    Refill,
+    Repeat,
+    Specialised,
+    Statement,
+    calls,
+    steps,
+    text,
+    unroll,
+)
+from lowering.simulator.machine import BankCount, Machine, Matrix, bank_counts
+
+CLUSTERS = (1, 2)  # CTAs that may run together
+MOST = 1 << 16  # values of variables together, up to which a range is exact
+ARRIVALS = (1 << 20) - 1  # the most that an mbarrier counts (PTX ISA, mbarrier.init)
+
+
+class Kernel:
+    """Builds a kernel statement by statement.
+
+    >>> from layoutalg import fragments
+    >>> A, B, D = (fragments.get("mma.m16n8k16.f16", role) for role in "ABD")
+    >>> k = Kernel("demo")
+    >>> a, b = k.param("a", (16, 16), "float16"), k.param("b", (16, 8), "float16")
+    >>> d = k.param("d", (16, 8), "float32")
+    >>> ra = k.alloc("ra", (16, 16), "float16", layout=A.layout)
+    >>> rb = k.alloc("rb", (16, 8), "float16", layout=B.layout)
+    >>> rd = k.alloc("rd", (16, 8), "float32", layout=D.layout)
+    >>> k.copy(ra, a), k.copy(rb, b), k.gemm(rd, ra, rb), k.copy(d, rd)
+    (None, None, None, None)
+    >>> import numpy as np
+    >>> x, y = np.eye(16), np.arange(128.0).reshape(16, 8)
+    >>> bool((k.lower().simulate(a=x, b=y)["d"] == y).all())
+    True
+    """
+
+    def __init__(
+        self,
+        name: str,
+        threads: int = 32,
+        arch: str = "sm_90",
+        cluster: int = 1,
+        early: bool = False,
+    ) -> None:
+        """Start a kernel of one CTA.
+
+        Args:
+            name: of the kernel.
+            threads: of the CTA, whole warps.
+            arch: the target, such as ``sm_90``; variants that it lacks decline.
+            cluster: 2: pairs of CTAs, neighbours along bx, reach each other's shared memory.
+            early: let launches say that the kernel may begin while the one before it in its stream
+                still runs; it makes its barriers ready, and then waits for that one.
+
+        Raises:
+            LayoutError: the name is no identifier, the threads are no whole warps, or the target
+                has no such cluster.
+        """
+        names.check_kernel(name)
+        if type(threads) is not int or not 32 <= threads <= 1024 or threads % 32:
+            raise LayoutError(f"Kernel: threads must be whole warps, 32..1024; got {threads!r}")
+        if type(cluster) is not int or cluster not in CLUSTERS:
+            raise LayoutError(f"Kernel: a cluster has 1 or 2 CTAs; got {cluster!r}")
+        compute_capability(arch)  # refuses what is no target
+        if cluster > 1 and not has(ARCHS["barrier.cluster"], arch):
+            raise LayoutError(
+                f"Kernel: {arch} has no clusters of CTAs; sm_90 and newer have; got {cluster}"
+            )
+        if early and not has(ARCHS["griddepcontrol"], arch):
+            raise LayoutError(
+                f"Kernel: programmatic dependent launch needs {ARCHS['griddepcontrol']}; got {arch}"
+            )
+        self.name, self.threads, self.arch = name, threads, arch
+        self.cluster, self.early = cluster, early
+        self.buffers: dict[str, Buffer] = {}
+        self.scalars: dict[str, Scalar] = {}
+        self.barriers: dict[str, Barrier] = {}
+        self._blocks: list[list[Statement]] = [[]]
+        self._variables: set[str] = set()
+        self._visible: list[str] = []  # variables that have a value here
+        self._unrolled: list[str] = []  # those of unrolled loops
+        self._named: dict[str, Index] = {}  # what let() named
+        self._guards: list[Guard] = []  # of the branches around
+        self._read_apart: set[str] = set()  # shared buffers that are touched asynchronously
+        self._unfenced = self._copied_apart = False
+        self._arriving = ALL  # who comes to the statements that are being lowered
+
+    @property
+    def scope(self) -> str:
+        """The scope of a call that names none: all threads of the CTA."""
+        return {32: "warp", 128: "warpgroup"}.get(self.threads, "cta")
+
+    @property
+    def thread(self) -> Index:
+        """The number of the thread in its CTA: an index for ``when``, ``let`` and ``arrive``.
+
+        >>> k = Kernel("k", threads=128)
+        >>> str(k.thread), str(k.warp), str(k.lane), str(k.warpgroup), [str(b) for b in k.block]
+        ('thread', 'thread // 32', 'thread % 32', '0', ['bx', 'by'])
+        """
+        return Index.of("thread", self.threads)
+
+    @property
+    def warp(self) -> Index:
+        """The number of the warp in its CTA."""
+        return self.thread // WARP
+
+    @property
+    def lane(self) -> Index:
+        """The number of the thread in its warp."""
+        return self.thread % WARP
+
+    @property
+    def warpgroup(self) -> Index:
+        """The number of the warpgroup in its CTA."""
+        return self.thread // WARPGROUP
+
+    @property
+    def block(self) -> tuple[Index, Index]:
+        """The place of the CTA in its grid, (bx, by)."""
+        return Index.free("bx"), Index.free("by")
+
+    @property
+    def _taken(self) -> set[str]:
+        """The names that mean something already, those of variables included."""
+        return {self.name, *self.buffers, *self.scalars, *self.barriers, *self._variables}
+
+    def _add_buffer(self, buffer: Buffer) -> Buffer:
+        names.check_buffer(buffer.name, self.name, self._taken)
+        self.buffers[buffer.name] = buffer
+        return buffer
+
+    def param(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str | DType,
+        layout: TileLayout | ComposeLayout | None = None,
+        bounds: Sequence[Any] | None = None,
+        multiple: int = 1,
+    ) -> Buffer:
+        """Declare a parameter: a buffer in global memory, dense and row-major by default.
+
+        A stride may be a number times the symbol of a scalar; ``bounds`` and ``multiple``: see
+        :class:`Buffer`. An extent of 2**24 stands for any up to that: a launch takes a matrix of
+        the extents that ``bounds`` say, or its own.
+
+        Raises:
+            LayoutError: the name is taken, an extent is no number, or as :class:`Buffer`.
+
+        >>> k = Kernel("k")
+        >>> k.param("a", (2**24, 64), "float32", bounds=(k.scalar("M"), None)).bounds
+        ('M', None)
+        """
+        buffer = Buffer(name, shape, dtype, "global", layout, bounds, multiple)
+        for extent in buffer.shape:
+            if type(extent) is not int:
+                raise LayoutError(
+                    f"param: extents are numbers; {name} has {extent}. Give the largest, 2**24 for "
+                    "any, and say bounds=(…) with the scalars that end it; rows a scalar's "
+                    "number of elements apart have its symbol as stride in the layout"
+                )
+        return self._add_buffer(buffer)
+
+    def scalar(self, name: str, token: str = "s32") -> Any:
+        """Declare a number that the launch gives, and return its symbol.
+
+        Args:
+            name: letters alone, as of a loop variable.
+            token: ``s32`` for a size, ``f32`` for a coefficient.
+
+        Raises:
+            LayoutError: the name is taken or has other signs, or the token is neither.
+        """
+        if token not in ("s32", "f32"):
+            raise LayoutError(f"scalar: {name} must be s32 or f32; got {token!r}")
+        names.check_variable(name, "scalar", self._taken)
+        symbol = self._symbol(name, FREE, "scalar")
+        self.scalars[name] = Scalar(name, token)
+        return symbol
+
+    def let(self, name: str, value: Any, extent: int | None = None) -> Any:
+        """Name the value of an index, and return its symbol: any number from 0 on.
+
+        Args:
+            name: letters alone.
+            value: what it stands for: an index, or what makes one.
+            extent: of how many values it is one; by default as many as it may take. Fewer, of what
+                the launch decides, are a promise, which the launch is held to.
+
+        Raises:
+            LayoutError: the name is taken or has other signs than letters, the value may lie
+                beyond the extent, or an unrolled loop around would name it once per step.
+
+        >>> k = Kernel("k", threads=64)
+        >>> k.let("w", k.warp).extent
+        2
+        """
+        index = as_index(value, f"let: the value of {name}")
+        if extent is not None and (type(extent) is not int or extent < 1):
+            raise LayoutError(f"let: {name} is one of so many values, 1 or more; got {extent!r}")
+        low, high = index.low, index.high
+        known = not index.free_variables()
+        if known and not 0 <= low <= high < (FREE if extent is None else extent):
+            low, high = self._reach(index)
+            if low < 0 or high >= (FREE if extent is None else extent):
+                what = "of the numbers" if extent is None else f"of {extent} values"
+                raise LayoutError(
+                    f"let: {name} is one {what} from 0 on; {index} is {low} to {high}"
+                )
+        if extent is None:
+            extent = min(FREE, high + 1) if low >= 0 else FREE
+        if self._unrolled:
+            raise LayoutError(
+                f"let: {name} would be named once per step of the unrolled loop "
+                f"{self._unrolled[-1]}; let that loop stay, or name it outside"
+            )
+        symbol = self._symbol(name, extent, "let")
+        self._visible.append(name)
+        self._named[name] = index.replaced(self._named)
+        self._add(Let(name, index, extent))
+        return symbol
+
+    def _reach(self, index: Index) -> tuple[int, int]:
+        """Return the least and the largest value of an index that no launch decides.
+
+        Exactly, where few values decide: only where the branches around let threads come.
+        """
+        written = index.replaced(self._named)
+        exact = index if written.free_variables() else written
+        guards = []
+        for guard in self._guards:
+            high = guard.high if isinstance(guard.high, Index) else Index((), guard.high)
+            sides = guard.index.replaced(self._named), high.replaced(self._named)
+            if not any(side.free_variables() for side in sides):
+                guards.append((sides[0], guard.low, sides[1]))
+        env = every_value([exact, *(side for each in guards for side in each[::2])], MOST)
+        if env is None:
+            return index.low, index.high
+        taking = np.ones(len(env["thread"]), dtype=bool)
+        for value, low, below in guards:
+            taking &= (value.value(env) >= low) & (value.value(env) < below.value(env))
+        found = np.broadcast_to(exact.value(env), taking.shape)[taking]
+        return (int(found.min()), int(found.max())) if found.size else (0, 0)
+
+    def rank(self, name: str = "rank") -> Any:
+        """Name the number of the CTA in its cluster, and return its symbol.
+
+        Args:
+            name: letters alone.
+
+        Raises:
+            LayoutError: the name is taken or has other signs than letters.
+        """
+        return self.let(name, Index.free("bx") % self.cluster, self.cluster)
+
+    def _symbol(self, name: str, extent: int, operation: str) -> Any:
+        from layoutalg.sizes.symbolic import Digit
+
+        taken = {self.name, *self.buffers, *self.scalars, *self.barriers}
+        names.check_variable(name, operation, taken)
+        if name in self._visible:
+            raise LayoutError(
+                f"{operation}: {name} has a value here already; a loop inside another, and what "
+                "let() names, need names of their own"
+            )
+        self._variables.add(name)
+        return Digit(name, extent)
+
+    @contextmanager
+    def producing(self) -> Iterator[None]:
+        """Let one thread of a further warpgroup do the fills of the ``with`` block.
+
+        What follows, to the end of the enclosing block, the threads of the kernel do meanwhile. A
+        kernel has one such block, in no loop; :meth:`lower` refuses others.
+        """
+        with self._block() as body:
+            yield
+        self._add(Specialised(tuple(body)))
+
+    @contextmanager
+    def _block(self, *loop: str, unrolled: bool = False) -> Iterator[list[Statement]]:
+        """Collect the statements of a block; the variable of a loop has values inside."""
+        body: list[Statement] = []
+        before = len(self._visible), len(self._unrolled)
+        self._blocks.append(body)
+        self._visible += loop
+        self._unrolled += loop if unrolled else ()
+        try:
+            yield body
+        finally:
+            self._blocks.pop()
+            del self._visible[before[0] :], self._unrolled[before[1] :]
+
+    @contextmanager
+    def when(self, value: Any, below: Any, at_least: int = 0) -> Iterator[None]:
+        """Run the statements of the ``with`` block where ``at_least <= value < below``.
+
+        The condition may differ between threads as far as each statement inside allows: a product
+        takes whole warps, a copy between memories all threads of the CTA.
+
+        Args:
+            value: a number, an index such as :attr:`warp`, or a sum of multiples of variables.
+            below: likewise.
+            at_least: a number.
+        """
+        if type(at_least) is not int:
+            raise LayoutError(f"when: at_least must be a number; got {at_least!r}")
+        index, high = as_index(value, "when: the value"), as_index(below, "when: below")
+        guard = Guard(index, at_least, high)
+        self._guards.append(guard)
+        try:
+            with self._block() as body:
+                yield
+        finally:
+            self._guards.pop()
+        self._add(Branch(guard, tuple(body)))
+
+    def alloc(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str | DType,
+        scope: str = "local",
+        layout: TileLayout | ComposeLayout | None = None,
+    ) -> Buffer:
+        """Allocate a buffer in registers ("local"), in shared or in tensor memory ("tmem").
+
+        Raises:
+            LayoutError: another scope, a buffer in registers or tensor memory without a layout, a
+                layout of registers that names threads which the CTA does not have or gives one of
+                them more than 4096 elements, or a taken name.
+        """
+        if scope not in ("local", "shared", "tmem"):
+            raise LayoutError(
+                f"alloc: {name} must be local, shared or tmem; got {scope!r}; param() declares "
+                "global ones"
+            )
+        buffer = Buffer(name, shape, dtype, scope, layout)
+        if scope == "local":
+            last = reached(buffer.layout).get(m, (0, 0))[1]
+            advice = "Deal it out to more threads, or go through parts of it in a loop that stays"
+            check_budget(f"alloc: {name}", last + 1, REGISTERS, "elements in each thread", advice)
+            check_threads_exist(buffer, self.threads)
+        return self._add_buffer(buffer)
+
+    def _add(self, statement: Statement) -> None:
+        self._blocks[-1].append(statement)
+
+    def _own(self, call: TilePrimitiveCall) -> TilePrimitiveCall:
+        """Return a call, whose buffers must be of this kernel.
+
+        Raises:
+            LayoutError: one is not.
+        """
+        for buffer in call.buffers:
+            if self.buffers.get(buffer.name) != buffer:
+                raise LayoutError(
+                    f"Kernel {self.name}: {buffer} is not a buffer of this kernel; declare it with "
+                    "param() or alloc()"
+                )
+        return call
+
+    def _add_call(self, call: TilePrimitiveCall) -> None:
+        self._add(self._own(call))
+
+    def copy(self, dst: Any, src: Any, scope: str | None = None, **config: Any) -> None:
+        """Add ``dst = src``: see :func:`lowering.copy`."""
+        _check_keywords(copy, config, ("dst", "src", "scope"))
+        call = copy(dst, src, scope or self.scope, **config)
+        if call.operands["dst"].buffer.scope == "tmem":
+            self._read_apart.update(each.name for each in call.buffers if each.scope == "shared")
+        self._add_call(call)
+
+    def cast(self, dst: Any, src: Any) -> None:
+        """Add ``dst = src`` for register tiles of one layout and two types.
+
+        Raises:
+            LayoutError: an operand is no buffer.
+        """
+        operands = {"dst": as_region(dst, "dst", "cast"), "src": as_region(src, "src", "cast")}
+        self._add_call(TilePrimitiveCall("cast", operands, self.scope))
+
+    def gemm(
+        self, D: Any, A: Any, B: Any, C: Any = None, scope: str | None = None, **config: Any
+    ) -> None:
+        """Add ``D = alpha·A·B + beta·C``: see :func:`lowering.gemm`."""
+        _check_keywords(gemm, config, ("D", "A", "B", "C", "scope"))
+        self._add_call(gemm(D, A, B, C, scope=scope or self.scope, **config))
+
+    def gemm_async(
+        self,
+        C: Any,
+        A: Any,
+        B: Any,
+        SFA: Any = None,
+        SFB: Any = None,
+        scope: str | None = None,
+        **config: Any,
+    ) -> None:
+        """Start ``C = A·B`` or ``C += A·B``: see :func:`lowering.gemm_async`.
+
+        The fences that it needs are placed by the lowering: of registers here, of what threads
+        wrote to A and B before the next :meth:`sync`. ``commit("gemm")`` closes a group of
+        products, ``wait(0, "gemm")`` completes them.
+        """
+        _check_keywords(gemm_async, config, ("C", "A", "B", "SFA", "SFB", "scope"))
+        call = gemm_async(C, A, B, SFA, SFB, scope=scope or self.scope, **config)
+        buffers = [region.buffer for region in call.operands.values()]
+        self._read_apart.update(each.name for each in buffers if each.scope == "shared")
+        self._add_call(call)
+
+    def zero(self, buffer: Any) -> None:
+        """Add ``buffer = 0`` for a buffer in registers, or a region of one.
+
+        Raises:
+            LayoutError: it is neither.
+        """
+        region = as_region(buffer, "dst", "zero")
+        if region.buffer.scope != "local":
+            raise LayoutError(f"zero: sets registers; {region.buffer} is in {region.buffer.scope}")
+        self._add_call(TilePrimitiveCall("zero", {"dst": region}, self.scope))
+
+    def blend(self, dst: Any, alpha: Any, src: Any = None, beta: Any = None) -> None:
+        """Add ``dst = alpha·dst + beta·src`` for f32 tiles in registers.
+
+        Args:
+            dst: what is scaled.
+            alpha: the symbol of an f32 scalar.
+            src: what is added, scaled by ``beta``; None: nothing is.
+            beta: the symbol of an f32 scalar.
+
+        Raises:
+            LayoutError: an operand is no buffer, or a coefficient no f32 scalar of this kernel.
+        """
+        operands = {"dst": as_region(dst, "dst", "blend")}
+        config = {"alpha": str(alpha)}
+        if src is not None:
+            operands["src"] = as_region(src, "src", "blend")
+            config["beta"] = str(beta)
+        for name in config.values():
+            if self.scalars.get(name) != Scalar(name, "f32"):
+                raise LayoutError(f"blend: needs an f32 scalar of the kernel; got {name}")
+        self._add_call(TilePrimitiveCall("blend", operands, self.scope, config=config))
+
+    def barrier(self, name: str, slots: int, arrivals: int) -> Barrier:
+        """Declare an array of mbarriers, each complete after so many arrivals.
+
+        Args:
+            name: of the array.
+            slots: how many mbarriers there are.
+            arrivals: how many complete a phase of one: 1 .. 2**20 - 1.
+
+        Raises:
+            LayoutError: the name is taken, or a number is none of those.
+        """
+        names.check_buffer(name, self.name, self._taken)
+        if type(slots) is not int or slots < 1:
+            raise LayoutError(
+                f"barrier: {name} has a number of mbarriers from 1 on as slots; got {slots!r}"
+            )
+        if type(arrivals) is not int or not 1 <= arrivals <= ARRIVALS:
+            raise LayoutError(
+                f"barrier: an mbarrier counts 1 to {ARRIVALS} arrivals; {name} got {arrivals!r}"
+            )
+        self.barriers[name] = Barrier(name, slots, arrivals)
+        return self.barriers[name]
+
+    def fill(
+        self,
+        barrier: Barrier,
+        slot: Any,
+        copies: Sequence[tuple[Buffer | BufferRegion, Buffer | BufferRegion]],
+        free: tuple[Barrier, Any, Any] | None = None,
+        multicast: Sequence[tuple[Buffer | BufferRegion, Buffer | BufferRegion]] = (),
+    ) -> None:
+        """Let thread 0 copy tiles to shared memory in bulk; their bytes complete a barrier.
+
+        Args:
+            barrier: of one arrival.
+            slot: which of its mbarriers: a number, or the symbol of a variable.
+            copies: (destination, source) of each tile.
+            free: the barrier, slot and parity of the phase that must be complete before.
+            multicast: likewise, of tiles that go to the same cells of every CTA of the cluster: of
+                each, a CTA copies its part, and the barrier awaits the parts of all.
+
+        Raises:
+            LayoutError: a multicast without a cluster, a barrier or a buffer that is not of this
+                kernel, or copies that are no pairs.
+        """
+        if multicast and self.cluster == 1:
+            raise LayoutError(f"fill: {self.name} has no cluster to which a multicast could go")
+        calls = []
+        pairs = (*_pairs(copies, "fill"), *_pairs(multicast, "fill"))
+        for place, (dst, src) in enumerate(pairs):
+            operands = {"dst": as_region(dst, "dst", "fill"), "src": as_region(src, "src", "fill")}
+            self._read_apart.add(operands["dst"].buffer.name)
+            config = {"multicast": True} if place >= len(copies) else {}
+            call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map", config)
+            calls.append(self._own(call))
+        if free is not None and not (isinstance(free, (tuple, list)) and len(free) == 3):
+            raise LayoutError(f"fill: free is (barrier, slot, parity), or None; got {free!r}")
+        phase = None if free is None else self._phase(*free, operation="fill")
+        self._add(Refill(barrier.name, self._slot(barrier, slot, "fill"), tuple(calls), phase))
+
+    def drain(self, *copies: tuple[Buffer | BufferRegion, Buffer | BufferRegion]) -> None:
+        """Let the first thread of each warpgroup copy its rows of tiles to global memory in bulk.
+
+        Args:
+            copies: (destination, source) of each tile; its rows are dealt out in equal parts.
+
+        Raises:
+            LayoutError: what is no pair, or a buffer that is not of this kernel.
+        """
+        calls = []
+        for dst, src in _pairs(copies, "drain"):
+            operands = {
+                "dst": as_region(dst, "dst", "drain"),
+                "src": as_region(src, "src", "drain"),
+            }
+            self._read_apart.add(operands["src"].buffer.name)
+            call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map_store")
+            calls.append(self._own(call))
+        self._add(Emptying(tuple(calls)))
+
+    def drained(self, pending: int = 0) -> None:
+        """Let those threads wait until at most ``pending`` of their drains still read."""
+        _check_pending(pending, "drained")
+        self._add(Drained(pending))
+
+    def arrive(
+        self,
+        barrier: Barrier,
+        slot: Any,
+        where: tuple[Any, Any] | None = None,
+        everywhere: bool = False,
+    ) -> None:
+        """Let each warp arrive once at an mbarrier.
+
+        Args:
+            barrier: of the mbarrier.
+            slot: which one.
+            where: (value, below): arrive only where ``value < below``, alike in each warp.
+            everywhere: at that mbarrier of every CTA of the cluster.
+
+        Raises:
+            LayoutError: the barrier is not of this kernel, or ``where`` is no pair.
+        """
+        guards: tuple[Guard, ...] = ()
+        if where is not None:
+            if not (isinstance(where, (tuple, list)) and len(where) == 2):
+                raise LayoutError(f"arrive: where is (value, below), or None; got {where!r}")
+            value, below = (as_index(each, "arrive: where") for each in where)
+            guards = (Guard(value, 0, below),)
+        place = self._slot(barrier, slot, "arrive")
+        self._add(Arrive(barrier.name, place, guards, everywhere and self.cluster > 1))
+
+    def peek(self, barrier: Barrier, slot: Any, parity: Any) -> None:
+        """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
+        self._add(Peek(self._phase(barrier, slot, parity, "peek")))
+
+    def wait_for(self, barrier: Barrier, slot: Any, parity: Any, peeked: bool = False) -> None:
+        """Wait for the phase of an mbarrier that has a parity.
+
+        Args:
+            barrier: of the mbarrier.
+            slot: which one.
+            parity: a number, or a sum of multiples of variables; its lowest bit counts.
+            peeked: whether a :meth:`peek` at the same phase came before.
+
+        Raises:
+            LayoutError: the barrier is not of this kernel, or has no such slot.
+        """
+        self._add(Await(self._phase(barrier, slot, parity, "wait_for"), peeked))
+
+    def _phase(self, barrier: Barrier, slot: Any, parity: Any, operation: str) -> Phase:
+        place = self._slot(barrier, slot, operation)
+        asked = as_index(parity, f"barrier {barrier.name}: the parity") % 2
+        return Phase(barrier.name, place, asked)
+
+    def _slot(self, barrier: Barrier, value: Any, operation: str) -> int | Index:
+        """Return the number of an mbarrier, or the index of a variable that holds it.
+
+        Raises:
+            LayoutError: the barrier is none of this kernel, or the array has fewer.
+        """
+        if not isinstance(barrier, Barrier) or self.barriers.get(barrier.name) != barrier:
+            raise LayoutError(
+                f"{operation}: {barrier if isinstance(barrier, Buffer) else repr(barrier)} is not "
+                f"a barrier of kernel {self.name}; declare it with barrier()"
+            )
+        slot = value if type(value) is int else as_index(value, f"barrier {barrier.name}: the slot")
+        low, high = (slot, slot) if isinstance(slot, int) else (slot.low, slot.high)
+        if low < 0 or barrier.slots <= high < FREE:
+            raise LayoutError(
+                f"barrier {barrier.name}: its mbarriers are 0 to {barrier.slots - 1}; got {value}"
+                + ("" if low == high else f", which is {low} to {high}")
+            )
+        return slot
+
+    def sync(self, scope: str = "cta", memory: bool = False) -> None:
+        """Add a barrier of the CTA, or of each warpgroup or warp, that orders their memory.
+
+        Or of the cluster: other CTAs may be reached between two of them.
+
+        Args:
+            scope: whose.
+            memory: let a barrier of the cluster order memory too, which takes longer.
+
+        Raises:
+            LayoutError: another scope, a kernel without clusters, or threads that are no whole
+                warpgroups.
+        """
+        if scope not in ("cluster", "cta", "warpgroup", "warp"):
+            raise LayoutError(
+                f"sync: the scope must be cluster, cta, warpgroup or warp; got {scope!r}"
+            )
+        if scope == "cluster" and self.cluster == 1:
+            raise LayoutError(f"sync: {self.name} has no cluster; cta is its widest scope")
+        if scope == "warpgroup" and self.threads % WARPGROUP:
+            raise LayoutError(f"sync: {self.threads} threads are no whole warpgroups")
+        self._add(Sync(scope, memory and scope == "cluster"))
+
+    def commit(self, of: str = "copy", barrier: Barrier | None = None, slot: Any = 0) -> None:
+        """Close a group of asynchronous copies ("copy") or products ("gemm").
+
+        Args:
+            of: which.
+            barrier: of products in tensor memory: an mbarrier gets an arrival once they, and the
+                copies there, are complete. :meth:`wait_for` it.
+            slot: which of the barrier's mbarriers.
+
+        Raises:
+            LayoutError: another kind, or a barrier for copies.
+        """
+        if barrier is not None:
+            if _asynchronous(of) != "gemm":
+                raise LayoutError(f"commit: a barrier is for of='gemm'; got {of!r}")
+            self._add(TensorCommit(barrier.name, self._slot(barrier, slot, "commit")))
+            return
+        self._add(WgmmaCommit() if _asynchronous(of) == "gemm" else Commit())
+
+    def wait(self, pending: int = 0, of: str = "copy") -> None:
+        """Wait until at most ``pending`` groups are under way.
+
+        After ``wait(0, "gemm")`` the accumulators of all products so far may be touched.
+
+        Raises:
+            LayoutError: another kind, or no number of groups.
+        """
+        _check_pending(pending, "wait")
+        self._add(WgmmaWait(pending) if _asynchronous(of) == "gemm" else Wait(pending))
+
+    @contextmanager
+    def loop(self, var: str, extent: Any, unroll: bool = False) -> Iterator[Any]:
+        """Repeat the statements of the ``with`` block; yields the variable, a size symbol.
+
+        Args:
+            var: name of the variable, which runs over ``0 .. extent - 1``: letters alone, so that
+                it is none of the names that kernel texts make.
+            extent: how often: a number, an index, or the symbol of a scalar or of a :meth:`let`.
+            unroll: expand the loop at lowering. Register regions that move with the variable need
+                that: register numbers are static.
+
+        Raises:
+            LayoutError: the name is taken or no identifier, or the extent is below 1.
+        """
+        known = type(extent) is int
+        named = isinstance(extent, Index) or hasattr(extent, "free_symbols")
+        if (known and extent < 1) or not (known or named):
+            raise LayoutError(f"loop: the extent must be a number from 1 on; got {extent!r}")
+        if unroll and not known:
+            raise LayoutError(f"loop: {var} has {extent} steps, known at launch; it must stay")
+        most = extent if known else as_index(extent).high
+        symbol = self._symbol(var, most if 0 < most < FREE - 1 else FREE, "loop")
+        with self._block(var, unrolled=unroll) as body:
+            yield symbol
+        times = extent if known else as_index(extent)
+        self._add(Repeat(symbol, times, unroll, tuple(body)))
+
+    def lower(self) -> KernelProgram:
+        """Lower all statements.
+
+        Raises:
+            DispatchError: a call fits no variant; the error lists each reason.
+            LayoutError: the shared buffers do not fit, or a block is still open.
+        """
+        if len(self._blocks) > 1:
+            raise LayoutError(
+                f"lower: a block of kernel {self.name} is still open; lower it after the `with` of "
+                "loop(), when() or producing() has ended"
+            )
+        statements = tuple(self._blocks[0])
+        advice = "Let a loop stay (without unroll=True)"
+        check_budget(
+            f"lower: {self.name}", steps(statements), OPERATIONS, "unrolled statements", advice
+        )
+        unrolled = unroll(statements)
+        taken: list[str] = []
+        self._unfenced = False
+        self._copied_apart = any(
+            self._writes_apart(call) and call.config.get("asynchronous", False)
+            for call in calls(unrolled)
+        )
+        ops = with_completed(self._lower(unrolled, taken, ""))
+        if any(isinstance(op, Roles) for op in walk(ops)):
+            _check_one_producer(ops, self.name)
+            ops = _by_consumers(ops, self.threads)
+        by_scope = {
+            scope: tuple(b for b in self.buffers.values() if b.scope == scope)
+            for scope in ("global", "shared", "local", "tmem")
+        }
+        if by_scope["tmem"]:
+            columns = sum(tensor_columns(buffer) for buffer in by_scope["tmem"])
+            ops = with_tensor_memory(*as_issued(ops, self.cluster), columns)
+        body = Body(
+            by_scope["global"],
+            by_scope["shared"],
+            by_scope["local"],
+            ops,
+            self.threads,
+            self.arch,
+            tuple(self.scalars.values()),
+            tuple(self.barriers.values()),
+            self.cluster,
+            self.early,
+            by_scope["tmem"],
+        )
+        self._check(body)
+        stages = {
+            "tile": text(statements),
+            "unrolled": text(unrolled),
+            "dispatched": "\n".join(taken),
+            "operations": body.script(),
+        }
+        return KernelProgram(self.name, body, stages)
+
+    def _check(self, body: Body) -> None:
+        """Refuse what some machine could not run, or would run otherwise than another.
+
+        Raises:
+            LayoutError: a variable without a value, an operation that its unit does not take
+                alike, too much shared memory, or what the texts or the target lack.
+        """
+        for buffer in body.params:
+            for bound in buffer.bounds:
+                if bound is not None and self.scalars.get(bound) != Scalar(bound):
+                    raise LayoutError(
+                        f"Kernel {self.name}: {buffer.name} ends at {bound}, which is no s32 "
+                        f"scalar of the kernel: declare it with scalar({bound!r})"
+                    )
+        names.check_scopes(body.ops, self.scalars)
+        self._check_sizes(body)
+        convergence.check(body.ops, self.threads)
+        limit = shared_limit(self.arch)
+        if body.shared_bytes > limit:
+            raise LayoutError(
+                f"Kernel {self.name}: shared buffers take {body.shared_bytes} bytes; a CTA of "
+                f"{self.arch} has {limit}"
+            )
+        cuda_cpp.check(body, self.name)
+        body.check_written()
+
+    def _check_sizes(self, body: Body) -> None:
+        """Refuse a coefficient where a size is meant: an extent, a condition, an index.
+
+        Raises:
+            LayoutError: the scalar and what takes it are named.
+        """
+        coefficients = {each.name for each in body.scalars if each.token != "s32"}
+        for op in walk(body.ops) if coefficients else ():
+            for index in indices(op):
+                for name in sorted(coefficients & index.variables()):
+                    raise LayoutError(
+                        f"lower: a size must be an s32 scalar; {line(op)} takes {name}, an f32 one"
+                    )
+
+    def _check_begins(self, call: TilePrimitiveCall) -> None:
+        """Refuse regions that begin elsewhere in threads that take part in one access together.
+
+        Raises:
+            LayoutError: the region and the variable are named.
+        """
+        in_registers = any(buffer.scope == "local" for buffer in call.buffers)
+        unit = "warpgroup" if call.op == "gemm_async" else "warp" if in_registers else "cta"
+        for region in call.operands.values():
+            for begin, _ in region.ranges:
+                index = as_index(begin).replaced(self._named)
+                if not convergence.same_over(index, unit, self.threads):
+                    what = {"cta": "CTA"}.get(unit, unit)
+                    raise LayoutError(
+                        f"{call.op}: {region} begins elsewhere in other threads of one {what}, "
+                        f"which do this together; begin where the whole {what} does"
+                    )
+
+    def _lower(
+        self, statements: Sequence[Statement], taken: list[str], indent: str
+    ) -> tuple[Op, ...]:
+        ops: list[Op] = []
+        for at, each in enumerate(statements):
+            if isinstance(each, Specialised):
+                taken.append(f"{indent}produce:")
+                produce = self._lower(each.produce, taken, indent + "    ")
+                _check_producer(produce)
+                taken.append(f"{indent}consume:")
+                consume = self._lower(statements[at + 1 :], taken, indent + "    ")
+                return (*ops, Roles(produce, consume))
+            if isinstance(each, Repeat):
+                taken.append(f"{indent}for {each.var} in range({each.extent}):")
+                before = self._leaves_unfenced(each.body, self._unfenced)
+                self._unfenced, arriving = before, self._arriving
+                if isinstance(each.extent, Index):
+                    step = Index.free(str(each.var))
+                    self._arriving = self._narrowed(Guard(step, 0, each.extent))
+                body = self._lower(each.body, taken, indent + "    ")
+                self._arriving = arriving
+                self._unfenced |= before and not isinstance(each.extent, int)  # no step at all
+                ops.append(Loop(str(each.var), each.extent, body))
+            elif isinstance(each, Refill):
+                fill = self._refill(each)
+                taken.append(f"{indent}{line(fill)}")
+                ops.append(fill)
+            elif isinstance(each, Branch):
+                branch = f"{indent}{line(When((each.guard,), ()))}"
+                before, arriving = self._unfenced, self._arriving
+                narrowed = self._narrowed(each.guard)
+                if narrowed.active is not None and not narrowed.active.any():
+                    taken.append(f"{branch}  # no thread comes here: 0 operations")
+                    continue
+                taken.append(branch)
+                self._arriving = narrowed
+                body = self._lower(each.body, taken, indent + "    ")
+                self._arriving = arriving
+                self._unfenced |= before  # where the branch is not taken
+                ops.append(When((each.guard,), body))
+            elif isinstance(each, Emptying):
+                drain = self._emptying(each)
+                taken.append(f"{indent}{line(drain)}")
+                ops.append(drain)
+            elif isinstance(each, (Sync, Arrive)):
+                if self._unfenced and _orders(each):
+                    taken.append(f"{indent}{line(ProxyFence())}")
+                    ops.append(ProxyFence())
+                    self._unfenced = False
+                taken.append(f"{indent}{line(each)}")
+                ops.append(each)
+            elif isinstance(each, TilePrimitiveCall):
+                lowered = self._dispatch(each)
+                self._unfenced |= self._writes_apart(each)
+                taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
+                ops.extend(of_copy(lowered.ops, len(taken)))
+            else:
+                self._unfenced |= self._completes_copies(each)
+                taken.append(f"{indent}{line(each)}")
+                ops.append(each)
+        return tuple(ops)
+
+    def _completes_copies(self, statement: Statement) -> bool:
+        """Say whether threads have now written, by ``cp.async``, what is read asynchronously."""
+        return self._copied_apart and isinstance(statement, Wait)
+
+    def _writes_apart(self, call: TilePrimitiveCall) -> bool:
+        """Say whether threads write there what is read asynchronously."""
+        dst = call.operands.get("dst")
+        return dst is not None and dst.buffer.name in self._read_apart
+
+    def _leaves_unfenced(self, statements: Sequence[Statement], before: bool) -> bool:
+        """Say whether writes may come before statements, or before their repetition, unfenced."""
+        after = before
+        for each in statements:
+            if isinstance(each, TilePrimitiveCall):
+                after |= self._writes_apart(each)
+            elif isinstance(each, (Repeat, Branch)):
+                after |= self._leaves_unfenced(each.body, after)
+            elif isinstance(each, (Sync, Arrive)) and _orders(each):
+                after = False
+            else:
+                after |= self._completes_copies(each)
+        return before or after
+
+    def _emptying(self, each: Emptying) -> Drain:
+        stores = (op for call in each.copies for op in self._dispatch(call).ops)
+        return Drain(tuple(cast("Iterable[BulkStore]", stores)))
+
+    def _refill(self, each: Refill) -> Fill:
+        found = (op for call in each.copies for op in self._dispatch(call).ops)
+        loads = tuple(cast("Iterable[BulkLoad]", found))
+        bits = sum(
+            load.box[0] * load.box[1] * self.buffers[load.into].dtype.bits
+            * (self.cluster if load.multicast else 1)
+            for load in loads
+        )  # fmt: skip
+        return Fill(each.barrier, each.slot, bits // 8, loads, each.free)
+
+    def _dispatch(self, call: TilePrimitiveCall) -> Lowered:
+        self._check_begins(call)
+        varying = {name: v for name, v in self._named.items() if "thread" in v.variables()}
+        arriving = replace(self._arriving, varying=varying)
+        return dispatch(context_of(call, "cuda", self.threads, None, self.arch, arriving))
+
+    def _narrowed(self, guard: Guard) -> Arriving:
+        """Return who comes to the statements of a branch."""
+        index, high = (
+            each.replaced(self._named) if isinstance(each, Index) else Index((), each)
+            for each in (guard.index, guard.high)
+        )
+        known = index.variables() | high.variables()
+        if "thread" not in known:
+            return self._arriving
+        if known != {"thread"}:
+            return replace(self._arriving, unknown=guard.render("script"))
+        env = {"thread": np.arange(self.threads)}
+        value, below = index.value(env), high.value(env)
+        taking = np.broadcast_to((guard.low <= value) & (value < below), (self.threads,))
+        before = self._arriving.active
+        return replace(self._arriving, active=taking if before is None else taking & before)
+
+
+def _check_keywords(
+    primitive: Callable[..., TilePrimitiveCall], given: Mapping[str, Any], taken: Sequence[str]
+) -> None:
+    """Refuse keywords that a primitive does not have.
+
+    Args:
+        primitive: what makes the call.
+        given: the keywords of the caller.
+        taken: those that have parameters of their own.
+
+    Raises:
+        LayoutError: the known ones are listed.
+    """
+    known = [name for name in inspect.signature(primitive).parameters if name not in taken]
+    wrong = [name for name in given if name not in known]
+    if wrong:
+        raise LayoutError(
+            f"{primitive.__name__}: the keywords are {', '.join(known)}; got {', '.join(wrong)}"
+        )
+
+
+def _check_one_producer(ops: tuple[Op, ...], name: str) -> None:
+    """Refuse a second producer warpgroup, or one that would begin again in a loop.
+
+    Raises:
+        LayoutError: there is such a one.
+    """
+    count = sum(isinstance(op, Roles) for op in walk(ops))
+    loops = [op.body for op in walk(ops) if isinstance(op, Loop)]
+    looped = any(isinstance(each, Roles) for body in loops for each in walk(body))
+    if count > 1 or looped:
+        raise LayoutError(
+            f"producing: a kernel has one producer warpgroup, which begins once; {name} has "
+            + ("it in a loop" if looped else str(count))
+        )
+
+
+def _by_consumers(ops: tuple[Op, ...], threads: int) -> tuple[Op, ...]:
+    """Return operations in which the producer warpgroup does nothing but produce, and meet.
+
+    Before the roles part, and after they join, all warpgroups run: what only the threads of the
+    kernel do stands in branches that hold in those alone. Where all meet, they stay.
+
+    >>> from lowering.ir.ops import Elements, Zero, script
+    >>> zero = Zero(Elements("r", (0,)))
+    >>> roles = Roles((Peek(Phase("free", 0, Index())),), (zero,))
+    >>> print(script(_by_consumers((zero, zero, Sync("cta"), roles), 128)))
+    if thread < 128:
+        r[0] = 0
+        r[0] = 0
+    sync(cta)
+    produce:
+        peek(free[0], 0)
+    consume:
+        r[0] = 0
+    """
+    guard = Guard(Index.of("thread", threads + WARPGROUP), 0, threads)
+    found: list[Op] = []
+    for together, same in groupby(ops, key=_is_of_all):
+        if not together:
+            found.append(When((guard,), tuple(same)))
+            continue
+        for op in same:
+            if isinstance(op, (Loop, When)):
+                op = replace(op, body=_by_consumers(op.body, threads))
+            found.append(op)
+    return tuple(found)
+
+
+def _is_of_all(op: Op) -> bool:
+    """Say whether a producer warpgroup takes part in an operation, or in what stands in it."""
+    if isinstance(op, (Loop, When)):
+        return any(_is_of_all(each) for each in op.body if not isinstance(each, Let))
+    return isinstance(op, (Let, Roles)) or (isinstance(op, Sync) and op.scope in ("cta", "cluster"))
+
+
+def _check_producer(ops: tuple[Op, ...]) -> None:
+    """Refuse what more than one thread would have to do, where one thread alone fills.
+
+    Raises:
+        LayoutError: something else than fills.
+    """
+    for op in walk(ops):
+        if not isinstance(op, (Fill, BulkLoad, Loop, When, Let)):
+            raise LayoutError(
+                f"producing: one thread is there, and it fills: fill(…), loops, branches and let "
+                f"fit; got {line(op)}"
+            )
+
+
+def _orders(op: Sync | Arrive) -> bool:
+    """Say whether a barrier, or an arrival at one, orders the memory of more than a warp."""
+    return isinstance(op, Arrive) or op.orders
+
+
+def _check_pending(pending: Any, operation: str) -> None:
+    """Refuse what is no number of groups.
+
+    Raises:
+        LayoutError: it is none.
+    """
+    if type(pending) is not int or pending < 0:
+        raise LayoutError(
+            f"{operation}: pending is how many groups may be under way after it, a number from 0 "
+            f"on; got {pending!r}"
+        )
+
+
+def _asynchronous(kind: str) -> str:
+    """Return what is asynchronous.
+
+    Raises:
+        LayoutError: another kind.
+    """
+    if kind not in ("copy", "gemm"):
+        raise LayoutError(f"commit, wait: of copy or of gemm; got {kind!r}")
+    return kind
+
+
+def _pairs(copies: Any, operation: str) -> Sequence[tuple[Any, Any]]:
+    """Return copies, each of which must be a pair.
+
+    Raises:
+        LayoutError: they are no list, or one is no pair.
+    """
+    if not isinstance(copies, (tuple, list)):
+        raise LayoutError(
+            f"{operation}: copies are a list of pairs (destination, source); got {copies!r}"
+        )
+    for each in copies:
+        if not isinstance(each, (tuple, list)) or len(each) != 2:
+            what = each if isinstance(each, (Buffer, BufferRegion)) else repr(each)
+            raise LayoutError(f"{operation}: a copy is a pair (destination, source); got {what}")
+    return copies
+
+
+@dataclass(frozen=True)
+class KernelProgram(Executable):
+    """A lowered kernel with its readers."""
+
+    label: str
+    lowered: Body
+    stages: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel."""
+        return self.label
+
+    @property
+    def body(self) -> Body:
+        """The whole kernel: parameters, buffers, operations."""
+        return self.lowered
+
+    @property
+    def title(self) -> str:
+        """One line about the kernel."""
+        body = self.body
+        more = f", clusters of {body.cluster}" if body.cluster > 1 else ""
+        if body.tensor:  # no GPU that has tensor memory was at hand
+            more += "; tcgen05: assembled and simulated, not executed"
+        return f"{self.name}: {body.threads} threads, {body.shared_bytes} bytes shared{more}"
+
+    def script(self, stage: str = "operations") -> str:
+        """Return the program after a step of lowering.
+
+        Raises:
+            LayoutError: no such step.
+        """
+        if stage not in self.stages:
+            raise LayoutError(f"script: the steps are {', '.join(self.stages)}; got {stage!r}")
+        return self.stages[stage]
+
+    def trace(self, grid: tuple[int, int] | None = None, **given: Any) -> Machine:
+        """Run on the NumPy warp and return the first CTA: registers, memory, bank counts of all.
+
+        Arguments and errors as :meth:`simulate`.
+        """
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        return arguments.simulate(self.body, made, extents)
+
+    def simulate(self, grid: tuple[int, int] | None = None, **given: Any) -> dict[str, Matrix]:
+        """Run on the NumPy warp; return the parameters that the kernel writes, by name.
+
+        Args:
+            grid: how many CTAs along bx and by, of clusters whole ones along bx; one unless given.
+            given: each parameter that is read and each scalar, by name. A parameter is a matrix of
+                its shape, or of the extents that its bounds say where only the launch knows them.
+
+        Raises:
+            LayoutError: a name is missing or unknown, or a value does not fit.
+            SimulationError: it reads what nothing wrote, or races.
+
+        >>> from layoutalg import S, TileLayout, laneid
+        >>> import numpy as np
+        >>> k = Kernel("scaled")
+        >>> alpha, row = k.scalar("alpha", "f32"), TileLayout(S[(32, 2) : (1 @ laneid, 1)])
+        >>> a, o = (k.param(n, (64, 2), "float32") for n in "ao")
+        >>> r, b = k.alloc("r", (32, 2), "float32", layout=row), k.let("b", k.block[0], 2)
+        >>> k.copy(r, a[b * 32 : b * 32 + 32]), k.blend(r, alpha)
+        (None, None)
+        >>> k.copy(o[b * 32 : b * 32 + 32], r)
+        >>> out = k.lower().simulate(grid=(2, 1), a=np.ones((64, 2)), alpha=3)["o"]
+        >>> bool((out == 3).all())
+        True
+        """
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        machine = arguments.simulate(self.body, made, extents)
+        flat = {b.name: machine.memory[b.name].values for b in self.body.written}
+        return {name: made.matrix(name, values) for name, values in flat.items()}
+
+    def banks(self, grid: tuple[int, int] | None = None, **given: Any) -> tuple[BankCount, ...]:
+        """Return the shared-memory wavefronts of each operation, counted on the NumPy warp.
+
+        Arguments and errors as :meth:`simulate`.
+        """
+        return bank_counts(self.trace(grid, **given))
+
+    def run(self, grid: tuple[int, int] | None = None, **given: Any) -> dict[str, Matrix]:
+        """Run on the GPU: arguments, results and errors as :meth:`simulate`.
+
+        Raises:
+            LayoutError: there is no CUDA device.
+        """
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        return driver.run(self.body, self.name, made, extents)

@@ -1,0 +1,271 @@
+"""``Program``: a lowered tile primitive with its readers: script, NumPy warp, CUDA text, kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from layoutalg import LayoutError, TileLayout
+from layoutalg.algebra.iters import row_major
+from lowering.codegen.executable import Executable
+from lowering.dispatch.holders import has_copies
+from lowering.dispatch.registry import Lowered, context_of, dispatch, list_variants
+from lowering.dispatch.variants.copy_vector import BYTE, register_copy
+from lowering.ir import convergence
+from lowering.ir.body import Body
+from lowering.ir.ops import Mma, Move, Op, Sync, Zero, script
+from lowering.ir.tiles import EXTRAS, Buffer, TilePrimitiveCall, cells
+from lowering.isa.mma import MmaInst
+from lowering.launch import arguments, driver
+from lowering.simulator.machine import Matrix, as_matrix, execute, logical, poison
+
+Step = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Program(Executable):
+    """The unrolled gemm of one call, and the ways to read it.
+
+    To run, it is framed by copies of whole matrices: each input from global memory into its
+    registers, D back.
+
+    >>> import lowering as lw
+    >>> from layoutalg import fragments
+    >>> name = "mma.m16n8k16.f16"
+    >>> D, A, B = (lw.Buffer(r, f.shape, f.dtype, layout=f.layout)
+    ...            for r, f in ((r, fragments.get(name, r)) for r in "DAB"))
+    >>> program = lw.lower(lw.gemm(D, A, B))
+    >>> program.mma
+    (('mma', (0, 1, 2, 3), (0, 1, 2, 3), (0, 1)),)
+    """
+
+    call: TilePrimitiveCall
+    lowered: Lowered
+    threads: int
+    target: str = "cuda"
+    arch: str = "sm_90"
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel: the primitive's."""
+        return self.call.op
+
+    @property
+    def title(self) -> str:
+        """The call, as it is written."""
+        return str(self.call)
+
+    def buffer(self, role: str) -> Buffer:
+        """Return the buffer of a role."""
+        return self.call.operands[role].buffer
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The register-level operations of the call alone."""
+        return self.lowered.ops
+
+    @property
+    def instruction(self) -> MmaInst:
+        """The instruction that dispatch chose."""
+        return next(op.instruction for op in self.ops if isinstance(op, Mma))
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The operations in emission order, as plain tuples.
+
+        ``("zero", d)``, ``("copy", d, c)`` or ``("mma", (d, …), (a, …), (b, …))``: registers of D
+        and C, 32-bit words of A and B; then, where there are any, the first elements of E, or of
+        SFA and SFB.
+        """
+        steps: list[Step] = []
+        for op in self.ops:
+            if isinstance(op, Zero):
+                steps.extend(("zero", number) for number in op.into.numbers)
+            elif isinstance(op, Move):
+                pairs = zip(op.into.numbers, op.source.numbers, strict=True)
+                steps.extend(("copy", into, source) for into, source in pairs)
+            elif isinstance(op, Mma):
+                a, b = (
+                    tuple(number // pack for number in elements.numbers[::pack])
+                    for elements, pack in (
+                        (op.a, op.instruction.fragment("A").pack),
+                        (op.b, op.instruction.fragment("B").pack),
+                    )
+                )
+                extra = (each.numbers[0] for each in op.extra)
+                steps.append(("mma", op.d.numbers, a, b, *extra))
+        return tuple(steps)
+
+    @property
+    def mma(self) -> tuple[Step, ...]:
+        """The mma steps alone."""
+        return tuple(step for step in self.steps if step[0] == "mma")
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether D starts from C."""
+        return any(isinstance(op, Move) for op in self.ops)
+
+    @property
+    def registers(self) -> dict[str, int]:
+        """Elements that each thread allocates, per role; C where it is a buffer of its own."""
+        roles = ["D", "C", "A", "B"] if self.buffer("C") != self.buffer("D") else ["D", "A", "B"]
+        return {role: cells(self.buffer(role)) for role in (*roles, *self.extras)}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The roles whose matrices the program reads."""
+        return ("A", "B", "C", *self.extras) if self.accumulates else ("A", "B", *self.extras)
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """What the call has beside A, B, C and D."""
+        return tuple(role for role in EXTRAS if role in self.call.operands)
+
+    @cached_property
+    def body(self) -> Body:
+        """The whole kernel: the call framed by copies of its matrices, parameters by role."""
+        params: dict[Buffer, Buffer] = {}  # register buffer -> parameter
+        taken = {buffer.name for buffer in self.call.buffers}
+        for role in (*self.inputs, "D"):
+            buffer = self.buffer(role)
+            name = f"{role}g"
+            while name in taken:
+                name += "g"
+            params.setdefault(buffer, self._parameter(name, buffer))
+        ops: list[Op] = []
+        loaded = set[Buffer]()
+        for buffer, param in params.items():
+            if any(self.buffer(role) == buffer for role in self.inputs) or self._partial(buffer):
+                ops.extend(register_copy(buffer.region(), param.region(), self.threads, True))
+                loaded.add(buffer)
+        ops.extend(self.ops)
+        d = self.buffer("D")
+        if d in loaded and has_copies(d.region(), self.threads):
+            ops.append(Sync("cta"))  # all have read what the first of the copies overwrites
+        ops.extend(register_copy(d.region(), params[d].region(), self.threads, False))
+        return Body(tuple(params.values()), (), tuple(params), tuple(ops), self.threads, self.arch)
+
+    def _parameter(self, name: str, buffer: Buffer) -> Buffer:
+        """Return the global buffer that a register buffer is filled from, or written to.
+
+        It is row-major; where elements narrower than a byte pack along the rows, column-major.
+        """
+        param = Buffer(name, buffer.shape, buffer.dtype, "global")
+        if buffer.dtype.bits >= BYTE:
+            return param
+        try:
+            register_copy(buffer.region(), param.region(), self.threads, True)
+        except LayoutError:
+            columns = TileLayout.from_iters(row_major(buffer.shape[::-1])[::-1])
+            return Buffer(name, buffer.shape, buffer.dtype, "global", columns)
+        return param
+
+    def _partial(self, buffer: Buffer) -> bool:
+        """Whether a region of D is computed, so that the rest of D comes from outside."""
+        region = self.call.operands["D"]
+        return buffer == region.buffer and region != buffer.region()
+
+    def script(self) -> str:
+        """Return the program to read: the register buffers, then one line per operation."""
+        lines = [f"# {self.call}", f"# {self.instruction.ptx}, {self.threads} threads"]
+        for buffer in self.call.buffers:
+            lines.append(
+                f"{buffer.name}: {cells(buffer)} registers of {buffer.dtype}  # {buffer.layout}"
+            )
+        return "\n".join([*lines, script(self.ops)])
+
+    def matrices(self, given: Mapping[str, Any]) -> dict[str, Matrix]:
+        """Return the caller's matrices by parameter, converted.
+
+        Raises:
+            LayoutError: a role is missing or unknown, a shape is wrong, or a buffer is given twice.
+        """
+        held = {self.buffer(role).name for role in given if role in self.call.operands}
+        missing = [role for role in self.inputs if self.buffer(role).name not in held]
+        unknown = sorted(set(given) - set(self.call.operands))
+        if missing or unknown:
+            got = ", ".join(sorted(given)) or "none"
+            lacks = [f"{role} is missing" for role in missing]
+            strays = [f"{role} is no operand" for role in unknown]
+            raise LayoutError(
+                f"run: the program reads the matrices {', '.join(self.inputs)}; got {got}: "
+                f"{', '.join(lacks + strays)}"
+            )
+        names = {reg: p.name for reg, p in zip(self.body.registers, self.body.params, strict=True)}
+        found: dict[str, Matrix] = {}
+        for role, value in given.items():
+            buffer = self.buffer(role)
+            matrix = as_matrix(value, buffer, role)
+            if buffer not in names:
+                continue  # C where beta is 0
+            known = found.setdefault(names[buffer], matrix)
+            if known.tobytes() != matrix.tobytes():
+                raise LayoutError(f"run: {role} is the buffer {buffer.name}, given two matrices")
+        return found
+
+    def _complete(self, given: Mapping[str, Any]) -> dict[str, Matrix]:
+        """Return the matrices, with a poisoned D where only a region of it is computed."""
+        found = self.matrices(given)
+        d = self.body.params[self.body.registers.index(self.buffer("D"))]
+        if self._partial(self.buffer("D")):
+            found.setdefault(d.name, poison(d.dtype.numpy, d.shape))
+        return found
+
+    def simulate(self, **matrices: Any) -> Matrix:
+        """Run on the NumPy warp: takes A, B (and C, D) as whole matrices, returns D.
+
+        Args:
+            matrices: role -> matrix of the whole buffer, rounded to the buffer's dtype; ``D`` gives
+                what D holds before. Elements of D outside the region come back as given, or NaN.
+
+        Raises:
+            LayoutError: a matrix is missing, unknown, or of another shape.
+        """
+        machine = execute(self.body, self._complete(matrices))
+        d = self.body.written[0]
+        return logical(d, machine.memory[d.name].values)
+
+    def run(self, **matrices: Any) -> Matrix:
+        """Run on the GPU: as :meth:`simulate`.
+
+        Raises:
+            LayoutError: no CUDA device, or as :meth:`simulate`.
+        """
+        given = arguments.arguments(self.body, self._complete(matrices))
+        written = driver.run(self.body, self.name, given)
+        return written[self.body.written[0].name]
+
+
+def lower(
+    call: TilePrimitiveCall,
+    target: str = "cuda",
+    threads: int | None = None,
+    active: Mapping[str, Any] | None = None,
+    arch: str = "sm_90",
+) -> Program:
+    """Pick the first variant that accepts a gemm call and return its program.
+
+    Args:
+        call: an unresolved tile primitive.
+        target: "cuda".
+        threads: threads of the CTA; by default those of the call's scope (a warp, a warpgroup).
+        active: ranges that narrow the call's threads, such as ``{"laneid": (0, 16)}`` inside
+            ``if lane < 16``.
+        arch: the target of machine code; variants that it lacks decline.
+
+    Raises:
+        DispatchError: every variant declines; the error lists each reason.
+        LayoutError: the threads do not make whole units of the scope, or the variant that fits
+            gives operations that no machine knows.
+    """
+    context = context_of(call, target, threads, active, arch)
+    if call.op != "gemm" and list_variants(call.op, target):
+        raise LayoutError(
+            f"lower: takes a gemm call; a {call.op} is a statement of a Kernel; got {call}"
+        )
+    lowered = dispatch(context)
+    convergence.check(lowered.ops, context.threads)
+    return Program(call, lowered, context.threads, target, arch)

@@ -394,7 +394,7 @@ def blackwell_kernel():
     k.sync()
     k.gemm_async(c, sa, sb, transB=True, scope="thread")
     k.commit("gemm", done)
-    k.wait_for(done, 0, 0)
+    k.mbarrier_wait(done, 0, 0)
     k.copy(held, c)
     k.copy(d, held)
     return k
@@ -485,7 +485,7 @@ def scaled_kernel():
     (sfa, _), (sfb, _) = scales
     k.gemm_async(c, *tiles, SFA=sfa, SFB=sfb, transB=True, scope="thread")
     k.commit("gemm", done)
-    k.wait_for(done, 0, 0)
+    k.mbarrier_wait(done, 0, 0)
     k.copy(held, c)
     k.copy(d, held)
     return k
@@ -580,7 +580,7 @@ def pair_kernel(m, held, n=64, depth=64):
     k.sync("cluster", memory=True)
     k.gemm_async(c, sa, sb, transB=True, scope="thread", cta_group=2)
     k.commit("gemm", done)
-    k.wait_for(done, 0, 0)
+    k.mbarrier_wait(done, 0, 0)
     k.copy(regs, c)
     k.copy(d[rank * rows : rank * rows + rows, :], regs)
     return k

@@ -20,22 +20,22 @@ from typing import NamedTuple
 
 from layoutalg.algebra.axis import WARP
 
-Elements = tuple[int, ...]  # of a word, in its order; -1: anything
+Registers = tuple[int, ...]  # of a word, in its order; -1: anything
 Loads = list[dict[int, int]]
-Plan = tuple[Sequence[Elements], list[list["Bundle"]]]  # lanes that read in step, and their words
+Plan = tuple[Sequence[Registers], list[list["Bundle"]]]  # lanes that read in step, and their words
 
 
 class Round(NamedTuple):
     """What each lane that is read offers, and which lane each reader reads."""
 
-    offers: dict[int, Elements]
+    offers: dict[int, Registers]
     reads: dict[int, int]
 
 
 class Bundle(NamedTuple):
     """A word that readers need, and the lanes (a bit each) that hold all of it."""
 
-    elements: Elements
+    elements: Registers
     holders: int
 
 
@@ -47,8 +47,8 @@ class Warp:
     element is the element: any lane that holds it may offer it.
     """
 
-    held: tuple[Elements, ...]
-    wanted: tuple[Elements, ...]
+    held: tuple[Registers, ...]
+    wanted: tuple[Registers, ...]
     pack: int
 
     @cached_property
@@ -65,7 +65,7 @@ class Warp:
         return bool(self.holders[element] >> lane & 1)
 
     @cached_property
-    def needs(self) -> tuple[Elements, ...]:
+    def needs(self) -> tuple[Registers, ...]:
         """Per lane the elements that it wants and does not hold, in the order of its slots."""
         return tuple(
             tuple(dict.fromkeys(e for e in row if e >= 0 and not self.holds(lane, e)))
@@ -73,7 +73,7 @@ class Warp:
         )
 
     @cached_property
-    def in_step(self) -> tuple[tuple[Elements, ...], ...]:
+    def in_step(self) -> tuple[tuple[Registers, ...], ...]:
         """Ways to put the lanes into groups that read in step, the best ones first.
 
         First lanes that want the same, or need the same, and agree in some bits of their numbers,
@@ -99,7 +99,7 @@ class Warp:
                 [(frozenset(), lane & bits) for lane in range(len(self.needs))]
                 for bits in range(1, WARP - 1)
             ]
-        found: dict[tuple[Elements, ...], None] = {}
+        found: dict[tuple[Registers, ...], None] = {}
         for way in ways:
             groups: dict[tuple[frozenset[int], int], list[int]] = {}
             for lane, key in enumerate(way):
@@ -122,7 +122,7 @@ class Warp:
             lanes.append(bits)
         return tuple(lanes), owners
 
-    def may_do(self, groups: Sequence[Elements], count: int) -> bool:
+    def may_do(self, groups: Sequence[Registers], count: int) -> bool:
         """Say whether, by the numbers, registers as they are may do in so many rounds."""
         lanes, owners = self.asked
         asked = [reduce(or_, (lanes[lane] for lane in group)) for group in groups]
@@ -131,7 +131,7 @@ class Warp:
             for mask, bits in owners.items()
         )
 
-    def registers(self, lanes: Elements) -> list[Bundle]:
+    def registers(self, lanes: Registers) -> list[Bundle]:
         """Return the words that these lanes need together, where registers go as they are."""
         found: dict[tuple[int, int], list[int]] = {}
         for e in dict.fromkeys(e for lane in lanes for e in self.needs[lane]):
@@ -141,13 +141,13 @@ class Warp:
         fill = (-1,) * self.pack
         return [Bundle((*part, *fill)[: self.pack], mask) for (mask, _), part in found.items()]
 
-    def bundles(self, lanes: Elements) -> list[Bundle]:
+    def bundles(self, lanes: Registers) -> list[Bundle]:
         """Return the words that these lanes need together: as few as may be, each from one lane."""
         elements = dict.fromkeys(e for lane in lanes for e in self.needs[lane])
         return self.bundled(elements, {e: self.holders[e] for e in elements}, lanes)
 
     def bundled(
-        self, elements: Iterable[int], holders: Mapping[int, int], lanes: Elements
+        self, elements: Iterable[int], holders: Mapping[int, int], lanes: Registers
     ) -> list[Bundle]:
         """Put elements into words: registers as they are, then those of one destination together.
 
@@ -178,7 +178,7 @@ class Warp:
                 found.append(Bundle(part, mask))
         return [Bundle(self._ordered(part, place), mask) for part, mask in found]
 
-    def _parts(self, elements: list[int], lane: int, place: Mapping[int, int]) -> list[Elements]:
+    def _parts(self, elements: list[int], lane: int, place: Mapping[int, int]) -> list[Registers]:
         """Cut the elements that some lanes hold into words; only the last may be partial."""
         pack, rest = self.pack, dict.fromkeys(elements)
         found = []
@@ -195,7 +195,7 @@ class Warp:
         left = [*rest]
         return found + [tuple(left[at : at + pack]) for at in range(0, len(left), pack)]
 
-    def _ordered(self, elements: Elements, place: Mapping[int, int]) -> Elements:
+    def _ordered(self, elements: Registers, place: Mapping[int, int]) -> Registers:
         """Put each element where its destination has it, if that is free."""
         word = [-1] * self.pack
         for e in elements:
@@ -250,7 +250,7 @@ def rounds(warp: Warp) -> tuple[Round, ...]:
         count += 1
 
 
-def _planned(warp: Warp, ways: Iterator[Sequence[Elements]], plans: list[Plan]) -> Iterator[Plan]:
+def _planned(warp: Warp, ways: Iterator[Sequence[Registers]], plans: list[Plan]) -> Iterator[Plan]:
     """Plan further ways to read in step, elements put together into words; keep the plans."""
     for groups in ways:
         plan = groups, [warp.bundles(group) for group in groups]
@@ -259,7 +259,7 @@ def _planned(warp: Warp, ways: Iterator[Sequence[Elements]], plans: list[Plan]) 
 
 
 def _followed(
-    warp: Warp, groups: Sequence[Elements], words: Sequence[Sequence[Bundle]], count: int
+    warp: Warp, groups: Sequence[Registers], words: Sequence[Sequence[Bundle]], count: int
 ) -> list[Round] | None:
     """Return the rounds of a plan, ``count`` of them; None where it takes more.
 
@@ -286,7 +286,7 @@ def _followed(
 
 
 def _caught_up(
-    warp: Warp, groups: Sequence[Elements], late: Sequence[Sequence[Bundle]], found: list[Round]
+    warp: Warp, groups: Sequence[Registers], late: Sequence[Sequence[Bundle]], found: list[Round]
 ) -> bool:
     """Let lanes read the words that were left out, in rounds that bring them nothing they need."""
     for lane, bundle in ((lane, each) for g, mine in zip(groups, late, strict=True)
@@ -308,7 +308,7 @@ def _caught_up(
 
 
 def _own(
-    warp: Warp, groups: Sequence[Elements], words: Sequence[Sequence[Bundle]], count: int
+    warp: Warp, groups: Sequence[Registers], words: Sequence[Sequence[Bundle]], count: int
 ) -> list[list[Bundle]]:
     """Return the words that lanes want and hold themselves, as many as their reads leave room."""
     found = []
@@ -328,21 +328,21 @@ def _lanes(mask: int) -> list[int]:
 
 def _shared_out(
     words: Sequence[Sequence[Bundle]], count: int
-) -> list[dict[int, list[Elements]]] | None:
+) -> list[dict[int, list[Registers]]] | None:
     """Say which lane offers each word: per group and lane the words; None if some offer too many.
 
     Args:
         words: per group.
         count: how many words a lane may offer.
     """
-    alike: dict[tuple[int, int], list[Elements]] = {}
+    alike: dict[tuple[int, int], list[Registers]] = {}
     for group, bundles in enumerate(words):
         for bundle in bundles:
             alike.setdefault((group, bundle.holders), []).append(bundle.elements)
     loads = _assigned([mask for _, mask in alike], [*map(len, alike.values())], count)
     if loads is None:
         return None
-    found: list[dict[int, list[Elements]]] = [{} for _ in words]
+    found: list[dict[int, list[Registers]]] = [{} for _ in words]
     for ((group, _), elements), load in zip(alike.items(), loads, strict=True):
         at = 0
         for lane, taken in sorted(load.items()):
@@ -399,8 +399,8 @@ def _moved_on(
 
 def _in_rounds(
     warp: Warp,
-    groups: Sequence[Elements],
-    words: Sequence[Mapping[int, list[Elements]]],
+    groups: Sequence[Registers],
+    words: Sequence[Mapping[int, list[Registers]]],
     count: int,
 ) -> Iterator[Round]:
     """Split what each group reads from each lane into rounds: permutations, filled up with none.
@@ -444,13 +444,13 @@ def _in_rounds(
             yield here
 
 
-def _by_slot(warp: Warp, group: Elements, words: Iterable[Elements]) -> dict[int, Elements]:
+def _by_slot(warp: Warp, group: Registers, words: Iterable[Registers]) -> dict[int, Registers]:
     """Return the words by the first slot that they fill, in order; a second one beyond them all."""
     slot: dict[int, int] = {}
     for lane in group:
         for at, e in enumerate(warp.wanted[lane]):
             slot.setdefault(e, at)
-    found: dict[int, Elements] = {}
+    found: dict[int, Registers] = {}
     for word in words:
         at = min(slot[e] for e in word if e >= 0)
         while at in found:

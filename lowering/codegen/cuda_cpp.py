@@ -10,8 +10,8 @@ from lowering.codegen.writer import (
     shared_operands,
 )
 from lowering.ir import names
-from lowering.ir.body import Body
 from lowering.ir.index import Style
+from lowering.ir.kernel_ir import KernelIR
 from lowering.isa import ptx
 from lowering.isa.mma import MmaInst
 from lowering.isa.ptx import Asm
@@ -121,7 +121,7 @@ def _mma_function(inst: MmaInst, selectors: tuple[int, ...]) -> list[str]:
     ]
 
 
-def check(body: Body, name: str) -> None:
+def check(body: KernelIR, name: str) -> None:
     """Refuse a body that the texts do not say, or whose target lacks an instruction of it.
 
     Both texts call the same functions; this writes one of them and looks at what it calls.
@@ -136,7 +136,7 @@ def check(body: Body, name: str) -> None:
     ptx.check_target(writer.calls(), body.arch, "lower")
 
 
-def cuda_source(body: Body, name: str, title: str) -> str:
+def cuda_source(body: KernelIR, name: str, title: str) -> str:
     """Return a body as CUDA C++.
 
     Parameters are pointers to the buffers' cells, element bits as unsigned integers where C++ has
@@ -194,7 +194,7 @@ def cuda_source(body: Body, name: str, title: str) -> str:
     for buffer in body.registers:
         names = [
             f"{variable} = 0" if buffer.name in first else variable
-            for variable, _ in register_variables(Body((), (), (buffer,), (), body.threads))
+            for variable, _ in register_variables(KernelIR((), (), (buffer,), (), body.threads))
         ]
         lines.append(f"  {_TYPES[ptx.letter(buffer.dtype.token)]} {', '.join(names)};")
     return "\n".join([*lines, *writer.lines, "}"]) + "\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 from layoutalg import LayoutError
 from lowering.codegen import cuda_cpp, explorer_data
-from lowering.ir.body import Body
+from lowering.ir.kernel_ir import KernelIR
 from lowering.isa import nvjitlink
 
 
@@ -34,7 +34,7 @@ class Executable(ABC):
 
     @property
     @abstractmethod
-    def body(self) -> Body:
+    def body(self) -> KernelIR:
         """The whole kernel: parameters, buffers, operations."""
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 from layoutalg import draw
 from layoutalg.algebra.axis import WARP
 from layoutalg.draw.explorer import page
-from lowering.ir.body import Body
+from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import script
 from lowering.ir.tiles import Buffer
 
@@ -39,7 +39,7 @@ def _space(buffer: Buffer) -> dict[str, Any]:
     )
 
 
-def flow_document(body: Body, title: str) -> dict[str, Any]:
+def flow_document(body: KernelIR, title: str) -> dict[str, Any]:
     """Return what the page of a body shows.
 
     Raises:
@@ -58,7 +58,7 @@ def flow_document(body: Body, title: str) -> dict[str, Any]:
     )
 
 
-def flow_html(body: Body, title: str, path: str | os.PathLike[str] | None = None) -> str:
+def flow_html(body: KernelIR, title: str, path: str | os.PathLike[str] | None = None) -> str:
     """Return a page on which an element is followed through a body.
 
     Panels stand in the order that data takes: global memory, the shared tile with its swizzle, the
@@ -75,6 +75,6 @@ def flow_html(body: Body, title: str, path: str | os.PathLike[str] | None = None
     return page.finished(page.page(flow_document(body, title)), path)
 
 
-def flow_frame(body: Body, title: str) -> str:
+def flow_frame(body: KernelIR, title: str) -> str:
     """Return the page in a frame, for a notebook."""
     return draw.frame(flow_html(body, title), title)

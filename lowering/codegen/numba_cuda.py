@@ -16,8 +16,8 @@ from numba.cuda.extending import intrinsic
 from layoutalg import LayoutError
 from lowering.codegen.register_words import variables
 from lowering.codegen.writer import BYTE, MmaCall, Writer
-from lowering.ir.body import Body
 from lowering.ir.index import Style
+from lowering.ir.kernel_ir import KernelIR
 from lowering.isa import ptx
 from lowering.isa.dtypes import DType
 from lowering.isa.mma import compute_capability
@@ -149,7 +149,7 @@ class Python:
         return " and ".join(conditions)
 
 
-def _write(body: Body, name: str, pointers: bool = False) -> tuple[str, list[Asm]]:
+def _write(body: KernelIR, name: str, pointers: bool = False) -> tuple[str, list[Asm]]:
     """Return the kernel's text and the functions that it calls.
 
     A body with scalars, and one with ``pointers``, takes addresses in place of arrays.
@@ -184,7 +184,7 @@ def _write(body: Body, name: str, pointers: bool = False) -> tuple[str, list[Asm
     return "\n".join([*lines, *writer.lines]) + "\n", functions
 
 
-def kernel_source(body: Body, name: str) -> str:
+def kernel_source(body: KernelIR, name: str) -> str:
     """Return the Python text of the kernel, one statement per operation.
 
     Parameters are flat arrays of the buffers' cells, element bits as unsigned integers for types
@@ -208,7 +208,7 @@ def _function(source: str, name: str, functions: tuple[Asm, ...]) -> Any:
     return namespace[name]
 
 
-def _python(body: Body, name: str, pointers: bool = False) -> Any:
+def _python(body: KernelIR, name: str, pointers: bool = False) -> Any:
     source, functions = _write(body, name, pointers)
     return _function(source, name, tuple(functions))
 
@@ -218,7 +218,7 @@ def _dispatcher(function: Any, threads: int) -> Any:
     return cuda.jit(launch_bounds=(threads, 1))(function)
 
 
-def kernel(body: Body, name: str) -> Any:
+def kernel(body: KernelIR, name: str) -> Any:
     """Return the ``numba.cuda`` dispatcher: ``kernel[1, threads, 0, shared_bytes](*cells)``.
 
     Bodies with one text share a dispatcher, so each is compiled once.
@@ -226,7 +226,7 @@ def kernel(body: Body, name: str) -> Any:
     return _dispatcher(_python(body, name), body.launched)
 
 
-def check_body(body: Body, name: str, arch: str) -> None:
+def check_body(body: KernelIR, name: str, arch: str) -> None:
     """Refuse a target that lacks a statement of a kernel.
 
     Raises:
@@ -235,7 +235,7 @@ def check_body(body: Body, name: str, arch: str) -> None:
     ptx.check_target(_write(body, name)[1], arch, "target")
 
 
-def _signature(body: Body, pointers: bool = False) -> tuple[Any, ...]:
+def _signature(body: KernelIR, pointers: bool = False) -> tuple[Any, ...]:
     """Return the types of a kernel's parameters."""
     if pointers or body.scalars:
         kinds = {"s32": types.int32, "f32": types.float32}
@@ -248,7 +248,7 @@ def _signature(body: Body, pointers: bool = False) -> tuple[Any, ...]:
     )
 
 
-def compile_ltoir(body: Body, name: str, arch: str) -> bytes:
+def compile_ltoir(body: KernelIR, name: str, arch: str) -> bytes:
     """Return the kernel as LTO-IR, which the linker compiles knowing that it is the whole program.
 
     Of PTX it must believe that other code may be linked to it, and then ignores ``setmaxnreg``. Its
@@ -271,7 +271,7 @@ def compile_ltoir(body: Body, name: str, arch: str) -> bytes:
     return bytes(code)
 
 
-def compile_ptx(body: Body, name: str, arch: str) -> str:
+def compile_ptx(body: KernelIR, name: str, arch: str) -> str:
     """Return the kernel as PTX for a target; no GPU is needed.
 
     Raises:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from layoutalg import LayoutError
-from lowering.ir.body import Body
-from lowering.ir.ops import Elements, Load, Store
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import Load, Registers, Store
 from lowering.ir.tiles import Buffer, cells
 from lowering.isa.dtypes import DType
 
@@ -31,7 +31,7 @@ def variables(buffer: Buffer) -> tuple[str, ...]:
     return tuple(f"{buffer.name}_{i}" for i in range(-(-cells(buffer) // pack(buffer.dtype))))
 
 
-def words(body: Body, elements: Elements) -> tuple[str, ...]:
+def words(body: KernelIR, elements: Registers) -> tuple[str, ...]:
     """Return the variables of elements that fill whole words in order.
 
     Raises:
@@ -39,7 +39,7 @@ def words(body: Body, elements: Elements) -> tuple[str, ...]:
 
     >>> from layoutalg import parse
     >>> A = Buffer("A", (32, 4), "float16", layout=parse("S[(32,4):(1@laneid,1)]"))
-    >>> words(Body((), (), (A,), (), 32), Elements("A", (2, 3, 0, 1)))
+    >>> words(KernelIR((), (), (A,), (), 32), Registers("A", (2, 3, 0, 1)))
     ('A_1', 'A_0')
     """
     per = pack(body.buffer(elements.buffer).dtype)
@@ -66,12 +66,12 @@ class Part:
         return ((1 << self.bits) - 1) << self.shift
 
 
-def part(body: Body, elements: Elements) -> Part:
+def part(body: KernelIR, elements: Registers) -> Part:
     """Return the place of neighbours that share one word, narrower together than it.
 
     >>> from layoutalg import parse
     >>> A = Buffer("A", (32, 4), "int8", layout=parse("S[(32,4):(1@laneid,1)]"))
-    >>> part(Body((), (), (A,), (), 32), Elements("A", (2, 3)))
+    >>> part(KernelIR((), (), (A,), (), 32), Registers("A", (2, 3)))
     Part(variable='A_0', shift=16, bits=16)
     """
     dtype = body.buffer(elements.buffer).dtype
@@ -81,18 +81,18 @@ def part(body: Body, elements: Elements) -> Part:
     return Part(f"{elements.buffer}_{word}", place * dtype.bits, count * dtype.bits)
 
 
-def parts(body: Body, elements: Elements) -> Iterator[Part]:
+def parts(body: KernelIR, elements: Registers) -> Iterator[Part]:
     """Yield the place of each element in its word."""
     for number in elements.numbers:
-        yield part(body, Elements(elements.buffer, (number,)))
+        yield part(body, Registers(elements.buffer, (number,)))
 
 
-def access_bits(body: Body, op: Load | Store) -> int:
+def access_bits(body: KernelIR, op: Load | Store) -> int:
     """Return the width of a vector access."""
     registers = op.into if isinstance(op, Load) else op.source
     return len(registers.numbers) * body.buffer(registers.buffer).dtype.bits
 
 
-def space(body: Body, name: str) -> str:
+def space(body: KernelIR, name: str) -> str:
     """Return "global" or "shared" for a buffer in memory."""
     return body.buffer(name).scope

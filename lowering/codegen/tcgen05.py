@@ -7,9 +7,9 @@ from typing import Protocol
 
 from layoutalg.algebra.axis import WARP
 from lowering.codegen.register_words import words
-from lowering.ir.body import Body
 from lowering.ir.index import Index, Style
-from lowering.ir.ops import Elements, SharedMatrix, TensorOp, unknown
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import Registers, SharedMatrix, TensorOp, unknown
 from lowering.ir.tmem_ops import (
     Issued,
     TensorAllocate,
@@ -51,7 +51,7 @@ class Language(Protocol):
 class Lines(Protocol):
     """The writer of a kernel, as far as the operations need it."""
 
-    body: Body
+    body: KernelIR
 
     @property
     def dialect(self) -> Language:
@@ -161,7 +161,7 @@ def write(lines: Lines, op: TensorOp) -> None:
         raise unknown(op, "text")
 
 
-def _letters(body: Body, held: Elements) -> str:
+def _letters(body: KernelIR, held: Registers) -> str:
     """Return the constraint letter of each register."""
     return ptx.letter(body.buffer(held.buffer).dtype.token) * len(words(body, held))
 

@@ -25,37 +25,37 @@ from lowering.codegen.register_words import (
     variables,
     words,
 )
-from lowering.ir.body import BARRIER_BYTES, Body
 from lowering.ir.index import Digit, Index, Style
+from lowering.ir.kernel_ir import BARRIER_BYTES, KernelIR
 from lowering.ir.ops import (
     Arrive,
-    Await,
     Blend,
     Commit,
-    Drain,
-    Drained,
-    Elements,
-    Fill,
     Guard,
     Let,
     Load,
     LoadMatrix,
     Loop,
+    MbarrierWait,
     Mma,
     Move,
     MoveMatrix,
     Op,
-    Peek,
     Phase,
     ProxyFence,
-    Roles,
+    Registers,
     SharedMatrix,
     Store,
     StoreMatrix,
     Sync,
     TensorOp,
+    TmaLoad,
+    TmaStore,
+    TmaStoreWait,
     Transfer,
+    TryWait,
     Wait,
+    WarpSpecialize,
     Wgmma,
     WgmmaCommit,
     WgmmaFence,
@@ -135,7 +135,7 @@ class Dialect(Protocol):
 class Writer:
     """Writes the operations of one body in one dialect."""
 
-    body: Body
+    body: KernelIR
     dialect: Dialect
     lines: list[str] = field(default_factory=list)
     functions: dict[str, Asm] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class Writer:
             if fixed.terms:
                 moved = self.dialect.address("shared", name, self.text(fixed))
                 self.call(wgmma.same_in_warp(), (name,), (moved,))
-        if self.body.early:
+        if self.body.pdl:
             self.call(ptx.after_the_kernel_before(), (), ())
         self.run(self.body.ops)
 
@@ -320,20 +320,20 @@ class Writer:
             self.call(ptx.wait(op.pending), (), ())
         elif isinstance(op, Sync):
             self.sync(op)
-        elif isinstance(op, Roles):
+        elif isinstance(op, WarpSpecialize):
             self.roles(op)
-        elif isinstance(op, Fill):
+        elif isinstance(op, TmaLoad):
             self.fill(op)
-        elif isinstance(op, Drain):
+        elif isinstance(op, TmaStore):
             self.alone(LEADER, lambda: self.drain(op))
-        elif isinstance(op, Drained):
+        elif isinstance(op, TmaStoreWait):
             self.alone(LEADER, lambda: self.call(ptx.bulk_wait(op.pending), (), ()))
         elif isinstance(op, Arrive):
             self.arrive(op)
-        elif isinstance(op, Peek):
+        elif isinstance(op, TryWait):
             self.call(ptx.barrier_peek(), ("peeked",), self.asked(op.phase))
-        elif isinstance(op, Await):
-            if op.peeked:
+        elif isinstance(op, MbarrierWait):
+            if op.tried:
                 self.alone("peeked", lambda: self.wait_for(op.phase))
             else:
                 self.wait_for(op.phase)
@@ -410,7 +410,7 @@ class Writer:
         """Write the wait for a phase."""
         self.call(ptx.barrier_wait(), (), self.asked(phase))
 
-    def fill(self, op: Fill) -> None:
+    def fill(self, op: TmaLoad) -> None:
         """Write the loads of boxes by thread 0."""
 
         def write() -> None:
@@ -432,7 +432,7 @@ class Writer:
         else:
             self.alone("thread", write)
 
-    def drain(self, op: Drain) -> None:
+    def drain(self, op: TmaStore) -> None:
         """Write the stores of boxes, by the thread that is here."""
         for store in op.stores:
             row, col = (self.dialect.word(self.text(i)) for i in store.place)
@@ -453,7 +453,7 @@ class Writer:
         else:
             self.emit(self.dialect.sync(op.scope))
 
-    def roles(self, op: Roles) -> None:
+    def roles(self, op: WarpSpecialize) -> None:
         """Write two programs in the branches of one condition."""
         threads = self.body.threads
         self.role = True
@@ -497,9 +497,9 @@ class Writer:
         else:
             self.call(wgmma.proxy_fence(), (), ())
 
-    def operand(self, operand: Elements | SharedMatrix) -> tuple[str, ...]:
+    def operand(self, operand: Registers | SharedMatrix) -> tuple[str, ...]:
         """Return the words of an operand, or the low word of its descriptor."""
-        if isinstance(operand, Elements):
+        if isinstance(operand, Registers):
             return words(self.body, operand)
         return (self.low_word(operand),)
 
@@ -512,7 +512,7 @@ class Writer:
         name, _, moving = descriptor_variable(operand)
         return self.dialect.address("shared", name, self.text(moving))
 
-    def zero(self, into: Elements) -> None:
+    def zero(self, into: Registers) -> None:
         """Set elements to zero: whole words at once, else bit by bit."""
         token = self.token(into.buffer)
         try:
@@ -567,7 +567,7 @@ class Writer:
         asm, wide = ptx.split_pair(source), words(self.body, op.into)
         numbers, at = op.source.numbers, 0
         while at < len(numbers):
-            place = part(self.body, Elements(op.source.buffer, numbers[at : at + 1]))
+            place = part(self.body, Registers(op.source.buffer, numbers[at : at + 1]))
             if whole_pair(numbers, at):
                 self.call(asm, wide[at : at + 2], (place.variable,))
                 at += 2
@@ -582,7 +582,7 @@ class Writer:
         asm, values = ptx.convert_pair(into, source), words(self.body, op.source)
         numbers, at = op.into.numbers, 0
         while at < len(numbers):
-            place = part(self.body, Elements(op.into.buffer, numbers[at : at + 1]))
+            place = part(self.body, Registers(op.into.buffer, numbers[at : at + 1]))
             if whole_pair(numbers, at):
                 self.call(asm, (place.variable,), (values[at + 1], values[at]))
                 at += 2
@@ -682,7 +682,7 @@ def descriptor_variable(operand: SharedMatrix) -> tuple[str, Index, Index]:
     return name, fixed, units - fixed
 
 
-def shared_operands(body: Body) -> dict[str, tuple[SharedMatrix, Index]]:
+def shared_operands(body: KernelIR) -> dict[str, tuple[SharedMatrix, Index]]:
     """Return by variable an operand in shared memory, and what the thread adds to its start."""
     found = {}
     for op in walk(body.ops):
@@ -693,7 +693,7 @@ def shared_operands(body: Body) -> dict[str, tuple[SharedMatrix, Index]]:
     return found
 
 
-def barriers_elsewhere(body: Body) -> dict[str, str]:
+def barriers_elsewhere(body: KernelIR) -> dict[str, str]:
     """Return by barrier a variable for its address in the CTA whose rank is the lane's.
 
     Of those at which arrivals are everywhere; lanes beyond the cluster begin again at rank 0.
@@ -702,7 +702,7 @@ def barriers_elsewhere(body: Body) -> dict[str, str]:
     return {name: f"{name}_elsewhere" for name in names}
 
 
-def register_variables(body: Body) -> tuple[tuple[str, str], ...]:
+def register_variables(body: KernelIR) -> tuple[tuple[str, str], ...]:
     """Return (variable, constraint letter) of every register, in order of declaration."""
     return tuple(
         (name, ptx.letter(buffer.dtype.token))

@@ -181,8 +181,8 @@ def only(taking: Mask, ops: Sequence[Op], active: Mask | None = None) -> tuple[O
         ops: what they do.
         active: the threads that come here at all; by default all of the CTA.
 
-    >>> from lowering.ir.ops import Elements, Zero, script
-    >>> print(script(only(np.arange(64) < 32, [Zero(Elements("r", (0, 1)))])))
+    >>> from lowering.ir.ops import Registers, Zero, script
+    >>> print(script(only(np.arange(64) < 32, [Zero(Registers("r", (0, 1)))])))
     if (thread // 32) < 1:
         r[0,1] = 0
     """

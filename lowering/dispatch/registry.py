@@ -14,7 +14,7 @@ from layoutalg.algebra.axis import WARP
 from layoutalg.layouts.thread_slots import THREADS_IN
 from lowering.dispatch.destinations import check_writes
 from lowering.dispatch.holders import ALL, Arriving
-from lowering.ir.ops import Elements, Mma, Op, Wgmma
+from lowering.ir.ops import Mma, Op, Registers, Wgmma
 from lowering.ir.tiles import TilePrimitiveCall
 from lowering.isa.mma import compute_capability
 
@@ -67,7 +67,7 @@ def check_operands_apart(ops: Sequence[Op]) -> None:
     for op in products:
         extra = zip(op.instruction.extras, op.extra, strict=True) if isinstance(op, Mma) else ()
         for role, operand in (("A", op.a), ("B", op.b), *extra):
-            if not isinstance(operand, Elements):
+            if not isinstance(operand, Registers):
                 continue
             lost = written & {(operand.buffer, number) for number in operand.numbers}
             if lost:

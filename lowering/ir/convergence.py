@@ -21,31 +21,31 @@ from lowering.ir import tmem_ops
 from lowering.ir.index import Index
 from lowering.ir.ops import (
     Arrive,
-    Await,
     Blend,
     BulkLoad,
     BulkStore,
     Commit,
-    Drain,
-    Drained,
-    Fill,
     Guard,
     Let,
     Load,
     LoadMatrix,
     Loop,
+    MbarrierWait,
     Mma,
     Move,
     MoveMatrix,
     Op,
-    Peek,
     ProxyFence,
-    Roles,
     Store,
     StoreMatrix,
     Sync,
+    TmaLoad,
+    TmaStore,
+    TmaStoreWait,
     Transfer,
+    TryWait,
     Wait,
+    WarpSpecialize,
     Wgmma,
     WgmmaCommit,
     WgmmaFence,
@@ -64,11 +64,12 @@ MOST = 1 << 22  # conditions that are evaluated one by one: threads times values
 OPERATIONS: Mapping[type, str] = {
     Zero: "thread", Move: "thread", Blend: "thread", Load: "thread", Store: "thread",
     Let: "thread", Loop: "thread", When: "thread", Commit: "thread", Wait: "thread",
-    ProxyFence: "thread", Peek: "thread", Await: "thread", BulkLoad: "thread", BulkStore: "thread",
-    Transfer: "thread", Fill: "thread", Drain: "thread", Drained: "thread",
+    ProxyFence: "thread", TryWait: "thread", MbarrierWait: "thread", BulkLoad: "thread",
+    BulkStore: "thread", Transfer: "thread", TmaLoad: "thread", TmaStore: "thread",
+    TmaStoreWait: "thread",
     Mma: "warp", LoadMatrix: "warp", StoreMatrix: "warp", MoveMatrix: "warp", Arrive: "warp",
     Wgmma: "warpgroup", WgmmaFence: "warpgroup", WgmmaCommit: "warpgroup", WgmmaWait: "warpgroup",
-    Roles: "cta", Sync: "cta",
+    WarpSpecialize: "cta", Sync: "cta",
     tmem_ops.TensorLoad: "warp", tmem_ops.TensorStore: "warp", tmem_ops.TensorWait: "warp",
     tmem_ops.TensorFence: "thread", tmem_ops.TensorMma: "thread",
     tmem_ops.TensorCopy: "thread", tmem_ops.TensorCommit: "thread",
@@ -77,7 +78,7 @@ OPERATIONS: Mapping[type, str] = {
 # What lowering shares out over more threads than the instruction takes, or gives to one of them:
 # all of these must come, or a part would be left undone.
 SHARED_OUT: Mapping[type, str] = {
-    Transfer: "cta", Fill: "cta", Drain: "cta", Drained: "warpgroup",
+    Transfer: "cta", TmaLoad: "cta", TmaStore: "cta", TmaStoreWait: "warpgroup",
     tmem_ops.TensorMma: "cta", tmem_ops.TensorCopy: "cta", tmem_ops.TensorCommit: "cta",
 }  # fmt: skip
 
@@ -242,7 +243,7 @@ def _check(
                 ends = Guard(Index.free(op.var), 0, op.extent)
                 more = (Condition(line(op).rstrip(":"), (ends,)),)
             _check(op.body, threads, (*path, *more), inner)
-        elif isinstance(op, Roles):  # one thread alone does what is produced
+        elif isinstance(op, WarpSpecialize):  # one thread alone does what is produced
             _check(op.consume, threads, path, dict(values))
 
 

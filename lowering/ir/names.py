@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from layoutalg import LayoutError
-from lowering.ir.ops import Let, Loop, Op, Roles, When, indices, line
+from lowering.ir.ops import Let, Loop, Op, WarpSpecialize, When, indices, line
 
 # What a kernel text says itself, in Python or in C++.
 _TEXTS = frozenset(
@@ -150,8 +150,8 @@ def check_scopes(ops: Sequence[Op], scalars: Iterable[str]) -> None:
         LayoutError: the variable and the operation are named.
 
     >>> from lowering.ir.index import Index
-    >>> from lowering.ir.ops import Elements, Load
-    >>> load = Load(Elements("r", (0,)), "a", Index.free("n"))
+    >>> from lowering.ir.ops import Registers, Load
+    >>> load = Load(Registers("r", (0,)), "a", Index.free("n"))
     >>> check_scopes([load], ["n"])
     >>> check_scopes([load], [])
     Traceback (most recent call last):
@@ -189,7 +189,7 @@ def _check_scopes(ops: Iterable[Op], known: Mapping[str, int]) -> None:
             _check_scopes(op.body, inside | {op.var: steps})
         elif isinstance(op, When):
             _check_scopes(op.body, inside)
-        elif isinstance(op, Roles):
+        elif isinstance(op, WarpSpecialize):
             _check_scopes(op.produce, inside)
             _check_scopes(op.consume, inside)
 

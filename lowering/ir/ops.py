@@ -18,7 +18,7 @@ from lowering.isa.wgmma import WgmmaInst
 
 
 @dataclass(frozen=True)
-class Elements:
+class Registers:
     """Elements of a register buffer, by number."""
 
     buffer: str
@@ -61,15 +61,15 @@ class Guard:
 class Zero:
     """Set registers to zero."""
 
-    into: Elements
+    into: Registers
 
 
 @dataclass(frozen=True)
 class Move:
     """Copy registers, converting to the destination's dtype."""
 
-    into: Elements
-    source: Elements
+    into: Registers
+    source: Registers
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class Blend:
     ``alpha`` and ``beta`` are names of scalars that the launch gives.
     """
 
-    into: Elements
+    into: Registers
     alpha: str
-    source: Elements | None = None
+    source: Registers | None = None
     beta: str = ""
 
 
@@ -94,17 +94,17 @@ class Mma:
     """
 
     instruction: MmaInst
-    d: Elements
-    a: Elements
-    b: Elements
-    extra: tuple[Elements, ...] = ()
+    d: Registers
+    a: Registers
+    b: Registers
+    extra: tuple[Registers, ...] = ()
 
 
 @dataclass(frozen=True)
 class Load:
     """One vector load: consecutive addresses into registers."""
 
-    into: Elements
+    into: Registers
     memory: str
     address: Index
     guards: tuple[Guard, ...] = ()
@@ -121,7 +121,7 @@ class Store:
 
     memory: str
     address: Index
-    source: Elements
+    source: Registers
     guards: tuple[Guard, ...] = ()
     aliases: int = 0
     copies: int = 0
@@ -131,7 +131,7 @@ class Store:
 class LoadMatrix:
     """``ldmatrix``: each lane gives the address of one 16-byte row; 1, 2 or 4 matrices."""
 
-    into: Elements
+    into: Registers
     memory: str
     address: Index
     count: int
@@ -144,7 +144,7 @@ class StoreMatrix:
 
     memory: str
     address: Index
-    source: Elements
+    source: Registers
     count: int
     trans: bool
     aliases: int = 0
@@ -155,8 +155,8 @@ class StoreMatrix:
 class MoveMatrix:
     """``movmatrix``: each word of ``source``, an 8x8 matrix across the warp, transposed."""
 
-    into: Elements
-    source: Elements
+    into: Registers
+    source: Registers
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Fill:
+class TmaLoad:
     """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier.
 
     ``size``: bytes that come to this CTA, those that others of the cluster load for it included.
@@ -249,14 +249,14 @@ class BulkStore:
 
 
 @dataclass(frozen=True)
-class Drain:
+class TmaStore:
     """The first thread of each warpgroup stores boxes, and closes a group of them."""
 
     stores: tuple[BulkStore, ...]
 
 
 @dataclass(frozen=True)
-class Drained:
+class TmaStoreWait:
     """The first thread of each warpgroup waits until at most ``pending`` groups are being read."""
 
     pending: int
@@ -277,18 +277,18 @@ class Arrive:
 
 
 @dataclass(frozen=True)
-class Peek:
-    """Ask whether a phase is complete, for the next :class:`Await` of it; nothing waits."""
+class TryWait:
+    """Ask whether a phase is complete, for the next :class:`MbarrierWait` of it; nothing waits."""
 
     phase: Phase
 
 
 @dataclass(frozen=True)
-class Await:
-    """All threads wait until a phase is complete; ``peeked``: unless a peek has seen that it is."""
+class MbarrierWait:
+    """All threads wait until a phase is complete; ``tried``: unless a peek has seen that it is."""
 
     phase: Phase
-    peeked: bool = False
+    tried: bool = False
 
 
 @dataclass(frozen=True)
@@ -337,8 +337,8 @@ class Wgmma:
     """
 
     instruction: WgmmaInst
-    d: Elements
-    a: Elements | SharedMatrix
+    d: Registers
+    a: Registers | SharedMatrix
     b: SharedMatrix
     accumulate: bool | Index = True
 
@@ -350,7 +350,7 @@ class Wgmma:
         """
         inst = self.instruction
         for role, operand in (("D", self.d), ("A", self.a), ("B", self.b)):
-            if isinstance(operand, Elements):
+            if isinstance(operand, Registers):
                 slots = inst.fragment(role).slots
                 if len(operand.numbers) != slots:
                     raise LayoutError(
@@ -383,7 +383,7 @@ class WgmmaWait:
     """
 
     pending: int
-    complete: tuple[Elements, ...] = ()
+    complete: tuple[Registers, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -425,7 +425,7 @@ class When:
 
 
 @dataclass(frozen=True)
-class Roles:
+class WarpSpecialize:
     """Two programs at once: one thread of a further warpgroup fills, the others do the rest.
 
     The further warpgroup gives most of its registers to the others (``setmaxnreg``).
@@ -463,17 +463,17 @@ Op = Union[  # noqa: UP007 - refers forward, in Loop and When
     WgmmaWait,
     ProxyFence,
     BulkLoad,
-    Fill,
+    TmaLoad,
     BulkStore,
-    Drain,
-    Drained,
+    TmaStore,
+    TmaStoreWait,
     Arrive,
-    Peek,
-    Await,
+    TryWait,
+    MbarrierWait,
     Loop,
     Let,
     When,
-    Roles,
+    WarpSpecialize,
     TensorOp,
 ]
 
@@ -484,14 +484,14 @@ def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
         yield op
         if isinstance(op, (Loop, When)):
             yield from walk(op.body)
-        elif isinstance(op, Roles):
+        elif isinstance(op, WarpSpecialize):
             yield from walk((*op.produce, *op.consume))
 
 
 def of_copy(ops: tuple[Op, ...], number: int) -> tuple[Op, ...]:
     """Return operations whose stores that alias are those of one copy, told apart by its number.
 
-    >>> of_copy((Store("s", Index((), 0), Elements("r", (0,)), (), 1),), 7)[0].aliases
+    >>> of_copy((Store("s", Index((), 0), Registers("r", (0,)), (), 1),), 7)[0].aliases
     7
     """
     found: list[Op] = []
@@ -516,7 +516,11 @@ def indices(value: Any) -> Iterator[Index]:
         for each in value:
             yield from indices(each)
     elif is_dataclass(value) and not isinstance(value, type):
-        bodies = ("body", "produce", "consume") if isinstance(value, (Loop, When, Roles)) else ()
+        bodies = (
+            ("body", "produce", "consume")
+            if isinstance(value, (Loop, When, WarpSpecialize))
+            else ()
+        )
         for each in fields(value):
             if each.name not in bodies:
                 yield from indices(getattr(value, each.name))
@@ -536,7 +540,7 @@ def unknown(op: object, reader: str) -> LayoutError:
 def line(op: Op) -> str:
     """Return an operation as one line of script; the body of a loop or branch is not shown.
 
-    >>> line(Zero(Elements("D", (0, 1, 2, 3))))
+    >>> line(Zero(Registers("D", (0, 1, 2, 3))))
     'D[0..3] = 0'
 
     Raises:
@@ -573,31 +577,31 @@ def line(op: Op) -> str:
         return f"cp.async.wait({op.pending})"
     if isinstance(op, Sync):
         return f"sync({op.scope}{', memory' * op.memory})"
-    if isinstance(op, Fill):
+    if isinstance(op, TmaLoad):
         free = "" if op.free is None else f" after {_phase(op.free)}"
         boxes = ", ".join(line(load) for load in op.loads)
-        return f"fill({op.barrier}[{op.slot}]: {boxes}){free}"
+        return f"tma_load({op.barrier}[{op.slot}]: {boxes}){free}"
     if isinstance(op, BulkLoad):
         (row, col), (rows, cols) = op.place, op.box
         into = f"{op.into}[{op.into_address}]{' of all CTAs' * op.multicast}"
         return f"{into} = {op.memory}[{row} +{rows}, {col} +{cols}]"
-    if isinstance(op, Drain):
-        return f"drain({', '.join(line(store) for store in op.stores)})"
+    if isinstance(op, TmaStore):
+        return f"tma_store({', '.join(line(store) for store in op.stores)})"
     if isinstance(op, BulkStore):
         (row, col), (rows, cols) = op.place, op.box
         return f"{op.memory}[{row} +{rows}, {col} +{cols}] = {op.source}[{op.source_address}]"
-    if isinstance(op, Drained):
-        return f"drained({op.pending})"
+    if isinstance(op, TmaStoreWait):
+        return f"tma_store_wait({op.pending})"
     if isinstance(op, Arrive):
         everywhere = " of all CTAs" * op.everywhere
         return f"arrive({op.barrier}[{op.slot}]{everywhere}){_where(op.guards)}"
-    if isinstance(op, Await):
-        return f"await({_phase(op.phase)})"
-    if isinstance(op, Peek):
-        return f"peek({_phase(op.phase)})"
+    if isinstance(op, MbarrierWait):
+        return f"mbarrier_wait({_phase(op.phase)})"
+    if isinstance(op, TryWait):
+        return f"try_wait({_phase(op.phase)})"
     if isinstance(op, Let):
         return f"{op.var} = {op.value}"
-    if isinstance(op, Roles):
+    if isinstance(op, WarpSpecialize):
         return "produce:"
     if isinstance(op, When):
         return f"{_where(op.guards).strip()}:"
@@ -641,7 +645,7 @@ def script(ops: tuple[Op, ...], indent: str = "") -> str:
     lines = []
     for op in ops:
         lines.append(indent + line(op))
-        if isinstance(op, Roles):
+        if isinstance(op, WarpSpecialize):
             lines.append(script(op.produce, indent + "    "))
             lines.extend([f"{indent}consume:", script(op.consume, indent + "    ")])
         elif isinstance(op, (Loop, When)):

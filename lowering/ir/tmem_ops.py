@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from layoutalg import LayoutError, fragments
 from layoutalg.fragments import Fragment
 from lowering.ir.index import Index
-from lowering.ir.ops import Elements, SharedMatrix, TensorOp
+from lowering.ir.ops import Registers, SharedMatrix, TensorOp
 from lowering.isa.tcgen05 import Multiplication
 
 ISSUERS = ("thread", "warp")  # who starts what is asynchronous: thread 0, or one of warp 0
@@ -118,7 +118,7 @@ class TensorLoad(TensorOp):
 
     shape: str
     count: int
-    into: Elements
+    into: Registers
     source: TensorMatrix
 
     @property
@@ -138,7 +138,7 @@ class TensorStore(TensorOp):
     shape: str
     count: int
     into: TensorMatrix
-    source: Elements
+    source: Registers
 
     @property
     def fragment(self) -> Fragment:
@@ -167,7 +167,7 @@ class TensorWait(TensorOp):
     """
 
     verb: str
-    complete: tuple[Elements, ...] = ()
+    complete: tuple[Registers, ...] = ()
 
     def __str__(self) -> str:
         """Return ``tcgen05.wait.ld(R[0..3])``."""

@@ -19,8 +19,8 @@ from layoutalg import LayoutError, S, TileLayout, warpid
 from layoutalg.algebra.axis import WARP, Axis
 from layoutalg.fragments import transposed
 from layoutalg.layouts.swizzle import ComposeLayout
-from lowering.ir.body import Body
 from lowering.ir.index import FREE, Index
+from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tiles import Buffer, BufferRegion
 from lowering.isa import dtypes
@@ -323,7 +323,7 @@ def tiles_along(tile: int, config: Config) -> int:
     return -(-FREE // tile) + 2 * config.group * config.cluster
 
 
-def raster(
+def cta_swizzle(
     group: int, along: Index | None = None, groups: Index | None = None
 ) -> tuple[Index, Index]:
     """Return the row and the column of the tile of CTA (bx, by), or of two other numbers.
@@ -331,7 +331,7 @@ def raster(
     They come from a layout over (groups, rows of a group, columns): ``by`` counts groups of rows,
     ``bx`` runs down a group, then along N, so that CTAs that run together share operands in L2.
 
-    >>> [str(index) for index in raster(8)]
+    >>> [str(index) for index in cta_swizzle(8)]
     ['bx % 8 + by * 8', 'bx // 8']
     """
     bx, by = (Axis.get(name) for name in ("bx", "by"))
@@ -492,7 +492,7 @@ def matmul_program(form: Form, config: Config, arch: str = "sm_90") -> KernelPro
     row, col = (
         kernel.let(name, place, tiles_along(tile, config))
         for name, place, tile in zip(
-            ("row", "col"), raster(config.group), config.tile[:2], strict=True
+            ("row", "col"), cta_swizzle(config.group), config.tile[:2], strict=True
         )
     )
     with kernel.when(row * tile_m, sizes["M"]):
@@ -604,17 +604,17 @@ def _bulk_loop(
         )  # fmt: skip
 
     if config.producer:
-        with kernel.producing(), kernel.loop("turn", rounds + 1) as turn:
+        with kernel.producer(), kernel.loop("turn", rounds + 1) as turn:
             for stage in range(stages):
                 tile = turn * stages + stage
                 with kernel.when(tile, tiles + 1):
                     phase = (free, stage, turn + int(stage < stages - 1))
-                    kernel.fill(full, stage, copies(stage, tile), phase)
+                    kernel.tma_load(full, stage, copies(stage, tile), phase)
     kernel.zero(total)
     for stage in range(0 if config.producer else stages - 1):
         with kernel.when(stage - 1, tiles) if stage else nullcontext():
-            kernel.fill(full, stage, copies(stage, stage))
-    kernel.wait_for(full, 0, 0)
+            kernel.tma_load(full, stage, copies(stage, stage))
+    kernel.mbarrier_wait(full, 0, 0)
     fetch(0, 0, 0)
     rows = config.tile[0]
     half = rows // 2 if rows % (32 * config.warps[0]) == 0 else rows
@@ -629,15 +629,17 @@ def _bulk_loop(
                     if step == (config.steps - 1) // 2 and not config.producer:
                         with kernel.when(tile + (stages - 2), tiles):
                             phase = (free, before, turn)
-                            kernel.fill(full, before, copies(before, tile + (stages - 1)), phase)
+                            kernel.tma_load(
+                                full, before, copies(before, tile + (stages - 1)), phase
+                            )
                     if step < config.steps - 1:
                         fetch(stage, step + 1, 1 - slot)
                         multiply(slot, slice(0, rows))
                         continue
                     phase = (full, after, turn + (stage + 1) // stages)
-                    kernel.peek(*phase)
+                    kernel.try_wait(*phase)
                     multiply(slot, slice(0, half))
-                    kernel.wait_for(*phase, peeked=True)
+                    kernel.mbarrier_wait(*phase, tried=True)
                     fetch(after, 0, 1 - slot)
                     if half < rows:
                         multiply(slot, slice(half, rows))
@@ -809,7 +811,7 @@ def simulate(
 
 
 def run_grid(
-    body: Body,
+    body: KernelIR,
     extents: tuple[int, int],
     scalars: Mapping[str, Any],
     given: Mapping[str, Matrix],

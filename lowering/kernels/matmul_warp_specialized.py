@@ -30,10 +30,10 @@ from lowering.kernels.matmul_mma_sync import (
     Config,
     Form,
     Problem,
+    cta_swizzle,
     matmul_program,
     pitched,
     posed,
-    raster,
     run_grid,
     swizzled,
     tiles_along,
@@ -205,7 +205,7 @@ def _starts(kernel: Kernel, config: Config, prefix: str) -> tuple[Any, Any]:
     number, reciprocal = Index.free(f"{prefix}number"), Index.of("reciprocal", 2 << ROUNDING)
     group = let("group", number.times(reciprocal) // (1 << ROUNDING))
     along = let("along", number - group.times(Index.free("width")))
-    places = raster(config.group, along // config.cluster, group)
+    places = cta_swizzle(config.group, along // config.cluster, group)
     rank = Index.free("bx") % config.cluster
     found = []
     for name, place, tile, span in zip(
@@ -292,7 +292,7 @@ class ByTcgen05:
     def end(self, ring: Ring) -> None:
         """Complete a tile of the result."""
         self.kernel.commit("gemm", self.done)
-        self.kernel.wait_for(self.done, 0, Index.free("turn"))
+        self.kernel.mbarrier_wait(self.done, 0, Index.free("turn"))
 
 
 def summed(form: Form) -> str:
@@ -316,7 +316,7 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
     >>> wgmma_program(form, config).body.launched
     256
     """
-    kernel = Kernel(f"matmul_{form}_{config}", config.threads, arch, config.cluster, early=True)
+    kernel = Kernel(f"matmul_{form}_{config}", config.threads, arch, config.cluster, pdl=True)
     for name in "MNK":
         kernel.scalar(name)
     operands = tuple(_staged(kernel, form, config, role) for role in "AB")
@@ -333,7 +333,7 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
         kernel.sync("cluster")
     rank = kernel.rank() if config.cluster > 1 else 0
     with (
-        kernel.producing(),
+        kernel.producer(),
         _turn(kernel, config, "p") as starts,
         ring.loop("p") as places,
     ):
@@ -346,20 +346,20 @@ def wgmma_program(form: Form, config: Config, arch: str = "sm_90a") -> KernelPro
                 else:
                     own.append(operand.tile(place.stage, start, place.tile))
             free = ring.free, place.stage, place.filled + 1
-            kernel.fill(ring.full, place.stage, own, free, shared)
+            kernel.tma_load(ring.full, place.stage, own, free, shared)
     with _turn(kernel, config, "") as starts:
         finish.begin()
         with ring.loop("") as places:
             for place in places:
                 with core.starting():
-                    kernel.wait_for(ring.full, place.stage, place.filled)
+                    kernel.mbarrier_wait(ring.full, place.stage, place.filled)
                 a, b = (operand.ring[place.stage] for operand in operands)
                 core.start(a, b, place, ring)
                 finish.meanwhile(place)
                 core.release(place, ring)
         core.end(ring)
         finish.end(starts)
-    kernel.drained()
+    kernel.tma_store_wait()
     if config.cluster > 1:
         kernel.sync("cluster")
     return kernel.lower()
@@ -541,11 +541,11 @@ class Epilogue:
         """Add the way of a block from registers to global memory."""
         kernel, tile = self.kernel, self.staging[number % 2]
         # The block before the last went through the same tile, or the last of the turn before.
-        kernel.drained(int(number > 0 or len(self.blocks) % 2 == 0))
+        kernel.tma_store_wait(int(number > 0 or len(self.blocks) % 2 == 0))
         kernel.sync("warpgroup")
         kernel.copy(tile, made)
         kernel.sync("warpgroup")
-        kernel.drain((self.result[self._where(number, starts)], tile))
+        kernel.tma_store((self.result[self._where(number, starts)], tile))
 
 
 def launch_of(

@@ -17,18 +17,18 @@ import numpy.typing as npt
 from layoutalg import LayoutError
 from layoutalg.sizes.budget import LAUNCHED, check_budget
 from lowering.dispatch.addresses import memory_address
-from lowering.ir.body import Body, Scalar
 from lowering.ir.index import FREE, INT, Index
+from lowering.ir.kernel_ir import KernelIR, Scalar
 from lowering.ir.ops import (
-    Fill,
     Guard,
     Let,
     Load,
     LoadMatrix,
     Loop,
     Op,
-    Roles,
+    TmaLoad,
     Transfer,
+    WarpSpecialize,
     When,
     indices,
     line,
@@ -69,7 +69,9 @@ class Arguments:
         return found
 
 
-def arguments(body: Body, given: Mapping[str, Any], grid: tuple[int, int] = (1, 1)) -> Arguments:
+def arguments(
+    body: KernelIR, given: Mapping[str, Any], grid: tuple[int, int] = (1, 1)
+) -> Arguments:
     """Return what a launch is given, checked.
 
     Args:
@@ -84,7 +86,7 @@ def arguments(body: Body, given: Mapping[str, Any], grid: tuple[int, int] = (1, 
 
     >>> from layoutalg import S, TileLayout
     >>> a = Buffer("a", (2, 4), "float32", "global", TileLayout(S[(2, 4) : (1, 2)]))
-    >>> body = Body((a,), (), (), (), 32)
+    >>> body = KernelIR((a,), (), (), (), 32)
     >>> arguments(body, {"a": np.arange(8).reshape(2, 4)}).cells["a"].tolist()
     [0.0, 4.0, 1.0, 5.0, 2.0, 6.0, 3.0, 7.0]
     >>> arguments(body, {"b": 0})
@@ -117,7 +119,7 @@ def arguments(body: Body, given: Mapping[str, Any], grid: tuple[int, int] = (1, 
     return Arguments(packed, addresses, known, scalars, boxes)
 
 
-def _check_names(body: Body, given: Mapping[str, Any]) -> None:
+def _check_names(body: KernelIR, given: Mapping[str, Any]) -> None:
     """Refuse a launch that names too little or too much.
 
     Raises:
@@ -125,7 +127,7 @@ def _check_names(body: Body, given: Mapping[str, Any]) -> None:
     """
     written = {buffer.name for buffer in body.written}
     read = {op.memory for op in walk(body.ops) if isinstance(op, (Load, LoadMatrix, Transfer))}
-    read |= {load.memory for op in walk(body.ops) if isinstance(op, Fill) for load in op.loads}
+    read |= {load.memory for op in walk(body.ops) if isinstance(op, TmaLoad) for load in op.loads}
     params = [buffer.name for buffer in body.params]
     needed = [name for name in params if name in read - written]
     needed += [scalar.name for scalar in body.scalars]
@@ -143,7 +145,7 @@ def _check_names(body: Body, given: Mapping[str, Any]) -> None:
     )
 
 
-def _scalar(body: Body, scalar: Scalar, value: Any) -> int | float:
+def _scalar(body: KernelIR, scalar: Scalar, value: Any) -> int | float:
     """Return the value of a scalar.
 
     Raises:
@@ -176,7 +178,7 @@ def _scalar(body: Body, scalar: Scalar, value: Any) -> int | float:
     return int(value)
 
 
-def _check_promises(body: Body, scalars: Mapping[str, Any], grid: tuple[int, int]) -> None:
+def _check_promises(body: KernelIR, scalars: Mapping[str, Any], grid: tuple[int, int]) -> None:
     """Hold a launch to what was said of indices that it decides.
 
     Raises:
@@ -196,7 +198,7 @@ def _check_lets(
         LayoutError: as :func:`_check_promises`.
     """
     for op in ops:
-        if isinstance(op, Roles):
+        if isinstance(op, WarpSpecialize):
             _check_lets(op.produce, dict(env), taking, grid)
             _check_lets(op.consume, dict(env), taking, grid)
         elif isinstance(op, (Loop, When)):
@@ -316,13 +318,13 @@ def _box(buffer: Buffer, where: npt.NDArray[np.int64], scalars: Mapping[str, Any
     return Box((height, width), pitch)
 
 
-def check_grid(body: Body, grid: Any) -> tuple[int, int]:
+def check_grid(body: KernelIR, grid: Any) -> tuple[int, int]:
     """Return the extents of a grid, in CTAs; by default one, or one cluster.
 
     Raises:
         LayoutError: no two numbers from 1 on, or no whole clusters.
 
-    >>> body = Body((), (), (), (), 32)
+    >>> body = KernelIR((), (), (), (), 32)
     >>> check_grid(body, None), check_grid(body, (4, 2))
     ((1, 1), (4, 2))
     >>> check_grid(body, (0, 2))
@@ -344,7 +346,7 @@ def check_grid(body: Body, grid: Any) -> tuple[int, int]:
     return grid[0], grid[1]
 
 
-def simulate(body: Body, given: Arguments, grid: tuple[int, int]) -> Machine:
+def simulate(body: KernelIR, given: Arguments, grid: tuple[int, int]) -> Machine:
     """Run every CTA of a grid on the NumPy warp; return the first, which shares its memory.
 
     Raises:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import layoutalg
 from layoutalg import LayoutError, files
 from lowering.codegen.executable import Executable, numba_machine
-from lowering.ir.body import Body
+from lowering.ir.kernel_ir import KernelIR
 from lowering.isa import dtypes, nvjitlink
 from lowering.launch.arguments import Arguments
 
@@ -76,7 +76,7 @@ def sources_digest() -> str:
 class Compiled:
     """Machine code of one kernel, and what a launch must know of it.
 
-    ``cluster``: how many CTAs along x are launched together. ``early``: whether the kernel waits
+    ``cluster``: how many CTAs along x are launched together. ``pdl``: whether the kernel waits
     itself for the one before it in its stream.
     """
 
@@ -87,7 +87,7 @@ class Compiled:
     boxes: tuple[tuple[str, int, int, int, str], ...]  # (parameter, rows, columns, swizzle, type)
     code: bytes = field(repr=False)
     cluster: int = 1
-    early: bool = False
+    pdl: bool = False
 
     def __post_init__(self) -> None:
         """Make tuples of what JSON gives as lists."""
@@ -130,7 +130,7 @@ def compile_program(program: Executable, arch: str) -> Compiled:
     return compile_body(program.body, program.name, arch)
 
 
-def compile_body(body: Body, name: str, arch: str) -> Compiled:
+def compile_body(body: KernelIR, name: str, arch: str) -> Compiled:
     """Return a body's machine code for a target, as :func:`compile_program`."""
     code = nvjitlink.link_whole(numba_machine().compile_ltoir(body, name, arch), arch)
     return Compiled(
@@ -144,7 +144,7 @@ def compile_body(body: Body, name: str, arch: str) -> Compiled:
         ),
         code,
         body.cluster,
-        body.early,
+        body.pdl,
     )
 
 
@@ -332,7 +332,7 @@ def launch_config(made: Compiled) -> Any:
         extents = together.value.clusterDim
         extents.x, extents.y, extents.z = made.cluster, 1, 1
         attributes.append(together)
-    if made.early:
+    if made.pdl:
         early = driver.CUlaunchAttribute()
         early.id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         early.value.programmaticStreamSerializationAllowed = 1
@@ -423,7 +423,7 @@ class Loaded:
 _LOADED: dict[str, Loaded] = {}  # by text, on device 0
 
 
-def _loaded(body: Body, name: str) -> Loaded:
+def _loaded(body: KernelIR, name: str) -> Loaded:
     """Return a body's kernel on device 0, compiled once for each text."""
     source = numba_machine().kernel_source(body, name)
     if source not in _LOADED:
@@ -432,13 +432,13 @@ def _loaded(body: Body, name: str) -> Loaded:
     return _LOADED[source]
 
 
-def _target(body: Body, on: Device) -> str:
+def _target(body: KernelIR, on: Device) -> str:
     """Return what to compile for: the body's own target where it is of the device's number."""
     return body.arch if body.arch.rstrip("af") == on.arch else on.arch
 
 
 def run(
-    body: Body, name: str, given: Arguments, grid: tuple[int, int] = (1, 1)
+    body: KernelIR, name: str, given: Arguments, grid: tuple[int, int] = (1, 1)
 ) -> dict[str, npt.NDArray[Any]]:
     """Run a body on device 0 and return the parameters that it writes, as matrices.
 

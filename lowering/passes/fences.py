@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from layoutalg import LayoutError
-from lowering.ir.ops import Arrive, Await, Loop, Op, Roles, Sync, When, walk
+from lowering.ir.ops import Arrive, Loop, MbarrierWait, Op, Sync, WarpSpecialize, When, walk
 from lowering.ir.tmem_ops import (
     TensorAllocate,
     TensorCommit,
@@ -33,13 +33,13 @@ def fenced(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     for op in ops:
         if isinstance(op, (Loop, When)):
             found.append(replace(op, body=fenced(op.body)))
-        elif isinstance(op, Roles):
+        elif isinstance(op, WarpSpecialize):
             found.append(replace(op, consume=fenced(op.consume)))
         elif isinstance(op, Sync) and op.orders:
             found += [before, op, after]
         elif isinstance(op, Arrive):
             found += [before, op]
-        elif isinstance(op, Await):
+        elif isinstance(op, MbarrierWait):
             found += [op, after]
         else:
             found.append(op)
@@ -98,7 +98,7 @@ def as_issued(ops: tuple[Op, ...], cluster: int) -> tuple[tuple[Op, ...], int]:
             return replace(op, issuer=issuer, cta_group=group)
         if isinstance(op, (Loop, When)):
             return replace(op, body=tuple(map(owned, op.body)))
-        if isinstance(op, Roles):
+        if isinstance(op, WarpSpecialize):
             return replace(op, consume=tuple(map(owned, op.consume)))
         return op
 

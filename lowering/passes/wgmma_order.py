@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lowering.ir.ops import (
-    Elements,
     Loop,
     Op,
-    Roles,
+    Registers,
+    WarpSpecialize,
     Wgmma,
     WgmmaCommit,
     WgmmaWait,
@@ -22,7 +22,7 @@ from lowering.ir.ops import walk as every
 
 WAYS = 256  # the most ways through a program that are told apart
 
-Group = frozenset[Elements]
+Group = frozenset[Registers]
 State = tuple[tuple[Group, ...], Group]  # closed groups, the newest last, and the open one
 Path = tuple[int, ...]
 
@@ -32,9 +32,9 @@ class _Walk:
 
     def __init__(self, most: int) -> None:
         self.most = most  # groups that some wait leaves pending: older ones make no difference
-        self.started: dict[Elements, None] = {}
-        self.before: dict[Path, tuple[Elements, ...]] = {}
-        self.after: dict[Path, set[Elements]] = {}
+        self.started: dict[Registers, None] = {}
+        self.before: dict[Path, tuple[Registers, ...]] = {}
+        self.after: dict[Path, set[Registers]] = {}
 
     def run(self, ops: tuple[Op, ...], states: set[State], path: Path) -> set[State]:
         """Return in which states operations leave what was in one of some states."""
@@ -54,7 +54,7 @@ class _Walk:
                     found.update(opened, *closed)
             elif isinstance(op, (Loop, When)):
                 states = self.repeated(op, states, here)
-            elif isinstance(op, Roles):
+            elif isinstance(op, WarpSpecialize):
                 states = self.run(op.consume, states, here)
         return states
 
@@ -87,7 +87,7 @@ class _Walk:
                 op = replace(op, complete=tuple(done))
             elif isinstance(op, (Loop, When)):
                 op = replace(op, body=self.named(op.body, here))
-            elif isinstance(op, Roles):
+            elif isinstance(op, WarpSpecialize):
                 op = replace(op, consume=self.named(op.consume, here))
             out.append(op)
         return tuple(out)

@@ -16,16 +16,16 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, S, TileLayout, tx
 from layoutalg.algebra.axis import WARP
-from lowering.ir.body import Body
 from lowering.ir.index import Index
+from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
-    Elements,
     Load,
     LoadMatrix,
     Loop,
     Mma,
     MoveMatrix,
     Op,
+    Registers,
     Store,
     StoreMatrix,
     Sync,
@@ -54,20 +54,20 @@ BASE = np.tile(np.array([0, 2], dtype=np.int8), WARP * 8)
 Ints = npt.NDArray[np.int64]
 Image = npt.NDArray[np.int8]
 Array = npt.NDArray[Any]
-Run = Callable[[Body, str, Mapping[str, Array]], Mapping[str, Array]]
+Run = Callable[[KernelIR, str, Mapping[str, Array]], Mapping[str, Array]]
 
 
 class ProbeError(LayoutError):
     """A machine shows what no instruction of the kind can show."""
 
 
-def simulator(body: Body, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
+def simulator(body: KernelIR, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
     """Run a body on the NumPy warp; return the parameters that it writes."""
     machine = execute(body, matrices)
     return {b.name: logical(b, machine.memory[b.name].values) for b in body.written}
 
 
-def device(body: Body, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
+def device(body: KernelIR, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
     """Run a body on the GPU; return the parameters that it writes."""
     return driver.run(body, name, arguments(body, matrices))
 
@@ -93,13 +93,13 @@ def moves(registers: Buffer, image: str, start: Index, load: bool) -> list[Op]:
     width = math.gcd(slots, max(1, ACCESS // registers.dtype.bits))
     ops: list[Op] = []
     for first in range(0, slots, width):
-        elements = Elements(registers.name, tuple(range(first, min(first + width, slots))))
+        elements = Registers(registers.name, tuple(range(first, min(first + width, slots))))
         at = start + Index.of("thread", threads) * slots + first
         ops.append(Load(elements, image, at) if load else Store(image, at, elements))
     return ops
 
 
-def product_body(inst: MmaInst, steps: int) -> Body:
+def product_body(inst: MmaInst, steps: int) -> KernelIR:
     """Return a kernel that runs ``steps * WARPS`` independent mma on images of their registers."""
     threads = WARPS * WARP
     roles = {"A": inst.a, "B": inst.b, "C": inst.c, "D": inst.d}
@@ -118,8 +118,8 @@ def product_body(inst: MmaInst, steps: int) -> Body:
     def at(role: str) -> Index:
         return step * (threads * slots[role])
 
-    def all_of(role: str) -> Elements:
-        return Elements(role, tuple(range(slots[role])))
+    def all_of(role: str) -> Registers:
+        return Registers(role, tuple(range(slots[role])))
 
     body = [op for role in filled for op in moves(held[role], f"{role}_image", at(role), True)]
     body += moves(held["D"], "C_image", at("C"), True)
@@ -127,7 +127,7 @@ def product_body(inst: MmaInst, steps: int) -> Body:
     body.append(Mma(inst, all_of("D"), all_of("A"), all_of("B"), extra))
     body += moves(held["D"], "D_image", at("D"), False)
     loop = Loop("step", steps, tuple(body))
-    return Body(tuple(images.values()), (), tuple(held.values()), (loop,), threads)
+    return KernelIR(tuple(images.values()), (), tuple(held.values()), (loop,), threads)
 
 
 def address_patterns() -> tuple[Index, ...]:
@@ -152,7 +152,7 @@ def _fill(into: str, memory: str, start: int = 0, into_start: int = 0) -> list[O
     ]
 
 
-def load_body(count: int, trans: bool) -> Body:
+def load_body(count: int, trans: bool) -> KernelIR:
     """Return a kernel that loads matrices from a tile by each pattern and stores the registers."""
     slots, patterns = 2 * count, address_patterns()
     tile = Buffer("tile", (TILE,), "float16", "shared")
@@ -163,13 +163,13 @@ def load_body(count: int, trans: bool) -> Body:
     )
     ops = [*_fill("tile", "labels"), Sync("cta")]
     for index, pattern in enumerate(patterns):
-        elements = Elements("held", tuple(range(slots)))
+        elements = Registers("held", tuple(range(slots)))
         ops.append(LoadMatrix(elements, "tile", pattern, count, trans))
         ops.extend(moves(held, "out", Index((), index * WARP * slots), False))
-    return Body(params, (tile,), (held,), tuple(ops), WARP)
+    return KernelIR(params, (tile,), (held,), tuple(ops), WARP)
 
 
-def store_body(count: int, trans: bool) -> Body:
+def store_body(count: int, trans: bool) -> KernelIR:
     """Return a kernel that stores registers to a blank tile by each pattern, and the tile out."""
     slots, patterns = 2 * count, address_patterns()
     tile = Buffer("tile", (TILE,), "float16", "shared")
@@ -181,23 +181,23 @@ def store_body(count: int, trans: bool) -> Body:
     )
     ops = moves(held, "labels", Index(), True)
     for index, pattern in enumerate(patterns):
-        elements = Elements("held", tuple(range(slots)))
+        elements = Registers("held", tuple(range(slots)))
         ops += [*_fill("tile", "blank"), Sync("cta")]
         ops += [StoreMatrix("tile", pattern, elements, count, trans), Sync("cta")]
         ops += [*_fill("out", "tile", into_start=index * TILE), Sync("cta")]
-    return Body(params, (tile,), (held,), tuple(ops), WARP)
+    return KernelIR(params, (tile,), (held,), tuple(ops), WARP)
 
 
-def move_body() -> Body:
+def move_body() -> KernelIR:
     """Return a kernel that transposes a matrix in registers."""
     params = image_buffer("labels", (WARP, 2), "float16"), image_buffer("out", (WARP, 2), "float16")
     held = tuple(register_buffer(name, WARP, 2, "float16") for name in ("src", "dst"))
     ops = [
         *moves(held[0], "labels", Index(), True),
-        MoveMatrix(Elements("dst", (0, 1)), Elements("src", (0, 1))),
+        MoveMatrix(Registers("dst", (0, 1)), Registers("src", (0, 1))),
         *moves(held[1], "out", Index(), False),
     ]
-    return Body(params, (), held, tuple(ops), WARP)
+    return KernelIR(params, (), held, tuple(ops), WARP)
 
 
 # -- measurements ---------------------------------------------------------------------------------

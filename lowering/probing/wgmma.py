@@ -18,14 +18,14 @@ import numpy.typing as npt
 
 from layoutalg import ComposeLayout, S, TileLayout
 from layoutalg.fragments import Fragment
-from lowering.ir.body import Body
 from lowering.ir.index import Index
+from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
-    Elements,
     Guard,
     Loop,
     Op,
     ProxyFence,
+    Registers,
     SharedMatrix,
     Sync,
     Transfer,
@@ -98,11 +98,11 @@ def _multiply(op: Wgmma) -> list[Op]:
     return [WgmmaFence(), op, WgmmaCommit(), WgmmaWait(0, (op.d,))]
 
 
-def _every(fragment: Fragment, name: str) -> Elements:
-    return Elements(name, tuple(range(fragment.slots)))
+def _every(fragment: Fragment, name: str) -> Registers:
+    return Registers(name, tuple(range(fragment.slots)))
 
 
-def product_body(inst: WgmmaInst, groups: int, steps: int, parts: int) -> Body:
+def product_body(inst: WgmmaInst, groups: int, steps: int, parts: int) -> KernelIR:
     """Return a kernel that multiplies images of A's registers by images of B's cells.
 
     ``D_image[part, step] = A_image[step] · B_image[part] + C_image[step]``, for every part and
@@ -137,7 +137,7 @@ def product_body(inst: WgmmaInst, groups: int, steps: int, parts: int) -> Body:
         Loop("step", steps, inner),
         Sync("cta"),
     )
-    return Body(images, (tile,), held, (Loop("part", parts, outer),), threads, wgmma.ARCH)
+    return KernelIR(images, (tile,), held, (Loop("part", parts, outer),), threads, wgmma.ARCH)
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Placed:
         return f"descriptor.{self.operand}.{self.dtype.token}.{self.major}.{self.swizzle}{base}"
 
 
-def reading_body(placed: Placed, parts: int) -> Body:
+def reading_body(placed: Placed, parts: int) -> KernelIR:
     """Return a kernel that reads every operand tile of a layout through its descriptor.
 
     The other operand selects: for B, row m of A is one at k = m mod K; for A, B is the identity.
@@ -287,7 +287,7 @@ def reading_body(placed: Placed, parts: int) -> Body:
         Sync("cta"),
     )
     ops = (*before, Loop("part", parts, outer))
-    return Body(tuple(images), tuple(shared), tuple(held), ops, WARPGROUP, wgmma.ARCH)
+    return KernelIR(tuple(images), tuple(shared), tuple(held), ops, WARPGROUP, wgmma.ARCH)
 
 
 # -- measurements ---------------------------------------------------------------------------------
@@ -338,7 +338,9 @@ def _as_integers(shown: Array) -> Ints:
     return values.astype(np.int64)
 
 
-def _launch(body: Body, given: Mapping[str, Array], run: Run, name: str = "wgmma_probe") -> Ints:
+def _launch(
+    body: KernelIR, given: Mapping[str, Array], run: Run, name: str = "wgmma_probe"
+) -> Ints:
     """Run a kernel on integer images; return D's image."""
     typed = {
         key: values.reshape(body.buffer(key).shape).astype(body.buffer(key).dtype.numpy)

@@ -28,27 +28,27 @@ from lowering.dispatch.addresses import as_index, every_value
 from lowering.dispatch.holders import ALL, Arriving, check_threads_exist
 from lowering.dispatch.registry import Lowered, context_of, dispatch
 from lowering.ir import convergence, names
-from lowering.ir.body import Barrier, Body, Scalar, tensor_columns
 from lowering.ir.index import FREE, Index
+from lowering.ir.kernel_ir import Barrier, KernelIR, Scalar, tensor_columns
 from lowering.ir.ops import (
     Arrive,
-    Await,
     BulkLoad,
     BulkStore,
     Commit,
-    Drain,
-    Drained,
-    Fill,
     Guard,
     Let,
     Loop,
+    MbarrierWait,
     Op,
-    Peek,
     Phase,
     ProxyFence,
-    Roles,
     Sync,
+    TmaLoad,
+    TmaStore,
+    TmaStoreWait,
+    TryWait,
     Wait,
+    WarpSpecialize,
     WgmmaCommit,
     WgmmaWait,
     When,
@@ -120,7 +120,7 @@ class Kernel:
         threads: int = 32,
         arch: str = "sm_90",
         cluster: int = 1,
-        early: bool = False,
+        pdl: bool = False,
     ) -> None:
         """Start a kernel of one CTA.
 
@@ -129,7 +129,7 @@ class Kernel:
             threads: of the CTA, whole warps.
             arch: the target, such as ``sm_90``; variants that it lacks decline.
             cluster: 2: pairs of CTAs, neighbours along bx, reach each other's shared memory.
-            early: let launches say that the kernel may begin while the one before it in its stream
+            pdl: let launches say that the kernel may begin while the one before it in its stream
                 still runs; it makes its barriers ready, and then waits for that one.
 
         Raises:
@@ -146,12 +146,12 @@ class Kernel:
             raise LayoutError(
                 f"Kernel: {arch} has no clusters of CTAs; sm_90 and newer have; got {cluster}"
             )
-        if early and not has(ARCHS["griddepcontrol"], arch):
+        if pdl and not has(ARCHS["griddepcontrol"], arch):
             raise LayoutError(
                 f"Kernel: programmatic dependent launch needs {ARCHS['griddepcontrol']}; got {arch}"
             )
         self.name, self.threads, self.arch = name, threads, arch
-        self.cluster, self.early = cluster, early
+        self.cluster, self.pdl = cluster, pdl
         self.buffers: dict[str, Buffer] = {}
         self.scalars: dict[str, Scalar] = {}
         self.barriers: dict[str, Barrier] = {}
@@ -348,7 +348,7 @@ class Kernel:
         return Digit(name, extent)
 
     @contextmanager
-    def producing(self) -> Iterator[None]:
+    def producer(self) -> Iterator[None]:
         """Let one thread of a further warpgroup do the fills of the ``with`` block.
 
         What follows, to the end of the enclosing block, the threads of the kernel do meanwhile. A
@@ -546,7 +546,7 @@ class Kernel:
         self.barriers[name] = Barrier(name, slots, arrivals)
         return self.barriers[name]
 
-    def fill(
+    def tma_load(
         self,
         barrier: Barrier,
         slot: Any,
@@ -569,21 +569,24 @@ class Kernel:
                 kernel, or copies that are no pairs.
         """
         if multicast and self.cluster == 1:
-            raise LayoutError(f"fill: {self.name} has no cluster to which a multicast could go")
+            raise LayoutError(f"tma_load: {self.name} has no cluster to which a multicast could go")
         calls = []
-        pairs = (*_pairs(copies, "fill"), *_pairs(multicast, "fill"))
+        pairs = (*_pairs(copies, "tma_load"), *_pairs(multicast, "tma_load"))
         for place, (dst, src) in enumerate(pairs):
-            operands = {"dst": as_region(dst, "dst", "fill"), "src": as_region(src, "src", "fill")}
+            operands = {
+                "dst": as_region(dst, "dst", "tma_load"),
+                "src": as_region(src, "src", "tma_load"),
+            }
             self._read_apart.add(operands["dst"].buffer.name)
             config = {"multicast": True} if place >= len(copies) else {}
             call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map", config)
             calls.append(self._own(call))
         if free is not None and not (isinstance(free, (tuple, list)) and len(free) == 3):
-            raise LayoutError(f"fill: free is (barrier, slot, parity), or None; got {free!r}")
-        phase = None if free is None else self._phase(*free, operation="fill")
-        self._add(Refill(barrier.name, self._slot(barrier, slot, "fill"), tuple(calls), phase))
+            raise LayoutError(f"tma_load: free is (barrier, slot, parity), or None; got {free!r}")
+        phase = None if free is None else self._phase(*free, operation="tma_load")
+        self._add(Refill(barrier.name, self._slot(barrier, slot, "tma_load"), tuple(calls), phase))
 
-    def drain(self, *copies: tuple[Buffer | BufferRegion, Buffer | BufferRegion]) -> None:
+    def tma_store(self, *copies: tuple[Buffer | BufferRegion, Buffer | BufferRegion]) -> None:
         """Let the first thread of each warpgroup copy its rows of tiles to global memory in bulk.
 
         Args:
@@ -593,20 +596,20 @@ class Kernel:
             LayoutError: what is no pair, or a buffer that is not of this kernel.
         """
         calls = []
-        for dst, src in _pairs(copies, "drain"):
+        for dst, src in _pairs(copies, "tma_store"):
             operands = {
-                "dst": as_region(dst, "dst", "drain"),
-                "src": as_region(src, "src", "drain"),
+                "dst": as_region(dst, "dst", "tma_store"),
+                "src": as_region(src, "src", "tma_store"),
             }
             self._read_apart.add(operands["src"].buffer.name)
             call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map_store")
             calls.append(self._own(call))
         self._add(Emptying(tuple(calls)))
 
-    def drained(self, pending: int = 0) -> None:
+    def tma_store_wait(self, pending: int = 0) -> None:
         """Let those threads wait until at most ``pending`` of their drains still read."""
-        _check_pending(pending, "drained")
-        self._add(Drained(pending))
+        _check_pending(pending, "tma_store_wait")
+        self._add(TmaStoreWait(pending))
 
     def arrive(
         self,
@@ -635,23 +638,23 @@ class Kernel:
         place = self._slot(barrier, slot, "arrive")
         self._add(Arrive(barrier.name, place, guards, everywhere and self.cluster > 1))
 
-    def peek(self, barrier: Barrier, slot: Any, parity: Any) -> None:
+    def try_wait(self, barrier: Barrier, slot: Any, parity: Any) -> None:
         """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
-        self._add(Peek(self._phase(barrier, slot, parity, "peek")))
+        self._add(TryWait(self._phase(barrier, slot, parity, "try_wait")))
 
-    def wait_for(self, barrier: Barrier, slot: Any, parity: Any, peeked: bool = False) -> None:
+    def mbarrier_wait(self, barrier: Barrier, slot: Any, parity: Any, tried: bool = False) -> None:
         """Wait for the phase of an mbarrier that has a parity.
 
         Args:
             barrier: of the mbarrier.
             slot: which one.
             parity: a number, or a sum of multiples of variables; its lowest bit counts.
-            peeked: whether a :meth:`peek` at the same phase came before.
+            tried: whether a :meth:`try_wait` at the same phase came before.
 
         Raises:
             LayoutError: the barrier is not of this kernel, or has no such slot.
         """
-        self._add(Await(self._phase(barrier, slot, parity, "wait_for"), peeked))
+        self._add(MbarrierWait(self._phase(barrier, slot, parity, "mbarrier_wait"), tried))
 
     def _phase(self, barrier: Barrier, slot: Any, parity: Any, operation: str) -> Phase:
         place = self._slot(barrier, slot, operation)
@@ -783,7 +786,7 @@ class Kernel:
             for call in calls(unrolled)
         )
         ops = with_completed(self._lower(unrolled, taken, ""))
-        if any(isinstance(op, Roles) for op in walk(ops)):
+        if any(isinstance(op, WarpSpecialize) for op in walk(ops)):
             _check_one_producer(ops, self.name)
             ops = _by_consumers(ops, self.threads)
         by_scope = {
@@ -793,7 +796,7 @@ class Kernel:
         if by_scope["tmem"]:
             columns = sum(tensor_columns(buffer) for buffer in by_scope["tmem"])
             ops = with_tensor_memory(*as_issued(ops, self.cluster), columns)
-        body = Body(
+        body = KernelIR(
             by_scope["global"],
             by_scope["shared"],
             by_scope["local"],
@@ -803,7 +806,7 @@ class Kernel:
             tuple(self.scalars.values()),
             tuple(self.barriers.values()),
             self.cluster,
-            self.early,
+            self.pdl,
             by_scope["tmem"],
         )
         self._check(body)
@@ -815,7 +818,7 @@ class Kernel:
         }
         return KernelProgram(self.name, body, stages)
 
-    def _check(self, body: Body) -> None:
+    def _check(self, body: KernelIR) -> None:
         """Refuse what some machine could not run, or would run otherwise than another.
 
         Raises:
@@ -841,7 +844,7 @@ class Kernel:
         cuda_cpp.check(body, self.name)
         body.check_written()
 
-    def _check_sizes(self, body: Body) -> None:
+    def _check_sizes(self, body: KernelIR) -> None:
         """Refuse a coefficient where a size is meant: an extent, a condition, an index.
 
         Raises:
@@ -884,7 +887,7 @@ class Kernel:
                 _check_producer(produce)
                 taken.append(f"{indent}consume:")
                 consume = self._lower(statements[at + 1 :], taken, indent + "    ")
-                return (*ops, Roles(produce, consume))
+                return (*ops, WarpSpecialize(produce, consume))
             if isinstance(each, Repeat):
                 taken.append(f"{indent}for {each.var} in range({each.extent}):")
                 before = self._leaves_unfenced(each.body, self._unfenced)
@@ -958,11 +961,11 @@ class Kernel:
                 after |= self._completes_copies(each)
         return before or after
 
-    def _emptying(self, each: Emptying) -> Drain:
+    def _emptying(self, each: Emptying) -> TmaStore:
         stores = (op for call in each.copies for op in self._dispatch(call).ops)
-        return Drain(tuple(cast("Iterable[BulkStore]", stores)))
+        return TmaStore(tuple(cast("Iterable[BulkStore]", stores)))
 
-    def _refill(self, each: Refill) -> Fill:
+    def _refill(self, each: Refill) -> TmaLoad:
         found = (op for call in each.copies for op in self._dispatch(call).ops)
         loads = tuple(cast("Iterable[BulkLoad]", found))
         bits = sum(
@@ -970,7 +973,7 @@ class Kernel:
             * (self.cluster if load.multicast else 1)
             for load in loads
         )  # fmt: skip
-        return Fill(each.barrier, each.slot, bits // 8, loads, each.free)
+        return TmaLoad(each.barrier, each.slot, bits // 8, loads, each.free)
 
     def _dispatch(self, call: TilePrimitiveCall) -> Lowered:
         self._check_begins(call)
@@ -1023,12 +1026,12 @@ def _check_one_producer(ops: tuple[Op, ...], name: str) -> None:
     Raises:
         LayoutError: there is such a one.
     """
-    count = sum(isinstance(op, Roles) for op in walk(ops))
+    count = sum(isinstance(op, WarpSpecialize) for op in walk(ops))
     loops = [op.body for op in walk(ops) if isinstance(op, Loop)]
-    looped = any(isinstance(each, Roles) for body in loops for each in walk(body))
+    looped = any(isinstance(each, WarpSpecialize) for body in loops for each in walk(body))
     if count > 1 or looped:
         raise LayoutError(
-            f"producing: a kernel has one producer warpgroup, which begins once; {name} has "
+            f"producer: a kernel has one producer warpgroup, which begins once; {name} has "
             + ("it in a loop" if looped else str(count))
         )
 
@@ -1039,16 +1042,16 @@ def _by_consumers(ops: tuple[Op, ...], threads: int) -> tuple[Op, ...]:
     Before the roles part, and after they join, all warpgroups run: what only the threads of the
     kernel do stands in branches that hold in those alone. Where all meet, they stay.
 
-    >>> from lowering.ir.ops import Elements, Zero, script
-    >>> zero = Zero(Elements("r", (0,)))
-    >>> roles = Roles((Peek(Phase("free", 0, Index())),), (zero,))
+    >>> from lowering.ir.ops import Registers, Zero, script
+    >>> zero = Zero(Registers("r", (0,)))
+    >>> roles = WarpSpecialize((TryWait(Phase("free", 0, Index())),), (zero,))
     >>> print(script(_by_consumers((zero, zero, Sync("cta"), roles), 128)))
     if thread < 128:
         r[0] = 0
         r[0] = 0
     sync(cta)
     produce:
-        peek(free[0], 0)
+        try_wait(free[0], 0)
     consume:
         r[0] = 0
     """
@@ -1069,7 +1072,9 @@ def _is_of_all(op: Op) -> bool:
     """Say whether a producer warpgroup takes part in an operation, or in what stands in it."""
     if isinstance(op, (Loop, When)):
         return any(_is_of_all(each) for each in op.body if not isinstance(each, Let))
-    return isinstance(op, (Let, Roles)) or (isinstance(op, Sync) and op.scope in ("cta", "cluster"))
+    return isinstance(op, (Let, WarpSpecialize)) or (
+        isinstance(op, Sync) and op.scope in ("cta", "cluster")
+    )
 
 
 def _check_producer(ops: tuple[Op, ...]) -> None:
@@ -1079,10 +1084,10 @@ def _check_producer(ops: tuple[Op, ...]) -> None:
         LayoutError: something else than fills.
     """
     for op in walk(ops):
-        if not isinstance(op, (Fill, BulkLoad, Loop, When, Let)):
+        if not isinstance(op, (TmaLoad, BulkLoad, Loop, When, Let)):
             raise LayoutError(
-                f"producing: one thread is there, and it fills: fill(…), loops, branches and let "
-                f"fit; got {line(op)}"
+                f"producer: one thread is there, and it fills: tma_load(…), loops, branches and "
+                f"let fit; got {line(op)}"
             )
 
 
@@ -1137,7 +1142,7 @@ class KernelProgram(Executable):
     """A lowered kernel with its readers."""
 
     label: str
-    lowered: Body
+    lowered: KernelIR
     stages: Mapping[str, str]
 
     @property
@@ -1146,7 +1151,7 @@ class KernelProgram(Executable):
         return self.label
 
     @property
-    def body(self) -> Body:
+    def body(self) -> KernelIR:
         """The whole kernel: parameters, buffers, operations."""
         return self.lowered
 

@@ -14,7 +14,7 @@ from lowering.dispatch.holders import has_copies
 from lowering.dispatch.registry import Lowered, context_of, dispatch, list_variants
 from lowering.dispatch.variants.copy_vector import BYTE, register_copy
 from lowering.ir import convergence
-from lowering.ir.body import Body
+from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Mma, Move, Op, Sync, Zero, script
 from lowering.ir.tiles import EXTRAS, Buffer, TilePrimitiveCall, cells
 from lowering.isa.mma import MmaInst
@@ -125,7 +125,7 @@ class Program(Executable):
         return tuple(role for role in EXTRAS if role in self.call.operands)
 
     @cached_property
-    def body(self) -> Body:
+    def body(self) -> KernelIR:
         """The whole kernel: the call framed by copies of its matrices, parameters by role."""
         params: dict[Buffer, Buffer] = {}  # register buffer -> parameter
         taken = {buffer.name for buffer in self.call.buffers}
@@ -146,7 +146,9 @@ class Program(Executable):
         if d in loaded and has_copies(d.region(), self.threads):
             ops.append(Sync("cta"))  # all have read what the first of the copies overwrites
         ops.extend(register_copy(d.region(), params[d].region(), self.threads, False))
-        return Body(tuple(params.values()), (), tuple(params), tuple(ops), self.threads, self.arch)
+        return KernelIR(
+            tuple(params.values()), (), tuple(params), tuple(ops), self.threads, self.arch
+        )
 
     def _parameter(self, name: str, buffer: Buffer) -> Buffer:
         """Return the global buffer that a register buffer is filled from, or written to.

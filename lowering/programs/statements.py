@@ -11,14 +11,14 @@ from layoutalg.sizes.size import substitute
 from lowering.ir.index import INT, Index
 from lowering.ir.ops import (
     Arrive,
-    Await,
     Commit,
-    Drained,
     Guard,
     Let,
-    Peek,
+    MbarrierWait,
     Phase,
     Sync,
+    TmaStoreWait,
+    TryWait,
     Wait,
     WgmmaCommit,
     WgmmaWait,
@@ -95,12 +95,12 @@ Statement = Union[  # noqa: UP007 - refers forward
     WgmmaWait,
     Let,
     Arrive,
-    Peek,
-    Await,
+    TryWait,
+    MbarrierWait,
     TensorCommit,
     Refill,
     Emptying,
-    Drained,
+    TmaStoreWait,
     Repeat,
     Branch,
     Specialised,
@@ -201,9 +201,9 @@ def text(statements: Sequence[Statement], indent: str = "") -> str:
             lines.append(text(each.produce, indent + "    "))
         elif isinstance(each, Refill):
             copies = ", ".join(map(str, each.copies))
-            lines.append(f"{indent}fill({each.barrier}[{each.slot}]: {copies})")
+            lines.append(f"{indent}tma_load({each.barrier}[{each.slot}]: {copies})")
         elif isinstance(each, Emptying):
-            lines.append(f"{indent}drain({', '.join(map(str, each.copies))})")
+            lines.append(f"{indent}tma_store({', '.join(map(str, each.copies))})")
         elif isinstance(each, TilePrimitiveCall):
             lines.append(f"{indent}{each}")
         else:

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lowering.ir.body import Body
 from lowering.ir.index import Index
-from lowering.ir.ops import BulkLoad, BulkStore, Drain, Drained, Fill, Op, Phase, line
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import BulkLoad, BulkStore, Op, Phase, TmaLoad, TmaStore, TmaStoreWait, line
 from lowering.ir.register_map import WARPGROUP
 from lowering.isa.smem_descriptor import tma_cells
 from lowering.simulator.hazards import Cells, SimulationError
@@ -30,7 +30,7 @@ Matrix = npt.NDArray[Any]
 class Holder(Protocol):
     """What boxes need of the machine that moves them."""
 
-    body: Body
+    body: KernelIR
     rank: int
     order: Order
     env: dict[str, Any]
@@ -99,7 +99,7 @@ def _box(
     return into.reshape(-1), values.reshape(-1)
 
 
-def fill(machine: Holder, op: Fill) -> None:
+def fill(machine: Holder, op: TmaLoad) -> None:
     """Start the loads of boxes; they arrive when their barrier is waited for.
 
     Raises:
@@ -133,7 +133,7 @@ def fill(machine: Holder, op: Fill) -> None:
     own.arrive(op, filler, released, order)
 
 
-def _not_waited_for(op: Fill) -> SimulationError:
+def _not_waited_for(op: TmaLoad) -> SimulationError:
     """Return the error of a fill that comes before the last one of its stage is done with."""
     return SimulationError(
         f"simulate: {line(op)} races: what filled {op.barrier}[{op.slot}] last is still "
@@ -141,7 +141,7 @@ def _not_waited_for(op: Fill) -> SimulationError:
     )
 
 
-def drain(machine: Holder, op: Drain) -> None:
+def drain(machine: Holder, op: TmaStore) -> None:
     """Start the stores of boxes by the first thread of each active warpgroup.
 
     Raises:
@@ -167,7 +167,7 @@ def drain(machine: Holder, op: Drain) -> None:
         machine.drains.closed.setdefault(group, []).append(order.clock + 1)
 
 
-def drained(machine: Holder, op: Drained) -> None:
+def drained(machine: Holder, op: TmaStoreWait) -> None:
     """Let those that started bulk stores know that all but the newest groups have read."""
     order = machine.order
     for group in np.flatnonzero(machine.mask[::WARPGROUP]).tolist():

@@ -24,38 +24,38 @@ from layoutalg import LayoutError
 from layoutalg.algebra.axis import WARP
 from layoutalg.layouts.thread_slots import THREADS_IN
 from layoutalg.memory import access
-from lowering.ir.body import Body
 from lowering.ir.convergence import OPERATIONS, unit_of
 from lowering.ir.index import Index
+from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
     Arrive,
-    Await,
     Blend,
     Commit,
-    Drain,
-    Drained,
-    Elements,
-    Fill,
     Guard,
     Let,
     Load,
     LoadMatrix,
     Loop,
+    MbarrierWait,
     Mma,
     Move,
     MoveMatrix,
     Op,
-    Peek,
     Phase,
     ProxyFence,
-    Roles,
+    Registers,
     SharedMatrix,
     Store,
     StoreMatrix,
     Sync,
     TensorOp,
+    TmaLoad,
+    TmaStore,
+    TmaStoreWait,
     Transfer,
+    TryWait,
     Wait,
+    WarpSpecialize,
     Wgmma,
     WgmmaCommit,
     WgmmaFence,
@@ -220,7 +220,7 @@ class Machine:
     release.
     """
 
-    body: Body
+    body: KernelIR
     rank: int = 0
     registers: dict[str, Matrix] = field(default_factory=dict)
     known: dict[str, Bools] = field(default_factory=dict)
@@ -254,7 +254,7 @@ class Machine:
         self.base = self.order.base(self.rank)
         self.agents = self.base + np.arange(threads)
         self.parted = np.zeros(threads, dtype=bool)  # waited, since their warps converged last
-        self.peeked = np.full((threads, 3), NEVER)  # mbarrier, parity, phases known to be complete
+        self.tried = np.full((threads, 3), NEVER)  # mbarrier, parity, phases known to be complete
         self.shared = {buffer.name for buffer in self.body.shared}
         self.tracked = self.shared | {buffer.name for buffer in self.body.written}
         products = any(isinstance(op, Wgmma) for op in walk(self.body.ops))
@@ -284,7 +284,7 @@ class Machine:
 
     # -- registers ----------------------------------------------------------------------------
 
-    def read(self, source: Elements, op: Op) -> Matrix:
+    def read(self, source: Registers, op: Op) -> Matrix:
         """Return registers of all threads; refuse any that nothing wrote, of those active.
 
         Raises:
@@ -300,7 +300,7 @@ class Machine:
             )
         return self.registers[source.buffer][:, numbers]
 
-    def write(self, into: Elements, values: Any) -> None:
+    def write(self, into: Registers, values: Any) -> None:
         """Set registers of the active threads; ``values`` has a row for every thread."""
         numbers = list(into.numbers)
         here: Any = slice(None), numbers
@@ -438,7 +438,7 @@ class Machine:
             elif isinstance(op, When):
                 frame.at += 1
                 strand.enter(Frame(op.body, self.active(op.guards)))
-            elif isinstance(op, Roles):
+            elif isinstance(op, WarpSpecialize):
                 frame.at += 1
                 env = self.env | {"thread": np.int64(self.body.threads)}
                 beside = Strand([Frame(op.produce, mask)], env, True)
@@ -490,8 +490,8 @@ class Machine:
             if others and self.broken(op) is not None:
                 return False
             self.check_whole(op)
-        phase = op.phase if isinstance(op, Await) else None
-        phase = op.free if isinstance(op, Fill) else phase
+        phase = op.phase if isinstance(op, MbarrierWait) else None
+        phase = op.free if isinstance(op, TmaLoad) else phase
         if phase is not None:
             return self.passes(phase, op)
         if isinstance(op, Sync) and op.scope == "cluster":
@@ -625,7 +625,7 @@ class Machine:
     def sync_all(self) -> None:
         """Order the memory of all threads; that which will produce is one of them until then."""
         meeting = self.agents
-        if self.body.specialised and not self.apart:
+        if self.body.warp_specialized and not self.apart:
             meeting = np.append(meeting, self.order.agent(self.rank, "producer"))
         self.order.meet(meeting[None], self.rank)
 
@@ -660,7 +660,7 @@ class Machine:
         state.land(self.order)
         return state.completed % 2 != parity
 
-    def wait_for(self, op: Await) -> None:
+    def wait_for(self, op: MbarrierWait) -> None:
         """Let the active threads know what a phase gives.
 
         Raises:
@@ -669,24 +669,24 @@ class Machine:
         state, parity = self.phase(op.phase, op)
         who = self.agents[self.mask]
         known = state.known_to(self.order.known[PASSED, who])
-        if op.peeked:
-            peeked = self.peeked[self.mask]
-            other = (peeked[:, :2] != (state.agent, parity)).any(axis=1)
+        if op.tried:
+            tried = self.tried[self.mask]
+            other = (tried[:, :2] != (state.agent, parity)).any(axis=1)
             if other.any():
                 raise SimulationError(
                     f"simulate: {line(op)} counts on a peek at the same phase; the last of "
                     f"{self.order.name(int(who[other][0]))} was at another"
                 )
-            known = peeked[:, 2]
+            known = tried[:, 2]
         state.observe(op, who, known, self.order)
         self.parted |= self.mask
 
-    def peek(self, op: Peek) -> None:
+    def peek(self, op: TryWait) -> None:
         """Note what each active thread asks, and how many phases it knows to be complete."""
         state, parity = self.phase(op.phase, op)
         known = state.known_to(self.order.known[PASSED, self.agents[self.mask]])
-        self.peeked[self.mask, :2] = state.agent, parity
-        self.peeked[self.mask, 2] = known
+        self.tried[self.mask, :2] = state.agent, parity
+        self.tried[self.mask, 2] = known
 
     def phase(self, phase: Phase, op: Op) -> tuple[Mbarrier, int]:
         """Return the mbarrier and the parity of a phase."""
@@ -709,7 +709,7 @@ class Machine:
                 )
         return int(found.flat[0])
 
-    def fill(self, op: Fill) -> None:
+    def fill(self, op: TmaLoad) -> None:
         """Let the thread that fills start loads of boxes, if it runs."""
         if self.producing or self.mask[0]:
             boxes.fill(self, op)
@@ -947,12 +947,12 @@ RUN: dict[type, Callable[..., None]] = {
     Commit: Machine.commit_copies,
     Wait: Machine.wait,
     Sync: Machine.sync,
-    Fill: Machine.fill,
-    Drain: boxes.drain,
-    Drained: boxes.drained,
+    TmaLoad: Machine.fill,
+    TmaStore: boxes.drain,
+    TmaStoreWait: boxes.drained,
     Arrive: Machine.arrive,
-    Peek: Machine.peek,
-    Await: Machine.wait_for,
+    TryWait: Machine.peek,
+    MbarrierWait: Machine.wait_for,
     Wgmma: products.wgmma,
     WgmmaFence: Machine.fence_products,
     WgmmaCommit: Machine.commit_products,
@@ -975,7 +975,7 @@ class Grid:
     counts the bank conflicts of all.
     """
 
-    body: Body
+    body: KernelIR
     sizes: Mapping[str, Any]
     extents: Mapping[str, tuple[int, int]]
     pitches: Mapping[str, int]
@@ -1018,7 +1018,7 @@ class Grid:
             here[0], here[1] = here[0] + there, here[1] + fewest
 
 
-def cluster(body: Body, bx: int = 0, by: int = 0) -> list[Machine]:
+def cluster(body: KernelIR, bx: int = 0, by: int = 0) -> list[Machine]:
     """Return the CTAs of the cluster that begins at (bx, by), in the order of their ranks."""
     machines: list[Machine] = []
     for rank in range(body.cluster):
@@ -1027,7 +1027,7 @@ def cluster(body: Body, bx: int = 0, by: int = 0) -> list[Machine]:
     return machines
 
 
-def execute(body: Body, matrices: Mapping[str, Matrix]) -> Machine:
+def execute(body: KernelIR, matrices: Mapping[str, Matrix]) -> Machine:
     """Run a body; ``matrices`` gives parameters by name, as logical matrices in their dtype.
 
     Parameters that are left out are poisoned: reading them is refused. Of a cluster, the first CTA

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg.algebra.axis import WARP
-from lowering.ir.body import Body
-from lowering.ir.ops import Drain, Fill, Wgmma, walk
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import TmaLoad, TmaStore, Wgmma, walk
 from lowering.ir.register_map import WARPGROUP
 
 Ints = npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ class Order:
     is done, known or not. Agents of one CTA follow those of the one before; ``base`` is the first.
     """
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: KernelIR) -> None:
         """Begin with nobody knowing anything."""
         self.threads, self.cluster = body.threads, body.cluster
         slots = [(each.name, slot) for each in body.barriers for slot in range(each.slots)]
@@ -60,7 +60,7 @@ class Order:
             at += size
         self.width = at
         self.slots = {slot: self.first["boxes"] + number for number, slot in enumerate(slots)}
-        apart = any(isinstance(op, (Wgmma, Drain, Fill)) for op in walk(body.ops))
+        apart = any(isinstance(op, (Wgmma, TmaStore, TmaLoad)) for op in walk(body.ops))
         kinds = 4 if body.tensor else 3 if apart else 1 + bool(slots)
         size = self.width * self.cluster
         self.known = np.zeros((kinds, size, size), dtype=np.int64)
@@ -68,7 +68,7 @@ class Order:
         self.complete = np.zeros(size, dtype=np.int64)
         self.clock = 0
         bases = np.arange(self.cluster)[:, None] * self.width
-        acting = np.arange(self.threads + body.specialised)
+        acting = np.arange(self.threads + body.warp_specialized)
         self.actors = (bases + acting).ravel()  # all threads, those that produce included
         self.readers = (bases + np.arange(self.threads)).ravel()  # all that read as threads
         self.floors = [0] * self.cluster  # the last barrier of all threads, by CTA

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments import Fragment
-from lowering.ir.body import Body
 from lowering.ir.index import Index
-from lowering.ir.ops import Elements, Mma, Op, SharedMatrix, Wgmma, line
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import Mma, Op, Registers, SharedMatrix, Wgmma, line
 from lowering.ir.register_map import WARPGROUP
 from lowering.isa.semantics import as_accumulated, as_multiplied, expanded, scaled
 from lowering.isa.smem_descriptor import Descriptor
@@ -32,7 +32,7 @@ Matrix = npt.NDArray[Any]
 class Warps(Protocol):
     """What products need of the machine that runs them."""
 
-    body: Body
+    body: KernelIR
     rank: int
     order: Order
     mask: Bools
@@ -45,14 +45,14 @@ class Warps(Protocol):
     def addresses(self, index: Index) -> Ints:
         """Return the value of an index in every thread."""
 
-    def read(self, source: Elements, op: Op) -> Matrix:
+    def read(self, source: Registers, op: Op) -> Matrix:
         """Return registers of all threads."""
 
-    def write(self, into: Elements, values: Any) -> None:
+    def write(self, into: Registers, values: Any) -> None:
         """Set registers of the active threads."""
 
 
-def gather(machine: Warps, elements: Elements, fragment: Fragment, op: Op) -> Matrix:
+def gather(machine: Warps, elements: Registers, fragment: Fragment, op: Op) -> Matrix:
     """Return one matrix per warp or warpgroup (one per product of it), in float64.
 
     Of copies, the instruction reads those of the first lanes.
@@ -161,7 +161,7 @@ def _shared(
     return np.stack(found).astype(np.float64).reshape(-1, *shape)
 
 
-def visited(body: Body, operand: SharedMatrix, start: int, shape: tuple[int, int]) -> Ints:
+def visited(body: KernelIR, operand: SharedMatrix, start: int, shape: tuple[int, int]) -> Ints:
     """Return the cells that the bits of an operand's descriptor lead to, flat."""
     fields, base = operand.descriptor, body.shared_offsets[operand.memory]
     bits = fields.bits(base + start * fields.element_bits // 8)

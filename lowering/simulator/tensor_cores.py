@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lowering.ir.body import Body
 from lowering.ir.index import Index
-from lowering.ir.ops import Elements, Op, SharedMatrix, TensorOp, line, unknown
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import Op, Registers, SharedMatrix, TensorOp, line, unknown
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tmem_ops import (
     COPIES,
@@ -50,7 +50,7 @@ Env = Mapping[str, Any]
 class Warps(Protocol):
     """What the operations need of the machine that runs them."""
 
-    body: Body
+    body: KernelIR
     env: dict[str, Any]
     mask: npt.NDArray[np.bool_]
     registers: dict[str, Matrix]
@@ -71,10 +71,10 @@ class Warps(Protocol):
     def addresses(self, index: Any) -> Ints:
         """Return the value of an index in every thread."""
 
-    def read(self, source: Elements, op: Op) -> Matrix:
+    def read(self, source: Registers, op: Op) -> Matrix:
         """Return registers of all threads."""
 
-    def write(self, into: Elements, values: Any) -> None:
+    def write(self, into: Registers, values: Any) -> None:
         """Set registers of all threads."""
 
     def fetch_apart(self, operand: SharedMatrix, cell: Ints, op: Op) -> Matrix:

@@ -18,17 +18,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from lowering.ir.ops import Elements, Op, Wgmma, WgmmaWait, line
+from lowering.ir.ops import Op, Registers, Wgmma, WgmmaWait, line
 from lowering.simulator.hazards import SimulationError
 
 Register = tuple[str, int]
 
 
 @lru_cache(maxsize=4096)
-def registers(elements: Elements) -> frozenset[Register]:
+def registers(elements: Registers) -> frozenset[Register]:
     """Return elements as (buffer, number).
 
-    >>> sorted(registers(Elements("A", (0, 1))))
+    >>> sorted(registers(Registers("A", (0, 1))))
     [('A', 0), ('A', 1)]
     """
     return frozenset((elements.buffer, number) for number in elements.numbers)
@@ -38,13 +38,13 @@ def touched(op: Op) -> frozenset[Register]:
     """Return the registers that an operation of the threads names.
 
     >>> from lowering.ir.ops import Move
-    >>> sorted(touched(Move(Elements("A", (0,)), Elements("B", (1,)))))
+    >>> sorted(touched(Move(Registers("A", (0,)), Registers("B", (1,)))))
     [('A', 0), ('B', 1)]
     """
     found: set[Register] = set()
     for value in vars(op).values():
         for each in value if isinstance(value, tuple) else (value,):
-            if isinstance(each, Elements):
+            if isinstance(each, Registers):
                 found |= registers(each)
     return frozenset(found)
 
@@ -81,7 +81,7 @@ class Warpgroup:
 
     def check_read(self, op: Op, each: frozenset[Register], other: Wgmma) -> None:
         """Refuse an access to the registers of A of something that is under way."""
-        source = registers(other.a) if isinstance(other.a, Elements) else frozenset()
+        source = registers(other.a) if isinstance(other.a, Registers) else frozenset()
         if each & source:
             self.refuse(op, min(each & source), other, "reads")
 
@@ -107,7 +107,7 @@ class Warpgroup:
                 f"simulate: {line(op)} is the first of its warpgroup: a wgmma.fence must precede it"
             )
         into = registers(op.d)
-        source = registers(op.a) if isinstance(op.a, Elements) else frozenset()
+        source = registers(op.a) if isinstance(op.a, Registers) else frozenset()
         stale = (into | source) & self.touches.keys()
         if stale:
             first = min(stale)

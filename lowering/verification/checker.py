@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg import LayoutError
-from lowering.ir.ops import Elements, Loop, Mma, Op, walk
+from lowering.ir.ops import Loop, Mma, Op, Registers, walk
 from lowering.ir.tiles import EXTRAS, Buffer
 from lowering.isa.dtypes import DType
 from lowering.isa.mma import MMA_FAMILY
@@ -333,7 +333,7 @@ def _registers(op: Mma, role: str) -> list[tuple[int, ...]]:
     return [numbers[at : at + pack] for at in range(0, len(numbers), pack)]
 
 
-def _joined(elements: Elements, registers: Iterable[tuple[int, ...]]) -> Elements:
+def _joined(elements: Registers, registers: Iterable[tuple[int, ...]]) -> Registers:
     return replace(elements, numbers=tuple(number for each in registers for number in each))
 
 
@@ -349,7 +349,7 @@ def swap_a(op: Mma) -> Mma:
 def exchange_extras(op: Mma) -> Mma:
     """Exchange the halves of E, or the scales of a lane; nothing where a lane has one scale."""
 
-    def exchanged(elements: Elements) -> Elements:
+    def exchanged(elements: Registers) -> Registers:
         half = len(elements.numbers) // 2
         return replace(elements, numbers=elements.numbers[half:] + elements.numbers[:half])
 

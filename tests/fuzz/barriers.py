@@ -24,7 +24,7 @@ class Access:
     """Elements of a buffer, who touches them, and what has happened since.
 
     ``owner``: the thread of each element, or -1. ``warp``: likewise. ``level``: the widest barrier
-    since. ``pending``: ("copy", "gemm", "drain", or a barrier's name) until it is waited for.
+    since. ``pending``: ("copy", "gemm", "tma_store", or a barrier's name) until it is waited for.
     """
 
     buf: str
@@ -43,7 +43,7 @@ class State:
     """What has been accessed, and the groups that are under way."""
 
     accesses: list[Access] = field(default_factory=list)
-    committed: dict[str, int] = field(default_factory=lambda: {"copy": 0, "gemm": 0, "drain": 0})
+    committed: dict[str, int] = field(default_factory=lambda: {"copy": 0, "gemm": 0, "tma_store": 0})
     registers: dict[str, int] = field(default_factory=dict)  # accumulators under way: their group
 
 
@@ -71,10 +71,10 @@ class Placer:
             ):
                 self.wait_all(kind, state, tail)
         for each in list(state.accesses):
-            if each.pending not in ("", "copy", "gemm", "drain") and each in state.accesses:
+            if each.pending not in ("", "copy", "gemm", "tma_store") and each in state.accesses:
                 self.complete(each, state, tail)
-        if state.committed["drain"]:
-            tail.append(St("drained", args={"pending": 0}))
+        if state.committed["tma_store"]:
+            tail.append(St("tma_store_wait", args={"pending": 0}))
         self.program.body += tail
 
     def block(self, body: list[St], state: State, branch: bool) -> list[St]:
@@ -93,10 +93,10 @@ class Placer:
                 self.full_stop(state, out)
                 out.append(st)
                 for each in _all(st.body):
-                    if each.op in ("drain",):
-                        state.committed["drain"] += 1
+                    if each.op in ("tma_store",):
+                        state.committed["tma_store"] += 1
                 self.after_block(st, state)
-            elif st.op in ("sync", "wait", "drained", "wait_for"):
+            elif st.op in ("sync", "wait", "tma_store_wait", "mbarrier_wait"):
                 self.already(st, state)
                 out.append(st)
             else:
@@ -111,12 +111,12 @@ class Placer:
         name = st.args.get("barrier", "")
         if st.op == "sync":
             self.raise_to(LEVELS.index(st.args["scope"]), state)
-        elif st.op == "wait_for" and name.startswith("met"):
+        elif st.op == "mbarrier_wait" and name.startswith("met"):
             self.raise_to(3, state)
-        elif st.op == "wait_for":
+        elif st.op == "mbarrier_wait":
             self.landed(name, state)
         else:
-            self.wait_groups(st.args.get("of", "drain"), st.args["pending"], state, [])
+            self.wait_groups(st.args.get("of", "tma_store"), st.args["pending"], state, [])
 
     def loop(self, st: St, state: State, out: list[St], branch: bool) -> None:
         self.nest.append((st.args["var"], st.args["extent"]))
@@ -179,7 +179,7 @@ class Placer:
             else:
                 if branch and level > 1:
                     raise _TooWideError(level, True)
-                self.sync(level, state, out, access.pending in ("gemm", "drain"))
+                self.sync(level, state, out, access.pending in ("gemm", "tma_store"))
         raise RejectError("barriers without an end")
 
     def conflict(self, access: Access, state: State) -> tuple[Access, int] | None:
@@ -242,7 +242,7 @@ class Placer:
         return [
             St("sync", args={"scope": "warp"}),
             St("arrive", args={"barrier": name, "slot": 0}),
-            St("wait_for", args={"barrier": name, "slot": 0, "parity": count}),
+            St("mbarrier_wait", args={"barrier": name, "slot": 0, "parity": count}),
         ]
 
     def raise_to(self, level: int, state: State) -> None:
@@ -258,7 +258,7 @@ class Placer:
     def complete(self, other: Access, state: State, out: list[St]) -> None:
         """Wait for what is asynchronous."""
         kind = other.pending
-        if kind in ("copy", "gemm", "drain"):
+        if kind in ("copy", "gemm", "tma_store"):
             self.close(kind, other.group, state, out)
             newer = state.committed[kind] - 1 - other.group
             if kind == "gemm" or self.nest:
@@ -266,7 +266,7 @@ class Placer:
             self.wait_groups(kind, newer, state, out)
         else:
             where = {"barrier": kind, "slot": 0, "parity": other.parity}
-            out.append(St("wait_for", args=where))
+            out.append(St("mbarrier_wait", args=where))
             self.landed(kind, state)
 
     def landed(self, name: str, state: State) -> None:
@@ -290,8 +290,8 @@ class Placer:
 
     def wait_groups(self, kind: str, newer: int, state: State, out: list[St]) -> None:
         """Wait until so many groups are under way; those that are complete are as if just done."""
-        if kind == "drain":
-            out.append(St("drained", args={"pending": newer}))
+        if kind == "tma_store":
+            out.append(St("tma_store_wait", args={"pending": newer}))
         else:
             out.append(St("wait", args={"pending": newer, "of": kind}))
         last = state.committed[kind] - newer
@@ -306,7 +306,7 @@ class Placer:
 
     def full_stop(self, state: State, out: list[St]) -> None:
         """Let everything be complete and ordered, before statements that mind themselves."""
-        for kind in ("copy", "gemm", "drain"):
+        for kind in ("copy", "gemm", "tma_store"):
             if any(each.pending == kind for each in state.accesses):
                 self.wait_all(kind, state, out)
         for each in list(state.accesses):
@@ -325,8 +325,8 @@ class Placer:
         """Count groups; wait for accumulators that a statement touches."""
         if st.op == "commit":
             state.committed[st.args["of"]] += 1
-        elif st.op == "drain":
-            state.committed["drain"] += 1
+        elif st.op == "tma_store":
+            state.committed["tma_store"] += 1
         touched = {r.buf for r in _regions(st)} & set(state.registers)
         if st.op == "gemm_async":
             touched.discard(st.dst.buf)
@@ -356,14 +356,14 @@ class Placer:
                 for role in "AB"
                 if self.matters(a[role])
             ]
-        if st.op == "drain":
-            read = [self.access(src, False, None, False, "drain", state) for _, src in a["copies"]]
+        if st.op == "tma_store":
+            read = [self.access(src, False, None, False, "tma_store", state) for _, src in a["copies"]]
             return read + [
                 self.access(dst, True, None, False, "", state)
                 for dst, _ in a["copies"]
                 if self.matters(dst)
             ]
-        if st.op == "fill":
+        if st.op == "tma_load":
             found = []
             for dst, _ in a["copies"]:
                 each = self.access(dst, True, None, False, a["barrier"], state)
@@ -444,7 +444,7 @@ def _count(body: list[St]) -> int:
 
 def _written(st: St) -> set[str]:
     found = set() if st.dst is None else {st.dst.buf}
-    if st.op in ("drain", "fill"):
+    if st.op in ("tma_store", "tma_load"):
         found |= {dst.buf for dst, _ in st.args["copies"]}
     return found
 

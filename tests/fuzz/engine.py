@@ -140,7 +140,7 @@ class Writer:
                 if self.mask.any():
                     self.run(op.body)
                 self.mask = before
-            elif name == "Roles":
+            elif name == "WarpSpecialize":
                 self.role = "produce" if self.producer else "consume"
                 self.run(op.produce if self.producer else op.consume)
                 self.role = "all"
@@ -245,12 +245,10 @@ class Writer:
         slot = phase.slot if isinstance(phase.slot, int) else self.number(phase.slot)
         return (phase.barrier, slot), self.number(phase.parity) % 2
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "await":
-            return lambda op: self.add("await", op, False, more=self.phase(op.phase))
-        raise AttributeError(name)
+    def mbarrierwait(self, op: Any) -> None:
+        self.add("await", op, False, more=self.phase(op.phase))
 
-    def peek(self, op: Any) -> None:
+    def trywait(self, op: Any) -> None:
         """Nothing: the wait that follows waits."""
 
     def box(self, op: Any, env_thread: int, shared: str, start: Any) -> tuple[Array, Array, Array]:
@@ -269,7 +267,7 @@ class Writer:
         first = int(np.asarray(start.value(env)))
         return (near + first).reshape(-1), far.reshape(-1), inside.reshape(-1)
 
-    def fill(self, op: Any) -> None:
+    def tmaload(self, op: Any) -> None:
         if not self.producer and self.warp:
             return
         slot = op.slot if isinstance(op.slot, int) else self.number(op.slot)
@@ -281,9 +279,9 @@ class Writer:
         if op.free is not None:
             self.add("await", op, False, np.arange(WARP) == 0, more=self.phase(op.free))
         more = ((op.barrier, slot), op.size, loads)
-        self.add("fill", op, False, np.arange(WARP) == 0, more=more)
+        self.add("tma_load", op, False, np.arange(WARP) == 0, more=more)
 
-    def drain(self, op: Any) -> None:
+    def tmastore(self, op: Any) -> None:
         if self.warp % 4:
             return
         stores = [
@@ -291,11 +289,11 @@ class Writer:
              *self.box(each, self.warp * WARP, each.source, each.source_address))
             for each in op.stores
         ]  # fmt: skip
-        self.add("drain", op, False, np.arange(WARP) == 0, more=stores)
+        self.add("tma_store", op, False, np.arange(WARP) == 0, more=stores)
 
-    def drained(self, op: Any) -> None:
+    def tmastorewait(self, op: Any) -> None:
         if self.warp % 4 == 0:
-            self.add("drained", op, False, np.arange(WARP) == 0, more=op.pending)
+            self.add("tma_store_wait", op, False, np.arange(WARP) == 0, more=op.pending)
 
     def described(self, operand: Any, rows: int, depth: int) -> tuple[str, Array]:
         """Return the cells of an operand in shared memory: (rows, depth)."""
@@ -338,7 +336,7 @@ def write_out(body: Any, env: dict[str, Any], matrices: Mapping[str, tuple[int, 
     Raises:
         BrokenError: an operation of whole warps under a branch that lanes take apart.
     """
-    producer = any(type(op).__name__ == "Roles" for op in body.ops)
+    producer = any(type(op).__name__ == "WarpSpecialize" for op in body.ops)
     steps = []
     for warp in range(body.threads // WARP + producer):
         writer = Writer(body, warp, env, matrices)
@@ -625,11 +623,11 @@ class Run:
                 self.observer.arrive(step, key, self.barriers[key].phases, threads[:1])
             self.barriers[key].arrived += 1
             self.complete(key)
-        elif kind == "fill":
+        elif kind == "tma_load":
             self.fill(step, threads)
-        elif kind == "drain":
+        elif kind == "tma_store":
             self.drain(step, threads)
-        elif kind == "drained":
+        elif kind == "tma_store_wait":
             groups = self.drains.setdefault(int(threads[0]), [])
             done = groups[: max(0, len(groups) - step.more)]
             for group in done:
@@ -651,7 +649,7 @@ class Run:
             found |= {(step.registers, number) for number in step.numbers}
         else:
             for value in vars(step.op).values():
-                if type(value).__name__ == "Elements":
+                if type(value).__name__ == "Registers":
                     found |= {(value.buffer, number) for number in value.numbers}
         if not found:
             return

@@ -145,7 +145,7 @@ def sync_in_branch(program: Program, rng: random.Random) -> bool:
 
 def raise_pending(program: Program, rng: random.Random) -> bool:
     """Let a wait leave one group more under way."""
-    found = _pick(rng, _places(program, "wait", "drained"))
+    found = _pick(rng, _places(program, "wait", "tma_store_wait"))
     if found is None:
         return False
     found[2].args["pending"] += 1
@@ -154,7 +154,7 @@ def raise_pending(program: Program, rng: random.Random) -> bool:
 
 def wrong_parity(program: Program, rng: random.Random) -> bool:
     """Wait for the other phase."""
-    found = _pick(rng, _places(program, "wait_for"))
+    found = _pick(rng, _places(program, "mbarrier_wait"))
     if found is None:
         return False
     parity = found[2].args["parity"]
@@ -165,7 +165,7 @@ def wrong_parity(program: Program, rng: random.Random) -> bool:
 def wrong_slot(program: Program, rng: random.Random) -> bool:
     """Wait for, arrive at or fill another mbarrier of an array."""
     places = [
-        e for e in _places(program, "wait_for", "arrive", "fill")
+        e for e in _places(program, "mbarrier_wait", "arrive", "tma_load")
         if program.barriers[e[2].args["barrier"]][0] > 1
     ]  # fmt: skip
     found = _pick(rng, places)
@@ -275,7 +275,7 @@ def exchange(program: Program, rng: random.Random) -> bool:
     """Let two neighbours change places."""
     places = [
         e for e in statements(program.body)
-        if e[1] + 1 < len(e[0]) and "producing" not in (e[2].op, e[0][e[1] + 1].op)
+        if e[1] + 1 < len(e[0]) and "producer" not in (e[2].op, e[0][e[1] + 1].op)
     ]  # fmt: skip
     found = _pick(rng, places)
     if found is None:
@@ -363,7 +363,7 @@ def ir_swap_registers(body: Any, rng: random.Random) -> Any:
             continue
         for each in fields(op):
             value = getattr(op, each.name)
-            if type(value).__name__ == "Elements" and len(value.numbers) > 1:
+            if type(value).__name__ == "Registers" and len(value.numbers) > 1:
                 places.append((path, op, each.name, value))
     if not places:
         return None
@@ -387,7 +387,7 @@ def ir_shift_address(body: Any, rng: random.Random) -> Any:
     count = getattr(op, "count", 1)
     for each in ("into", "source"):
         elements = getattr(op, each, None)
-        if type(elements).__name__ == "Elements":
+        if type(elements).__name__ == "Registers":
             count = len(elements.numbers)
     step = rng.choice((count, -count))
     new = replace(op, **{name: getattr(op, name) + step})
@@ -415,11 +415,11 @@ TILE: dict[str, Callable[[Program, random.Random], bool]] = {
     "weaken a sync": weaken_sync,
     "move a sync": move_sync,
     "sync in a branch": sync_in_branch,
-    "drop a wait": _drop("wait", "drained"),
+    "drop a wait": _drop("wait", "tma_store_wait"),
     "leave one group more pending": raise_pending,
     "drop a commit": _drop("commit"),
     "drop an arrive": _drop("arrive"),
-    "drop a wait for an mbarrier": _drop("wait_for"),
+    "drop a wait for an mbarrier": _drop("mbarrier_wait"),
     "wrong parity": wrong_parity,
     "wrong slot": wrong_slot,
     "shift a region": shift_region,
@@ -433,8 +433,8 @@ TILE: dict[str, Callable[[Program, random.Random], bool]] = {
 OPERATIONS: dict[str, IrFault] = {
     "op: drop a sync": _without("Sync"),
     "op: drop a proxy fence": _without("ProxyFence"),
-    "op: drop a wait or commit": _without("Wait", "Commit", "WgmmaWait", "WgmmaCommit", "Drained"),
-    "op: drop an arrive or await": _without("Arrive", "Await"),
+    "op: drop a wait or commit": _without("Wait", "Commit", "WgmmaWait", "WgmmaCommit", "TmaStoreWait"),
+    "op: drop an arrive or await": _without("Arrive", "MbarrierWait"),
     "op: drop a wgmma fence": _without("WgmmaFence"),
     "op: drop a store, load or move": _without("Store", "Load", "Move", "Zero", "StoreMatrix"),
     "op: drop a predicate": ir_drop_predicate,

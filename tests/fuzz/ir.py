@@ -312,20 +312,20 @@ def _lines(body: list[St], program: Program, depth: int) -> list[str]:
             out.append(f'{pad}k.wait({a["pending"]}, "{a["of"]}")')
         elif st.op == "arrive":
             out.append(f"{pad}k.arrive({a['barrier']}, {a['slot']})")
-        elif st.op == "wait_for":
-            out.append(f"{pad}k.wait_for({a['barrier']}, {a['slot']}, {a['parity']})")
-        elif st.op == "fill":
+        elif st.op == "mbarrier_wait":
+            out.append(f"{pad}k.mbarrier_wait({a['barrier']}, {a['slot']}, {a['parity']})")
+        elif st.op == "tma_load":
             pairs = ", ".join(f"({boxed(d)}, {boxed(s)})" for d, s in a["copies"])
             more = ""
             if a.get("free"):
                 name, slot, parity = a["free"]
                 more = f", ({name}, {slot}, {parity})"
-            out.append(f"{pad}k.fill({a['barrier']}, {a['slot']}, [{pairs}]{more})")
-        elif st.op == "drain":
+            out.append(f"{pad}k.tma_load({a['barrier']}, {a['slot']}, [{pairs}]{more})")
+        elif st.op == "tma_store":
             pairs = ", ".join(f"({boxed(d)}, {boxed(s)})" for d, s in a["copies"])
-            out.append(f"{pad}k.drain({pairs})")
-        elif st.op == "drained":
-            out.append(f"{pad}k.drained({a['pending']})")
+            out.append(f"{pad}k.tma_store({pairs})")
+        elif st.op == "tma_store_wait":
+            out.append(f"{pad}k.tma_store_wait({a['pending']})")
         elif st.op == "loop":
             unroll = ", unroll=True" if a["unroll"] else ""
             out.append(f'{pad}with k.loop("{a["var"]}", {a["extent"]}{unroll}) as {a["var"]}:')
@@ -337,8 +337,8 @@ def _lines(body: list[St], program: Program, depth: int) -> list[str]:
             least = f", at_least={a['low']}" if a["low"] else ""
             out.append(f"{pad}with k.when({number}, {high}{least}):")
             out += _lines(st.body, program, depth + 1) or [f"{pad}    pass"]
-        elif st.op == "producing":
-            out.append(f"{pad}with k.producing():")
+        elif st.op == "producer":
+            out.append(f"{pad}with k.producer():")
             out += _lines(st.body, program, depth + 1)
         elif st.op == "block":
             out += _lines(st.body, program, depth)
@@ -405,14 +405,14 @@ class Meaning:
                 self.do(st.body)
             elif st.op == "copy":
                 self.copy(st.dst, st.src)
-            elif st.op in ("drain",):
+            elif st.op in ("tma_store",):
                 for dst, src in a["copies"]:
                     self.copy(dst, src)
-            elif st.op == "producing":
+            elif st.op == "producer":
                 self.coming = self.fills(st.body, dict(self.env))
-            elif st.op == "wait_for":
+            elif st.op == "mbarrier_wait":
                 self.awaited(st)
-            elif st.op == "fill":
+            elif st.op == "tma_load":
                 for dst, src in a["copies"]:
                     self.copy(dst, src)
             elif st.op == "zero":
@@ -579,7 +579,7 @@ def kinds(program: Program) -> set[str]:
             assert st.src is not None
             ends = [program.bufs[each.buf].scope for each in (st.src, st.dst)]
             found.add("cp.async" if st.args.get("asynchronous") else " to ".join(ends))
-        elif st.op in ("zero", "cast", "blend", "gemm", "gemm_async", "fill", "drain"):
+        elif st.op in ("zero", "cast", "blend", "gemm", "gemm_async", "tma_load", "tma_store"):
             found.add(st.op)
     return found
 
@@ -598,16 +598,16 @@ def features(program: Program) -> dict[str, bool]:
         "four kinds of primitive": len(found) >= 4,
         "cp.async": "cp.async" in found,
         "mbarriers": "arrive" in ops,
-        "TMA": bool({"fill", "drain"} & ops),
+        "TMA": bool({"tma_load", "tma_store"} & ops),
         "wgmma": "gemm_async" in ops,
-        "a producer warpgroup": "producing" in ops,
+        "a producer warpgroup": "producer" in ops,
         "casts": "cast" in ops,
         "an epilogue by warps": "epilogue" in program.features,
         "mma": "gemm" in ops,
         "a branch": "when" in ops,
         "a grid": program.grid > 1,
         "blend": "blend" in ops,
-        "drain": "drain" in ops,
+        "tma_store": "tma_store" in ops,
         "bounds": any(b.bounds and any(b.bounds) for b in program.bufs.values()),
     }
 
@@ -615,5 +615,5 @@ def features(program: Program) -> dict[str, bool]:
 def count_statements(program: Program) -> int:
     """Return how many statements a program has; containers do not count."""
     return sum(
-        st.op not in ("block", "loop", "when", "producing") for _, _, st in statements(program.body)
+        st.op not in ("block", "loop", "when", "producer") for _, _, st in statements(program.body)
     )

@@ -469,7 +469,7 @@ class Maker:
         name = f"tma{_letter(len(self.program.barriers))}"
         self.program.barriers[name] = (1, 1)
         args = {"barrier": name, "slot": 0, "parity": self.count()}
-        self.emit("fill", copies=[(self.whole(tile), given)], **args)
+        self.emit("tma_load", copies=[(self.whole(tile), given)], **args)
         self.aliased[tile] = "bulk"
         self.shared.append(self.whole(tile))
         return tile
@@ -525,7 +525,7 @@ class Maker:
         out = self.param((rows, cols), dtype, True)
         old = self.program.bufs[out.buf]
         self.program.bufs[out.buf] = Buf(out.buf, "global", old.shape, dtype)
-        self.emit("drain", copies=[(out, self.whole(tile))])
+        self.emit("tma_store", copies=[(out, self.whole(tile))])
         self.shared.append(self.whole(tile))
 
     def branch(self) -> None:
@@ -711,7 +711,7 @@ class Maker:
                 name = f"tma{_letter(len(self.program.barriers))}"
                 self.program.barriers[name] = (1, 1)
                 args = {"barrier": name, "slot": 0, "parity": self.count()}
-                self.emit("fill", copies=[(self.whole(tile), given)], **args)
+                self.emit("tma_load", copies=[(self.whole(tile), given)], **args)
             else:
                 asynchronous = way < 0.7
                 cp |= asynchronous
@@ -914,7 +914,7 @@ class Maker:
         self.program.barriers[full] = (stages, 1)
         self.program.barriers[free] = (stages, self.program.warps)
         var, other = self.variable(), self.variable()
-        produce = St("producing")
+        produce = St("producer")
         fills = St("loop", args={"var": var, "extent": rounds, "unroll": False})
         for stage in range(stages):
             copies = []
@@ -924,7 +924,7 @@ class Maker:
                 copies.append((into, Reg(source, (start, Ex()), (rows, cols))))
             args = {"barrier": full, "slot": stage, "copies": copies}
             args["free"] = (free, stage, Ex(1, ((var, 1),)))
-            fills.body.append(St("fill", args=args))
+            fills.body.append(St("tma_load", args=args))
         produce.body.append(fills)
         block = St("block")
         consume = St("loop", args={"var": other, "extent": rounds, "unroll": False})
@@ -953,7 +953,7 @@ class Maker:
         for stage in range(stages):
             parity = Ex(0, ((other, 1),))
             wait = {"barrier": full, "slot": stage, "parity": parity}
-            consume.body.append(St("wait_for", args=wait))
+            consume.body.append(St("mbarrier_wait", args=wait))
             start = Ex(stage * rows, ((other, stages * rows),))
             if wgmma:
                 a = Reg(rings[0][0], (Ex(stage), Ex(), Ex()), (1, rows, cols))
@@ -1039,9 +1039,9 @@ class Maker:
         ]
         if steps > 1:
             ready = {"barrier": back, "slot": 0, "parity": count_ex + 1}
-            write.insert(0, St("wait_for", args=ready))
+            write.insert(0, St("mbarrier_wait", args=ready))
         read = [
-            St("wait_for", args={**args, "parity": count_ex}),
+            St("mbarrier_wait", args={**args, "parity": count_ex}),
             St("copy", theirs, self.whole(tile), {"dispatch": "vec_auto"}),
         ]
         if steps > 1:
@@ -1088,13 +1088,13 @@ class Maker:
                 "ring",
                 "handover",
                 "epilogue",
-                "drain",
+                "tma_store",
                 "gemm",
                 "loop",
             ),
             (2, 1.0, 1.2, 0.8, 0.8, 1.0, 1.0, 0.6, 1.0, 3.4),
         )[0]
-        if feature in ("wgmma", "drain") and program.warps % 4:
+        if feature in ("wgmma", "tma_store") and program.warps % 4:
             program.warps = 4
         if feature == "handover" and program.warps < 2:
             program.warps = 2
@@ -1138,7 +1138,7 @@ class Maker:
         """Add the segment of a feature."""
         known: dict[str, Callable[[], Any]] = {
             "producer": self.producer, "wgmma": self.wgmma, "ring": self.ring,
-            "handover": self.handover, "epilogue": self.epilogue, "drain": self.drain,
+            "handover": self.handover, "epilogue": self.epilogue, "tma_store": self.drain,
             "gemm": self.gemm, "loop": self.loop,
         }  # fmt: skip
         if name == "bulk":
@@ -1154,7 +1154,7 @@ class Maker:
         body = self.program.body
         places = [
             at for at in range(len(body) + 1)
-            if not any(st.op == "block" and _has(st, "producing") for st in body[:at])
+            if not any(st.op == "block" and _has(st, "producer") for st in body[:at])
         ]  # fmt: skip
         body.insert(
             self.rng.choice(places), St("sync", args={"scope": self.rng.choice(("warp", "cta"))})

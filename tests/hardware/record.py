@@ -41,7 +41,7 @@ from numba import cuda
 import lowering as lw
 from lowering.codegen import cuda_cpp
 from lowering.codegen.numba_cuda import to_bits
-from lowering.ir.body import Body
+from lowering.ir.kernel_ir import KernelIR
 from lowering.launch.arguments import arguments
 from lowering.probing import probe_wgmma, prober
 from lowering.simulator.machine import logical, physical, poison
@@ -123,7 +123,7 @@ def run_text(program: AnyProgram, inputs: Mapping[str, Array], cubin: Path) -> A
     return run_body(program.body, program.name, given, cubin)
 
 
-def run_body(body: Body, name: str, given: Mapping[str, Array], cubin: Path) -> Array:
+def run_body(body: KernelIR, name: str, given: Mapping[str, Array], cubin: Path) -> Array:
     """Run compiled CUDA text through CuPy; return the buffer that it writes."""
     import cupy
 
@@ -236,7 +236,7 @@ def probe_one_wgmma(name: str) -> tuple[str, prober.Certificate | None, dict[str
     """Probe one thing; return what went wrong, the certificate, and how its CUDA text did."""
     texts: list[dict[str, Any]] = []
 
-    def run(body: Body, title: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
+    def run(body: KernelIR, title: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
         out = prober.device(body, title, given)
         if name in TEXTS and shutil.which("nvcc") and importlib.util.find_spec("cupy"):
             with tempfile.TemporaryDirectory() as work:

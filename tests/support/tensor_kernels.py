@@ -120,7 +120,7 @@ def product(case: Case) -> Kernel:
         a = held["A"][0] if case.left == "shared" else held["A"]
         kernel.gemm_async(total, a, right[0], accum=case.accum, **config)
     kernel.commit("gemm", done)
-    kernel.wait_for(done, 0, 0)
+    kernel.mbarrier_wait(done, 0, 0)
     kernel.copy(own, total)
     kernel.copy(result, own)
     return kernel
@@ -202,7 +202,7 @@ def pair(case: Case) -> Kernel:
     config: dict[str, Any] = {**scales, "transB": True, "scope": case.scope, "cta_group": 2}
     kernel.gemm_async(total, tiles["A"], tiles["B"], **config)
     kernel.commit("gemm", done)
-    kernel.wait_for(done, 0, 0)
+    kernel.mbarrier_wait(done, 0, 0)
     kernel.copy(own, total)
     kernel.copy(result[rank * rows : rank * rows + rows, :], own)
     return kernel

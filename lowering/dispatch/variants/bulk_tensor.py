@@ -31,7 +31,7 @@ def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
     return False, f"needs whole warpgroups of {WARPGROUP} threads; got {context.threads}"
 
 
-def has_copy_engine(context: Context) -> bool | tuple[bool, str]:
+def has_tma(context: Context) -> bool | tuple[bool, str]:
     """Hold where the target has bulk tensor copies."""
     if has(ARCHS["cp.async.bulk"], context.arch):
         return True
@@ -44,7 +44,7 @@ def has_copy_engine(context: Context) -> bool | tuple[bool, str]:
     variant="tensor_map",
     when=[
         predicate("from_global_to_shared", goes("global", "shared")),
-        predicate("has_copy_engine", has_copy_engine),
+        predicate("has_copy_engine", has_tma),
     ],
 )
 def lower_bulk(context: Context) -> Lowered:
@@ -66,7 +66,7 @@ def lower_bulk(context: Context) -> Lowered:
     variant="tensor_map_store",
     when=[
         predicate("from_shared_to_global", goes("shared", "global")),
-        predicate("has_copy_engine", has_copy_engine),
+        predicate("has_copy_engine", has_tma),
         predicate("whole_warpgroups", whole_warpgroups),
     ],
 )

@@ -23,7 +23,7 @@ from lowering.dispatch.addresses import (
 from lowering.dispatch.holders import ALL, Arriving, Part, check_reached, firsts, only, parts_of
 from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index
-from lowering.ir.ops import Elements, Guard, Load, Op, Store
+from lowering.ir.ops import Guard, Load, Op, Registers, Store
 from lowering.ir.tiles import BufferRegion, copied_shape
 
 WIDEST = 128  # bits of one access
@@ -150,7 +150,7 @@ def register_copy(
         own = ownership(part, memory)
         ops: list[Op] = []
         for group in accesses(own):
-            elements, address = Elements(own.registers, group), own.addresses[group[0]]
+            elements, address = Registers(own.registers, group), own.addresses[group[0]]
             guards = own.edges[group[0]]
             if load:
                 ops.append(Load(elements, own.memory, address, guards))

@@ -8,7 +8,7 @@ from typing import NoReturn
 from layoutalg import LayoutError
 from lowering.dispatch.holders import Mask, Part, check_reached, named, only, parts_of
 from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
-from lowering.ir.ops import Blend, Elements, Move, Op, Zero
+from lowering.ir.ops import Blend, Move, Op, Registers, Zero
 from lowering.ir.tiles import BufferRegion
 
 CONVERSIONS = (("f16", "f32"), ("bf16", "f32"), ("f32", "f16"), ("f32", "bf16"))
@@ -27,7 +27,10 @@ IN_REGISTERS = [predicate("all_in_registers", all_in_registers)]
 
 
 def paired(
-    context: Context, dst: BufferRegion, src: BufferRegion, make: Callable[[Elements, Elements], Op]
+    context: Context,
+    dst: BufferRegion,
+    src: BufferRegion,
+    make: Callable[[Registers, Registers], Op],
 ) -> tuple[Op, ...]:
     """Return operations of the registers of two regions, those of one element in one place.
 
@@ -49,8 +52,8 @@ def paired(
                     numbers = _same_elements(part, other, taking)
                     if numbers is None:
                         _refuse(dst, src)
-                    into = Elements(dst.buffer.name, part.registers)
-                    op = make(into, Elements(src.buffer.name, numbers))
+                    into = Registers(dst.buffer.name, part.registers)
+                    op = make(into, Registers(src.buffer.name, numbers))
                     found.extend(only(taking, [op], active))
                 left = left & ~taking
             if left.any():
@@ -77,7 +80,7 @@ def _same_elements(part: Part, other: Part, taking: Mask) -> tuple[int, ...] | N
     return tuple(other.registers[place] for place in places)
 
 
-def check_apart(into: Elements, source: Elements) -> None:
+def check_apart(into: Registers, source: Registers) -> None:
     """Refuse registers that are written before they are read.
 
     Raises:
@@ -108,7 +111,7 @@ def lower_blend(context: Context) -> Lowered:
     if {dst.buffer.dtype.token, src.buffer.dtype.token} != {"f32"}:
         fail(f"takes f32; got {dst.buffer.dtype} and {src.buffer.dtype}")
 
-    def blended(into: Elements, source: Elements) -> Op:
+    def blended(into: Registers, source: Registers) -> Op:
         """Return the operation on some registers."""
         check_apart(into, source)
         if "src" not in operands:
@@ -128,5 +131,5 @@ def lower_zero(context: Context) -> Lowered:
         check_reached(parts, active)
     except LayoutError as error:
         fail(str(error))
-    ops = (only(part.taking, [Zero(Elements(name, part.registers))], active) for part in parts)
+    ops = (only(part.taking, [Zero(Registers(name, part.registers))], active) for part in parts)
     return Lowered(tuple(op for each in ops for op in each))

@@ -24,7 +24,7 @@ from lowering.dispatch.registry import Context, Lowered, fail, predicate, regist
 from lowering.dispatch.variants.copy_vector import one_side_in_registers
 from lowering.dispatch.variants.mma_sync import full_active_lanes
 from lowering.ir.index import Index
-from lowering.ir.ops import Elements, LoadMatrix, Op, StoreMatrix
+from lowering.ir.ops import LoadMatrix, Op, Registers, StoreMatrix
 from lowering.ir.tiles import BufferRegion
 from lowering.isa import ptx
 
@@ -292,7 +292,7 @@ def _op(
     copies: int,
 ) -> Op:
     numbers = tuple(register for word in words for register in word)
-    elements = Elements(problem.registers.buffer.name, numbers)
+    elements = Registers(problem.registers.buffer.name, numbers)
     name = problem.shared.buffer.name
     if load:
         return LoadMatrix(elements, name, address, len(words), trans)

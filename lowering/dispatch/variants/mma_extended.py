@@ -31,7 +31,7 @@ from lowering.dispatch.variants.mma_sync import (
     offsets,
     sliced,
 )
-from lowering.ir.ops import Elements, Mma, Move, Op, Zero
+from lowering.ir.ops import Mma, Move, Op, Registers, Zero
 from lowering.ir.tiles import EXTRAS, BufferRegion, TilePrimitiveCall
 from lowering.isa.mma import MMA_EXTENDED, MmaInst
 
@@ -146,10 +146,10 @@ class Cut:
     order: tuple[int, ...]
     pack: int
 
-    def elements(self, row: int, col: int) -> Elements:
+    def elements(self, row: int, col: int) -> Registers:
         """Return the registers of one tile, in PTX operand order."""
         start = self.rows[row] + self.cols[col]
-        return Elements(self.buffer, tuple(start + slot for slot in self.order))
+        return Registers(self.buffer, tuple(start + slot for slot in self.order))
 
 
 def _cut(instruction: MmaInst, context: Context, accumulate: bool) -> dict[str, Cut] | str:

@@ -33,7 +33,7 @@ from lowering.dispatch.registry import (
     predicate,
     register_dispatch,
 )
-from lowering.ir.ops import Elements, Mma, Move, Op, Zero
+from lowering.ir.ops import Mma, Move, Op, Registers, Zero
 from lowering.ir.register_map import element_map
 from lowering.ir.tiles import EXTRAS, BufferRegion, TilePrimitiveCall, cells
 from lowering.isa.dtypes import DType
@@ -572,7 +572,7 @@ def _emit(
     """Unroll: initialise each (m, n) tile of D, then accumulate over k in place."""
     orders = {role: _operand_order(instruction, role, cuts) for role in ROLES}
 
-    def elements(role: str, first: int, second: int) -> Elements:
+    def elements(role: str, first: int, second: int) -> Registers:
         """Return the registers of one tile, in PTX operand order."""
         start = views[role].base + first + second
         pack = instruction.fragment(role).pack
@@ -582,7 +582,7 @@ def _emit(
                 "elements"
             )
         name = context.call.operands[role].buffer.name
-        return Elements(name, tuple(start + each for each in orders[role]))
+        return Registers(name, tuple(start + each for each in orders[role]))
 
     tiles = {key: offsets(cut.tiles) for key, cut in cuts.items() if key[0] != "C" or accumulate}
     counts = {dim: len(tiles[ANCHORS[dim], dim]) for dim in "MNK"}

@@ -21,7 +21,7 @@ from lowering.dispatch.smem_operands import unswizzled
 from lowering.dispatch.tmem_tiles import TensorTile, ordered, tensor_tile
 from lowering.dispatch.variants.tcgen05 import started_by_one_thread
 from lowering.ir.index import Index
-from lowering.ir.ops import Elements, Op, SharedMatrix
+from lowering.ir.ops import Op, Registers, SharedMatrix
 from lowering.ir.register_map import WARPGROUP, by_warpgroup
 from lowering.ir.tiles import BufferRegion
 from lowering.ir.tmem_ops import (
@@ -221,13 +221,13 @@ def _fitting(
 
 def _register_movements(
     own: BufferRegion, tile: TensorTile, words: Words
-) -> Iterator[tuple[Movement, Elements, TensorMatrix]]:
+) -> Iterator[tuple[Movement, Registers, TensorMatrix]]:
     """Yield the instructions between two operands, with the elements and addresses of each."""
     pack = CELL // own.buffer.dtype.bits
     for each in movements(words, str(own)):
         numbers = tuple(n * pack + i for n in each.numbers for i in range(pack))
         place = TensorMatrix(tile.buffer.name, each.lane, tile.moved + each.column)
-        yield each, Elements(own.buffer.name, numbers), place
+        yield each, Registers(own.buffer.name, numbers), place
 
 
 @register_dispatch(

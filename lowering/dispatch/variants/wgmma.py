@@ -29,7 +29,7 @@ from lowering.dispatch.registry import (
 )
 from lowering.dispatch.smem_operands import SharedOperand, accumulation, extents, shared_operand
 from lowering.ir.index import Index
-from lowering.ir.ops import Elements, Op, SharedMatrix, Wgmma, WgmmaFence
+from lowering.ir.ops import Op, Registers, SharedMatrix, Wgmma, WgmmaFence
 from lowering.ir.register_map import WARPGROUP, by_warpgroup
 from lowering.isa import wgmma
 from lowering.isa.wgmma import WgmmaInst
@@ -78,7 +78,7 @@ def in_their_places(context: Context) -> bool | tuple[bool, str]:
 class RegisterTile:
     """One operand tile in registers: its elements, and its first row and column by warpgroup."""
 
-    elements: Elements
+    elements: Registers
     row: Index
     col: Index
 
@@ -127,7 +127,7 @@ def register_tiles(part: Part, fragment: Fragment, taking: Mask) -> list[Registe
         if row is None or col is None:
             return None
         registers = tuple(part.registers[number] for number in numbers)
-        made.append(RegisterTile(Elements(part.region.buffer.name, registers), row, col))
+        made.append(RegisterTile(Registers(part.region.buffer.name, registers), row, col))
     return made
 
 
@@ -241,7 +241,7 @@ def _steps(
     for k in range(0, depth, inst.k):
         for tile in tiles:
             if isinstance(left, SharedOperand):
-                a: Elements | SharedMatrix = left.at(tile.row, k)
+                a: Registers | SharedMatrix = left.at(tile.row, k)
             else:
                 a = _held(left, tile.row, k)
             b = right.at(tile.col, k)
@@ -250,7 +250,7 @@ def _steps(
     return ops
 
 
-def _held(tiles: Sequence[RegisterTile], row: Index, k: int) -> Elements:
+def _held(tiles: Sequence[RegisterTile], row: Index, k: int) -> Registers:
     """Return the registers of A of a row and a K step.
 
     Raises:

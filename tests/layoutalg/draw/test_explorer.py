@@ -32,16 +32,16 @@ from layoutalg.draw.scene.naming import slot_name
 from layoutalg.draw.scene.ownership import owners_of
 from layoutalg.draw.scene.palette import FILLS, INK
 from lowering.codegen.explorer_data import flow_document, flow_html
-from lowering.ir.body import Body
 from lowering.ir.index import Index
+from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
-    Elements,
     Guard,
     Load,
     LoadMatrix,
     Move,
     MoveMatrix,
     Op,
+    Registers,
     Store,
     StoreMatrix,
     Sync,
@@ -1024,33 +1024,33 @@ SHARED = lw.Buffer("s", (32, 8), "float16", "shared")
 HELD = lw.Buffer("r", (32, 8), "float16", layout=parse("S[(32,8):(1@laneid,1)]"))
 OTHER = lw.Buffer("q", (32, 8), "float16", layout=parse("S[(32,8):(1@laneid,1)]"))
 EIGHT = tuple(range(8))
-FILL: tuple[Op, ...] = (Load(Elements("r", EIGHT), "g", LANE * 8),)
+FILL: tuple[Op, ...] = (Load(Registers("r", EIGHT), "g", LANE * 8),)
 OPERATIONS: dict[str, tuple[Op, ...]] = {
     "a vector load": FILL,
-    "a guarded load": (Load(Elements("r", EIGHT), "g", LANE * 8, (Guard(LANE, 0, 7),)),),
+    "a guarded load": (Load(Registers("r", EIGHT), "g", LANE * 8, (Guard(LANE, 0, 7),)),),
     "a guard from both sides": (
-        *FILL, Store("s", LANE * 8, Elements("r", EIGHT), (Guard(LANE % 8, 2, 5),)),
+        *FILL, Store("s", LANE * 8, Registers("r", EIGHT), (Guard(LANE % 8, 2, 5),)),
     ),
-    "a store": (*FILL, Store("s", LANE * -8 + 248, Elements("r", EIGHT[::-1]))),
-    "a move": (*FILL, Move(Elements("q", (1, 0, 3)), Elements("r", (0, 1, 7)))),
+    "a store": (*FILL, Store("s", LANE * -8 + 248, Registers("r", EIGHT[::-1]))),
+    "a move": (*FILL, Move(Registers("q", (1, 0, 3)), Registers("r", (0, 1, 7)))),
     "addresses that are constants": (
-        *FILL, Store("s", Index((), 3), Elements("r", (3,)), (Guard(LANE, 4, 5),)), Sync("warp"),
-        Load(Elements("q", (1,)), "s", Index((), 3)),
+        *FILL, Store("s", Index((), 3), Registers("r", (3,)), (Guard(LANE, 4, 5),)), Sync("warp"),
+        Load(Registers("q", (1,)), "s", Index((), 3)),
     ),
     "a transfer": (Transfer("s", LANE * 4 + 128, "g", LANE * 4, 4),),
     "an exclusive or": (Transfer("s", (LANE ^ (LANE // 8)) * 8, "g", LANE * 8, 8),),
-    "movmatrix": (*FILL, MoveMatrix(Elements("q", (0, 1, 2, 3)), Elements("r", (0, 1, 6, 7)))),
-    "stmatrix.x4": (*FILL, StoreMatrix("s", LANE * 8, Elements("r", EIGHT), 4, False)),
+    "movmatrix": (*FILL, MoveMatrix(Registers("q", (0, 1, 2, 3)), Registers("r", (0, 1, 6, 7)))),
+    "stmatrix.x4": (*FILL, StoreMatrix("s", LANE * 8, Registers("r", EIGHT), 4, False)),
     "stmatrix.x2.trans": (
-        *FILL, StoreMatrix("s", LANE % 16 * 8, Elements("r", (0, 1, 4, 5)), 2, True),
+        *FILL, StoreMatrix("s", LANE % 16 * 8, Registers("r", (0, 1, 4, 5)), 2, True),
     ),
     "ldmatrix.x4": (
         Transfer("s", LANE * 8, "g", LANE * 8, 8), Sync("warp"),
-        LoadMatrix(Elements("q", EIGHT), "s", LANE * 8, 4, False),
+        LoadMatrix(Registers("q", EIGHT), "s", LANE * 8, 4, False),
     ),
     "ldmatrix.x1.trans": (
         Transfer("s", LANE * 8, "g", LANE * 8, 8), Sync("warp"),
-        LoadMatrix(Elements("q", (4, 5)), "s", LANE % 8 * 8 + 64, 1, True),
+        LoadMatrix(Registers("q", (4, 5)), "s", LANE % 8 * 8 + 64, 1, True),
     ),
 }  # fmt: skip
 
@@ -1060,7 +1060,7 @@ OPERATIONS: dict[str, tuple[Op, ...]] = {
 def test_every_operation_moves_as_the_simulator_moves(
     browser: Browser, folder: Path, name: str
 ) -> None:
-    body = Body((GLOBAL, OUT), (SHARED,), (HELD, OTHER), OPERATIONS[name], 32)
+    body = KernelIR((GLOBAL, OUT), (SHARED,), (HELD, OTHER), OPERATIONS[name], 32)
     shown(browser, folder, flow_html(body, name))
     assert browser.run("explorer.flow.unread") == 0
     machine = execute(body, {"g": np.arange(1, 257, dtype=np.float16).reshape(32, 8)})

@@ -27,9 +27,9 @@ from layoutalg.fragments.targets import (
 from lowering.audit import target_matrix
 from lowering.audit.linter import lint
 from lowering.audit.target_matrix import accepted, forms, module, table, wgmma
-from lowering.ir.body import Body
 from lowering.ir.index import Index
-from lowering.ir.ops import Elements, Load, LoadMatrix, Move, Store
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import Load, LoadMatrix, Move, Registers, Store
 from lowering.isa.mma import compute_capability
 from lowering.isa.nvjitlink import AssembleError, assemble, version
 from tests.lowering.dispatch.test_copy import lowered, memory, registers
@@ -393,17 +393,17 @@ def staged(asynchronous: bool) -> lw.KernelProgram:
     return kernel.lower()
 
 
-def converted() -> Body:
+def converted() -> KernelIR:
     """Return a body that rounds two f32 to a pair of f16."""
     x, y = lw.Buffer("x", (64,), "f32", "global"), lw.Buffer("y", (64,), "f16", "global")
     wide, held = (lw.Buffer(f"r{t}", (2,), t, "local", parse("S[2:1]")) for t in ("f32", "f16"))
     lane = Index.of("thread", 32) * 2
     ops = (
-        Load(Elements("rf32", (0, 1)), "x", lane),
-        Move(Elements("rf16", (0, 1)), Elements("rf32", (0, 1))),
-        Store("y", lane, Elements("rf16", (0, 1))),
+        Load(Registers("rf32", (0, 1)), "x", lane),
+        Move(Registers("rf16", (0, 1)), Registers("rf32", (0, 1))),
+        Store("y", lane, Registers("rf16", (0, 1))),
     )
-    return Body((x, y), (), (wide, held), ops, 32)
+    return KernelIR((x, y), (), (wide, held), ops, 32)
 
 
 LOWERED_FOR_SM_90 = {

@@ -13,9 +13,9 @@ import pytest
 import lowering as lw
 from layoutalg import S, TileLayout, laneid
 from lowering.codegen.cuda_cpp import cuda_source
-from lowering.ir.body import Body
 from lowering.ir.index import Index
-from lowering.ir.ops import BulkStore, Drain, Guard, Transfer, When
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import BulkStore, Guard, TmaStore, Transfer, When
 from lowering.programs.kernel import Kernel
 from lowering.verification.checker import Case
 from tests.support.gemm_cases import lower_case
@@ -115,7 +115,7 @@ def test_a_copy_beyond_the_bounds_reads_nothing() -> None:
     )
     thread = Index.of("thread", 32) * 4
     move = Transfer("s", thread, "g", thread, 4, (Guard(thread, 0, 64),), True, True)
-    source = cuda_source(Body((g,), (s,), (), (move,), 32), "k", "k")
+    source = cuda_source(KernelIR((g,), (s,), (), (move,), 32), "k", "k")
     assert (
         "cp_async_16_or_zero(s_base + thread * 16, g_base + thread * 16, "
         "((thread * 4) < 64 ? 16u : 0u));"
@@ -131,8 +131,8 @@ def test_every_box_of_a_bulk_store_is_written() -> None:
         BulkStore("g", (Index(), Index((), col)), (8, 8), 16, "s", Index((), col * 8))
         for col in (0, 8)
     )
-    one = When((Guard(Index.of("thread", 32), 0, 1),), (Drain(boxes),))
-    source = cuda_source(Body((g,), (s,), (), (one,), 32), "k", "k")
+    one = When((Guard(Index.of("thread", 32), 0, 1),), (TmaStore(boxes),))
+    source = cuda_source(KernelIR((g,), (s,), (), (one,), 32), "k", "k")
     lines = [line.strip() for line in source.splitlines()]
     lines = [line for line in lines if line.startswith("bulk_")]
     assert lines == [

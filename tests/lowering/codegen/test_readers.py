@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from layoutalg import LayoutError, S, TileLayout, laneid, tx
-from lowering.ir.body import Body
 from lowering.ir.index import FREE
+from lowering.ir.kernel_ir import KernelIR
 from lowering.kernels.matmul_mma_sync import Config, Form, Problem, matmul_program, swizzled
 from lowering.kernels.matmul_warp_specialized import launch_of, wgmma_program
 from lowering.launch import arguments, driver
@@ -78,10 +78,10 @@ def boxes() -> Sample:
     a, o = (k.param(n, (256, 64), "float16", bounds=("rows", None)) for n in "ao")
     ring = k.alloc("ring", (1, 128, 64), "float16", "shared", swizzled((1, 128, 64), 128, 16))
     full = k.barrier("full", 1, 1)
-    k.fill(full, 0, [(ring[0], a[64:192])])
-    k.wait_for(full, 0, 0)
-    k.drain((o[64:192], ring[0]))
-    k.drained()
+    k.tma_load(full, 0, [(ring[0], a[64:192])])
+    k.mbarrier_wait(full, 0, 0)
+    k.tma_store((o[64:192], ring[0]))
+    k.tma_store_wait()
     x = numbers(256, 64)
     want = np.full((256, 64), 5, np.float16)
     want[64:150] = x[64:150]
@@ -95,14 +95,14 @@ def producer() -> Sample:
     ring = k.alloc("ring", (2, 128, 64), "float16", "shared", swizzled((2, 128, 64), 128, 16))
     r = k.alloc("r", (128, 64), "float16", layout=THREADS)
     full, free = k.barrier("full", 2, 1), k.barrier("free", 2, 4)
-    with k.producing(), k.loop("p", 2) as p:
+    with k.producer(), k.loop("p", 2) as p:
         for stage in range(2):
             row = p * 256 + stage * 128
-            k.fill(full, stage, [(ring[stage], a[row : row + 128])], (free, stage, p + 1))
+            k.tma_load(full, stage, [(ring[stage], a[row : row + 128])], (free, stage, p + 1))
     with k.loop("c", 2) as c:
         for stage in range(2):
             row = c * 256 + stage * 128
-            k.wait_for(full, stage, c)
+            k.mbarrier_wait(full, stage, c)
             k.copy(r, ring[stage])
             k.sync("warp")
             k.arrive(free, stage)
@@ -120,8 +120,8 @@ def cluster() -> Sample:
     full, rank = k.barrier("full", 1, 1), k.rank()
     k.sync("cluster")
     half = slice(rank * 64, rank * 64 + 64)
-    k.fill(full, 0, [], None, [(ring[0, half], a[half])])
-    k.wait_for(full, 0, 0)
+    k.tma_load(full, 0, [], None, [(ring[0, half], a[half])])
+    k.mbarrier_wait(full, 0, 0)
     k.copy(r, ring[0])
     k.copy(o[rank * 128 : rank * 128 + 128], r)
     k.sync("cluster")
@@ -275,7 +275,7 @@ def test_run_launches_with_the_bits_that_the_warp_is_given(
     made = Compiled(
         tuple(b.name for b in body.params),
         tuple((s.name, s.token) for s in body.scalars),
-        body.launched, body.shared_bytes, boxes, b"", body.cluster, body.early,
+        body.launched, body.shared_bytes, boxes, b"", body.cluster, body.pdl,
     )  # fmt: skip
     monkeypatch.setattr(driver, "device_count", lambda: 1)
     monkeypatch.setattr(driver, "call", memory.call)
@@ -389,7 +389,7 @@ def test_bounds_of_vectors_are_multiples() -> None:
 
 
 def test_a_tensor_map_has_rows_in_consecutive_cells() -> None:
-    body: Body = boxes().program.body
+    body: KernelIR = boxes().program.body
     given: dict[str, Any] = {"a": np.zeros((256, 64)), "rows": 200}
     made = arguments.arguments(body, given)
     assert isinstance(made, Arguments)

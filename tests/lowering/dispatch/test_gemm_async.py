@@ -16,10 +16,10 @@ from lowering.dispatch.registry import context_of, dispatch
 from lowering.dispatch.smem_operands import accumulation
 from lowering.ir.index import Index
 from lowering.ir.ops import (
-    Drained,
     Op,
     ProxyFence,
     Sync,
+    TmaStoreWait,
     Wgmma,
     WgmmaCommit,
     WgmmaFence,
@@ -418,12 +418,12 @@ def storing(threads: int = 256, rows: int = 128, layout: Any = None, arch: str =
         "staging", (1, rows, 64), "float16", "shared", layout or tile(rows, 64, 16)
     )
     for part in range(2):
-        kernel.drained()
+        kernel.tma_store_wait()
         kernel.sync()
         kernel.copy(staging[0], given)
         kernel.sync()
-        kernel.drain((matrix[part * rows : (part + 1) * rows, 0:64], staging[0]))
-    kernel.drained()
+        kernel.tma_store((matrix[part * rows : (part + 1) * rows, 0:64], staging[0]))
+    kernel.tma_store_wait()
     return kernel
 
 
@@ -441,7 +441,7 @@ def drained(
 
 
 def test_each_warpgroup_stores_its_rows_and_edges_are_clipped() -> None:
-    assert "drain(D[thread // 128 * 64 +64, 0 +64] = staging[thread // 128 * 4096])" in (
+    assert "tma_store(D[thread // 128 * 64 +64, 0 +64] = staging[thread // 128 * 4096])" in (
         storing().lower().script()
     )
     values, out = drained(storing(), lambda ops: ops)
@@ -455,7 +455,7 @@ def test_each_warpgroup_stores_its_rows_and_edges_are_clipped() -> None:
     [
         (without(ProxyFence), "with no fence.proxy.async in between"),
         (without(Sync), "races"),
-        (without(Drained), "which a bulk store still reads: wait until it is drained"),
+        (without(TmaStoreWait), "which a bulk store still reads: wait until it is drained"),
         (lambda ops: ops[:-1], "asynchronous copies are under way at the end"),
     ],
 )

@@ -244,7 +244,7 @@ def rows_of(
     kernel.sync()
     kernel.copy(place, held, scope="thread")
     kernel.commit("gemm", done)
-    kernel.wait_for(done, 0, 0)
+    kernel.mbarrier_wait(done, 0, 0)
     return kernel, values(np.random.default_rng(1), get(dtype).token, shape)
 
 

@@ -23,7 +23,7 @@ from layoutalg import (
 )
 from lowering.dispatch.registry import context_of, dispatch
 from lowering.ir.index import Index
-from lowering.ir.ops import Await, Load, Loop, Op, ProxyFence, Sync, walk
+from lowering.ir.ops import Load, Loop, MbarrierWait, Op, ProxyFence, Sync, walk
 from lowering.ir.tmem_ops import (
     TensorAllocate,
     TensorCommit,
@@ -441,9 +441,10 @@ MISSING: dict[str, tuple[Change, str]] = {
     "the copy of SFA": (without(TensorCopy, 0), "SFB_tensor[lane 0, column 0], add) reads tensor"),
     "the copy of SFB": (without(TensorCopy, 1), "lane 0, column 36, which nothing wrote"),
     "the commit": (
-        without(TensorCommit), "await(done[0], 0) waits forever: done[0] has completed 0 phases"
+        without(TensorCommit),
+        "mbarrier_wait(done[0], 0) waits forever: done[0] has completed 0 phases",
     ),
-    "the await": (without(Await), "add) writes, and nobody awaited its commit before"),
+    "the await": (without(MbarrierWait), "add) writes, and nobody awaited its commit before"),
     "the fence after the await": (
         without(TensorFence, 1, side="after"),
         "add) writes: after the await a tcgen05.fence.after is missing",
@@ -483,7 +484,7 @@ def test_all_that_stands_there_is_needed() -> None:
 
 ORDERING = (
     TensorAllocate, TensorFree, TensorFence, TensorWait, TensorCommit, TensorCopy, TensorStore,
-    ProxyFence, Sync, Await,
+    ProxyFence, Sync, MbarrierWait,
 )  # fmt: skip
 MISSING_OF_PAIRS: dict[str, tuple[Change, str]] = {
     "the fence before the barrier": (
@@ -512,7 +513,7 @@ MISSING_OF_PAIRS: dict[str, tuple[Change, str]] = {
         ),
         "which thread 1 of CTA 0 wrote with no barrier in between",
     ),
-    "the await": (without(Await), "add) writes, and nobody awaited its commit before"),
+    "the await": (without(MbarrierWait), "add) writes, and nobody awaited its commit before"),
     "the fence after the await": (
         without(TensorFence, 2, side="after"),
         "add) writes: after the await a tcgen05.fence.after is missing",
@@ -558,7 +559,7 @@ class Parts:
 
     def finish(self, turn: Any = 0) -> None:
         """Store C as rows of the result, once the products are done."""
-        self.kernel.wait_for(self.done, 0, turn)
+        self.kernel.mbarrier_wait(self.done, 0, turn)
         self.kernel.copy(self.own, self.c)
         self.kernel.copy(self.result[turn * 128 : turn * 128 + 128, :], self.own)
 
@@ -605,7 +606,7 @@ def test_a_phase_is_awaited_once() -> None:
     p = parts(turns=2)
     with p.kernel.loop("turn", 2) as turn:
         p.multiply()
-        p.kernel.wait_for(p.done, 0, 0)
+        p.kernel.mbarrier_wait(p.done, 0, 0)
         p.kernel.copy(p.own, p.c)
         p.kernel.copy(p.result[turn * 128 : turn * 128 + 128, :], p.own)
         p.kernel.sync()
@@ -626,7 +627,7 @@ def test_the_next_turn_of_a_pair_waits_for_both() -> None:
         operands = held["C"], held["A_tile"][0], held["B_tile"][0]
         kernel.gemm_async(*operands, transB=True, scope="thread", cta_group=2)
         kernel.commit("gemm", done)
-        kernel.wait_for(done, 0, 1)
+        kernel.mbarrier_wait(done, 0, 1)
         said = run(kernel, case)
         assert (said == "") == (message == "")
         assert message in said
@@ -647,16 +648,16 @@ def test_boxes_follow_products(free: bool, sync: bool, message: str) -> None:
     own = kernel.alloc("own", (128, 32), "f32", layout=wg_local_layout(32))
     full, done = kernel.barrier("full", 1, 1), kernel.barrier("done", 1, 1)
     boxes = [(a[0], given[0:128, 0:64])]
-    kernel.fill(full, 0, boxes)
-    kernel.wait_for(full, 0, 0)
+    kernel.tma_load(full, 0, boxes)
+    kernel.mbarrier_wait(full, 0, 0)
     kernel.sync()
     kernel.gemm_async(c, a[0], a[0, 0:32, :], transB=True, scope="thread")
     kernel.commit("gemm", done)
-    kernel.fill(full, 0, boxes, (done, 0, 0) if free else None)
+    kernel.tma_load(full, 0, boxes, (done, 0, 0) if free else None)
     if sync:
         kernel.sync()
     kernel.copy(own, c)
-    kernel.wait_for(full, 0, 1)
+    kernel.mbarrier_wait(full, 0, 1)
     body = kernel.lower().body
     assert not any(isinstance(op, ProxyFence) for op in walk(body.ops))
     machine = Machine(body)
@@ -676,10 +677,10 @@ def test_operands_stay_until_the_products_are_done(late: bool) -> None:
     p = parts()
     p.multiply()
     if not late:
-        p.kernel.wait_for(p.done, 0, 0)
+        p.kernel.mbarrier_wait(p.done, 0, 0)
     p.kernel.copy(p.a[0], p.given)
     if late:
-        p.kernel.wait_for(p.done, 0, 0)
+        p.kernel.mbarrier_wait(p.done, 0, 0)
     said = run(p.kernel)
     assert ("at 0 in thread 0, which tcgen05 read, and nobody awaited its" in said) == late
     p = parts()
@@ -716,7 +717,7 @@ def test_copies_of_scales_wait_for_the_products_that_read_them() -> None:
     del statements[at : at + 2]
     statements[at + 2 : at + 2] = copies
     assert run(kernel, case).startswith("simulate: tcgen05.dealloc")
-    again = Await(replace(statements[at + 1].phase, parity=Index((), 1)))
+    again = MbarrierWait(replace(statements[at + 1].phase, parity=Index((), 1)))
     statements[at + 4 : at + 4] = [Sync("cta"), statements[at], again]
     assert run(kernel, case) == ""
 
@@ -726,13 +727,13 @@ def test_products_follow_products_of_their_shape(n: int, awaited: bool) -> None:
     p = parts()
     p.multiply(commit=awaited)
     if awaited:
-        p.kernel.wait_for(p.done, 0, 0)
+        p.kernel.mbarrier_wait(p.done, 0, 0)
         p.kernel.sync()
     for col in range(0, 32, n):
         more = {"C": p.c[:, col : col + n], "B": p.b[0, col : col + n, :]}
         p.multiply(commit=False, accum=True, **more)
     p.kernel.commit("gemm", p.done)
-    p.kernel.wait_for(p.done, 0, int(awaited))
+    p.kernel.mbarrier_wait(p.done, 0, int(awaited))
     p.kernel.copy(p.own, p.c)
     said = run(p.kernel)
     if n == 32 or awaited:
@@ -753,7 +754,7 @@ def test_products_are_committed_and_awaited(commit: str, message: str) -> None:
         p.kernel.commit("gemm", p.done)
     p.multiply(commit=commit == "unawaited")
     if commit == "before":
-        p.kernel.wait_for(p.done, 0, 0)
+        p.kernel.mbarrier_wait(p.done, 0, 0)
     said = run(p.kernel)
     assert said.startswith("simulate: tcgen05.dealloc(32) frees tensor memory at lane 0, column 0")
     assert message in said

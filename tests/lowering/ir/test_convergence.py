@@ -14,9 +14,9 @@ from layoutalg import LayoutError, S, TileLayout, fragments, laneid, warpid
 from lowering.codegen import cuda_cpp
 from lowering.dispatch.registry import DispatchError, Lowered, register_dispatch
 from lowering.ir import convergence, ops, tmem_ops
-from lowering.ir.body import Body
 from lowering.ir.convergence import OPERATIONS, UNITS, uniform_over, unit_of
 from lowering.ir.index import Index
+from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Guard, Let, Loop, Op, Sync, TensorOp, When, walk
 from lowering.ir.tiles import TilePrimitiveCall
 from lowering.programs.kernel import Kernel, KernelProgram
@@ -37,7 +37,7 @@ def test_every_operation_has_its_unit() -> None:
         if isinstance(each, type) and each.__module__ == module.__name__
     }
     parts = {
-        ops.Elements, ops.Guard, ops.Phase, ops.SharedMatrix, TensorOp, tmem_ops.TensorMatrix,
+        ops.Registers, ops.Guard, ops.Phase, ops.SharedMatrix, TensorOp, tmem_ops.TensorMatrix,
     }  # fmt: skip
     assert found - parts == set(OPERATIONS)
     assert set(OPERATIONS.values()) <= set(UNITS)
@@ -314,8 +314,8 @@ def lower_mine(context: Any) -> Lowered:
 
 READERS: dict[str, Callable[[Op], Any]] = {
     "lower": lambda op: convergence.check((op,), 32),
-    "simulate": lambda op: execute(Body((), (), (), (op,), 32), {}),
-    "text": lambda op: cuda_cpp.cuda_source(Body((), (), (), (op,), 32), "k", ""),
+    "simulate": lambda op: execute(KernelIR((), (), (), (op,), 32), {}),
+    "text": lambda op: cuda_cpp.cuda_source(KernelIR((), (), (), (op,), 32), "k", ""),
 }
 
 

@@ -104,7 +104,7 @@ def zero_fill(arch: str) -> None:
 
 
 def early(arch: str) -> None:
-    Kernel("k", arch=arch, early=True).lower()
+    Kernel("k", arch=arch, pdl=True).lower()
 
 
 def transposed(arch: str) -> None:

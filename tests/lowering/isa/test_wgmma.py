@@ -19,15 +19,15 @@ from layoutalg.fragments import targets
 from lowering.codegen import numba_cuda
 from lowering.codegen.cuda_cpp import cuda_source
 from lowering.dispatch.addresses import linear_address
-from lowering.ir.body import Body
 from lowering.ir.index import Index
+from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
-    Elements,
     Guard,
     Load,
     Loop,
     Op,
     ProxyFence,
+    Registers,
     SharedMatrix,
     Store,
     Sync,
@@ -109,12 +109,12 @@ def test_registers_are_counted_from_bits(a: str, b: str, d: str) -> None:
             "wgmma: A, C and D have fragments, B lies in shared memory; got B",
         ),
         (
-            lambda: Wgmma(F16, Elements("D", (0, 1)), Elements("A", tuple(range(8))), ANY),
+            lambda: Wgmma(F16, Registers("D", (0, 1)), Registers("A", tuple(range(8))), ANY),
             "wgmma.m64n16k16.f32.f16.f16: operand D has 8 elements per thread; got D[0,1]",
         ),
         (
             lambda: Wgmma(
-                wgmma.get(8, "s8"), Elements("D", (0, 1, 2, 3)), ANY, dataclasses.replace(ANY)
+                wgmma.get(8, "s8"), Registers("D", (0, 1, 2, 3)), ANY, dataclasses.replace(ANY)
             ),
             "wgmma.m64n8k32.s32.s8.s8: operand A has elements of 8 bits; got "
             "B[0 as K-major no swizzle, leading 128, stride 256] of 16",
@@ -218,7 +218,7 @@ def operand_layout(rows: int, k: int, major: str, swizzle: int, bits: int) -> An
 
 def gemm(
     inst: WgmmaInst, a: tuple[str, int] | None, b: tuple[str, int], k: int, groups: int = 1
-) -> Body:
+) -> KernelIR:
     """Return D = A·B over k in steps of the instruction; a and b are (major, swizzle).
 
     Global memory holds the operands as shared memory will. Each warpgroup has 64 rows of its own.
@@ -249,17 +249,17 @@ def gemm(
         left = inst.fragment("A")
         params.append(Buffer("A_image", (k // inst.k, threads, left.slots), inst.a, "global"))
         held.append(Buffer("A", (threads, left.slots), inst.a, layout=per_thread(threads, left)))
-        operands["A"] = Elements("A", tuple(range(left.slots)))
+        operands["A"] = Registers("A", tuple(range(left.slots)))
         width = 128 // inst.a.bits
         source = tuple(
             Load(
-                Elements("A", tuple(range(at, at + width))),
+                Registers("A", tuple(range(at, at + width))),
                 "A_image",
                 step * (threads * left.slots) + thread * left.slots + at,
             )
             for at in range(0, left.slots, width)
         )
-    d = Elements("D", tuple(range(fragment.slots)))
+    d = Registers("D", tuple(range(fragment.slots)))
     product = Wgmma(inst, d, operands["A"], operands["B"])
     if a is None:
         steps = (*source, WgmmaFence(), product, WgmmaCommit(), WgmmaWait(0, (d,)))
@@ -272,12 +272,12 @@ def gemm(
         )
     width = 128 // inst.d.bits
     stores = [
-        Store("D_image", thread * fragment.slots + at, Elements("D", d.numbers[at : at + width]))
+        Store("D_image", thread * fragment.slots + at, Registers("D", d.numbers[at : at + width]))
         for at in range(0, fragment.slots, min(width, fragment.slots))
     ]
     params.append(Buffer("D_image", (threads, fragment.slots), inst.d, "global"))
     before = (*ops, ProxyFence(), Sync("cta"), Zero(d))
-    return Body(
+    return KernelIR(
         tuple(params), tuple(shared), tuple(held), (*before, *loop, *stores), threads, "sm_90a"
     )
 
@@ -286,7 +286,9 @@ def per_thread(threads: int, fragment: Any) -> TileLayout:
     return TileLayout(S[(threads, fragment.slots) : (1 @ tx, 1)])
 
 
-def inputs(inst: WgmmaInst, body: Body, k: int, seed: int = 0) -> tuple[dict[str, Array], Array]:
+def inputs(
+    inst: WgmmaInst, body: KernelIR, k: int, seed: int = 0
+) -> tuple[dict[str, Array], Array]:
     """Return integer matrices for the body's parameters, and the product."""
     rng = np.random.default_rng(seed)
     m = body.threads // 2
@@ -375,7 +377,7 @@ def test_a_number_says_whether_to_add(
         execute(twice(gemm(inst, a, b, k, groups), Index((), 1)), given)
 
 
-def twice(body: Body, adds: Index) -> Body:
+def twice(body: KernelIR, adds: Index) -> KernelIR:
     """Run the loop along K again, and let a number say whether its products add."""
     ops: list[Op] = []
     for op in body.ops:
@@ -391,7 +393,7 @@ def twice(body: Body, adds: Index) -> Body:
     return dataclasses.replace(body, ops=tuple(ops))
 
 
-def run_text(inst: WgmmaInst, body: Body, k: int, language: str) -> None:
+def run_text(inst: WgmmaInst, body: KernelIR, k: int, language: str) -> None:
     """Check what a text of a body writes."""
     given, want = inputs(inst, body, k, 1)
     parameters = []
@@ -462,7 +464,7 @@ def test_the_script() -> None:
 # -- what is not ordered --------------------------------------------------------------------------
 
 
-def changed(body: Body, change: Callable[[list[Op]], Any]) -> Body:
+def changed(body: KernelIR, change: Callable[[list[Op]], Any]) -> KernelIR:
     """Return a body with its list of operations changed; loops as they are."""
     ops = list(body.ops)
     change(ops)
@@ -502,10 +504,10 @@ def wait_says(**fields: Any) -> Callable[[list[Op]], None]:
 
 
 SHARED = gemm(F16, ("K", 32), ("K", 32), 16)
-D = Elements("D", tuple(range(8)))
+D = Registers("D", tuple(range(8)))
 
 
-def product(body: Body) -> Wgmma:
+def product(body: KernelIR) -> Wgmma:
     loop = next(op for op in body.ops if isinstance(op, Loop))
     return next(op for op in loop.body if isinstance(op, Wgmma))
 
@@ -519,7 +521,7 @@ UNORDERED: dict[str, tuple[Callable[[list[Op]], Any], str]] = {
         f"simulate: {WGMMA} is the first of its warpgroup: a wgmma.fence must precede it",
     ),
     "registers after the fence": (
-        place(Zero(Elements("D", (5,))), WgmmaFence),
+        place(Zero(Registers("D", (5,))), WgmmaFence),
         f"simulate: {WGMMA} uses D[5] after D[5] = 0 with no wgmma.fence in between",
     ),
     "no proxy fence": (
@@ -680,7 +682,7 @@ def test_another_shape_on_the_same_accumulator_must_wait() -> None:
     """Only one shape passes its accumulators on without a wait."""
     b = SharedMatrix("B", Index(), product(SHARED).b.descriptor)
     a = SharedMatrix("A", Index(), SHARED_A)
-    narrow = Wgmma(wgmma.get(8, "f16"), Elements("D", (0, 1, 2, 3)), a, b)
+    narrow = Wgmma(wgmma.get(8, "f16"), Registers("D", (0, 1, 2, 3)), a, b)
     given, _ = inputs(F16, SHARED, 16)
     with pytest.raises(SimulationError, match=r"touches D\[0\], which wgmma.m64n16k16.* still acc"):
         execute(changed(SHARED, place(narrow, Loop)), given)
@@ -789,7 +791,7 @@ def test_the_relation_is_the_isa_s() -> None:
 def exchanged(names: str, axis: int, one: int, two: int) -> Any:
     """Return a machine that confuses two indices of images."""
 
-    def confused(body: Body, title: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
+    def confused(body: KernelIR, title: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
         def confuse(images: Mapping[str, Array]) -> dict[str, Array]:
             return {
                 name: swapped(image, axis, one, two) if name in names.split() else image
@@ -867,13 +869,13 @@ def test_a_machine_that_exchanges_the_offsets_is_seen(
 
 
 def test_what_no_instruction_can_show_is_an_error() -> None:
-    def halves(body: Body, name: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
+    def halves(body: KernelIR, name: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
         return {"D_image": simulator(body, name, given)["D_image"] / 2}
 
-    def doubles(body: Body, name: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
+    def doubles(body: KernelIR, name: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
         return {"D_image": simulator(body, name, given)["D_image"] * 2}
 
-    def forgets(body: Body, name: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
+    def forgets(body: KernelIR, name: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
         return simulator(body, name, {**given, "C_image": 0 * given["C_image"]})
 
     inst = wgmma.get(16, "f16")
@@ -906,7 +908,7 @@ def test_the_probes_assemble(name: str) -> None:
     """What a device would run: for sm_90a, with no GPU here."""
     made = []
 
-    def stop(body: Body, title: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
+    def stop(body: KernelIR, title: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
         made.append(nvjitlink.assemble(numba_cuda.compile_ptx(body, title, "sm_90a"), "sm_90a"))
         return simulator(body, title, given)
 

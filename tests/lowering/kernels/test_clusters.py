@@ -12,8 +12,8 @@ import pytest
 
 from layoutalg import LayoutError, fragments
 from lowering.codegen import numba_cuda
-from lowering.ir.body import Body
-from lowering.ir.ops import Arrive, Fill, Let, Op, Roles, Sync, WgmmaWait, walk
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import Arrive, Let, Op, Sync, TmaLoad, WarpSpecialize, WgmmaWait, walk
 from lowering.isa import nvjitlink
 from lowering.kernels import tuning
 from lowering.kernels.matmul_mma_sync import Config, Form, Problem
@@ -123,7 +123,7 @@ def test_a_third_less_is_loaded() -> None:
     loaded, awaited = [], []
     for config in (LARGE, replace(LARGE, cluster=1)):
         body = wgmma_program(Form("float16"), config).body
-        (fill,) = (op for op in walk(body.ops) if isinstance(op, Fill))
+        (fill,) = (op for op in walk(body.ops) if isinstance(op, TmaLoad))
         loaded.append(sum(load.box[0] * load.box[1] * 2 for load in fill.loads))
         awaited.append(fill.size)
     assert loaded == [32 << 10, 48 << 10]
@@ -135,7 +135,7 @@ def test_a_third_less_is_loaded() -> None:
 SIZES = (128, 256, 256)
 
 
-def run(body: Body) -> None:
+def run(body: KernelIR) -> None:
     """Run a body of :data:`DOWN` on integers."""
     m, n, k = SIZES
     a, b, _ = integers(SIZES)
@@ -150,7 +150,7 @@ def run(body: Body) -> None:
     machine.run(grid, {role: matrix.reshape(-1) for role, matrix in cells.items()})
 
 
-def each(change: Callable[[Op], Op]) -> Callable[[Body], Body]:
+def each(change: Callable[[Op], Op]) -> Callable[[KernelIR], KernelIR]:
     """Return the fault that changes every operation."""
     return lambda body: replace(body, ops=changed(body.ops, change))
 
@@ -159,7 +159,7 @@ def to_itself(op: Op) -> Op:
     return replace(op, everywhere=False) if isinstance(op, Arrive) else op
 
 
-def unheard(body: Body) -> Body:
+def unheard(body: KernelIR) -> KernelIR:
     """Let nobody tell the other CTA that a stage is free, and nobody wait for its word."""
     full, free = body.barriers
     return replace(
@@ -168,37 +168,37 @@ def unheard(body: Body) -> Body:
 
 
 def half_for_oneself(op: Op) -> Op:
-    if not isinstance(op, Fill):
+    if not isinstance(op, TmaLoad):
         return op
     return replace(op, loads=tuple(replace(load, multicast=False) for load in op.loads))
 
 
 def own_bytes(op: Op) -> Op:
-    return replace(op, size=op.size * 2 // 3) if isinstance(op, Fill) else op
+    return replace(op, size=op.size * 2 // 3) if isinstance(op, TmaLoad) else op
 
 
 def unasked(op: Op) -> Op:
-    return replace(op, free=None) if isinstance(op, Fill) else op
+    return replace(op, free=None) if isinstance(op, TmaLoad) else op
 
 
 def hasty(op: Op) -> Op:
     return WgmmaWait(2) if isinstance(op, WgmmaWait) and op.pending else op
 
 
-def unmet(body: Body) -> Body:
+def unmet(body: KernelIR) -> KernelIR:
     """Leave out the cluster's barrier at the start."""
     return replace(body, ops=tuple(op for op in body.ops if not isinstance(op, Sync)))
 
 
-def abandoned(body: Body) -> Body:
+def abandoned(body: KernelIR) -> KernelIR:
     """Leave out the cluster's barrier at the end."""
     *before, roles = body.ops
-    assert isinstance(roles, Roles)
+    assert isinstance(roles, WarpSpecialize)
     assert roles.consume[-1] == Sync("cluster")
     return replace(body, ops=(*before, replace(roles, consume=roles.consume[:-1])))
 
 
-FAULTS: dict[str, tuple[Callable[[Body], Body], str]] = {
+FAULTS: dict[str, tuple[Callable[[KernelIR], KernelIR], str]] = {
     "no arrival at the other CTA": (each(to_itself), "waits forever"),
     "nor a wait for one": (unheard, "of all CTAs .* races|overwrites B_ring"),
     "no barrier of the cluster at the start": (unmet, "whose barriers may not be ready"),
@@ -253,12 +253,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "sm_80 has no clusters of CTAs; sm_90 and newer have",
     ),
     "a target without early kernels": (
-        lambda: Kernel("k", arch="sm_89", early=True),
+        lambda: Kernel("k", arch="sm_89", pdl=True),
         "^Kernel: programmatic dependent launch needs sm_90; got sm_89$",
     ),
     "a barrier of no cluster": (lambda: Kernel("k").sync("cluster"), "k has no cluster; cta is"),
     "a multicast to nobody": (
-        lambda: Kernel("k").fill(Kernel("k").barrier("b", 1, 1), 0, [], None, [(None, None)]),  # type: ignore[list-item]
+        lambda: Kernel("k").tma_load(Kernel("k").barrier("b", 1, 1), 0, [], None, [(None, None)]),  # type: ignore[list-item]
         "k has no cluster to which",
     ),
     "a config of three": (lambda: replace(DOWN, cluster=3), "a cluster is a pair of CTAs"),

@@ -19,19 +19,19 @@ import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout
 from layoutalg.draw.pictures.rates import rates
 from lowering.cli.main import main
-from lowering.ir.body import Body
 from lowering.ir.index import FREE, Index
+from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
     Arrive,
-    Await,
-    Fill,
     Guard,
     Loop,
+    MbarrierWait,
     Op,
-    Roles,
     Sync,
+    TmaLoad,
     Transfer,
     Wait,
+    WarpSpecialize,
     When,
     walk,
 )
@@ -43,8 +43,8 @@ from lowering.kernels.matmul_mma_sync import (
     Config,
     Form,
     Problem,
+    cta_swizzle,
     matmul_program,
-    raster,
     simulate,
     swizzled,
 )
@@ -147,7 +147,7 @@ def changed(ops: tuple[Op, ...], change: Callable[[Op], Op | None]) -> tuple[Op,
     for op in ops:
         if isinstance(op, (Loop, When)):
             op = replace(op, body=changed(op.body, change))
-        elif isinstance(op, Roles):
+        elif isinstance(op, WarpSpecialize):
             op = replace(
                 op, produce=changed(op.produce, change), consume=changed(op.consume, change)
             )
@@ -156,7 +156,7 @@ def changed(ops: tuple[Op, ...], change: Callable[[Op], Op | None]) -> tuple[Op,
     return tuple(out)
 
 
-def run(body: Body, sizes: tuple[int, int, int], config: Config) -> None:
+def run(body: KernelIR, sizes: tuple[int, int, int], config: Config) -> None:
     m, n, k = sizes
     a, b, _ = integers(sizes)
     cells = {"A": a.astype(np.float16), "B": b.astype(np.float16)}
@@ -176,14 +176,14 @@ def later(op: Op) -> Op:
 
 
 def unasked(op: Op) -> Op:
-    return replace(op, free=None) if isinstance(op, Fill) else op
+    return replace(op, free=None) if isinstance(op, TmaLoad) else op
 
 
 FAULTS: dict[str, tuple[Config, Callable[[Op], Op | None], str]] = {
     "a wait for one group too few": (SMALL, later, "still being copied|nothing wrote"),
     "no barrier of the CTA": (SMALL, without(Sync), "races"),
     "no arrival": (BULK, without(Arrive), "waits forever"),
-    "no wait for the bytes": (BULK, without(Await), "still being copied"),
+    "no wait for the bytes": (BULK, without(MbarrierWait), "still being copied"),
     "a fill that asks nobody": (BULK, unasked, "races"),
     "a producer that asks nobody": (PRODUCER, unasked, "races"),
     "a producer without arrivals": (PRODUCER, without(Arrive), "waits forever"),
@@ -243,7 +243,7 @@ def test_a_raster_covers_every_tile_once() -> None:
         config = Config(group=group)
         grid = config.grid(rows * config.tile[0], cols * config.tile[1])
         places = [
-            tuple(index.value({"bx": bx, "by": by}) for index in raster(group))
+            tuple(index.value({"bx": bx, "by": by}) for index in cta_swizzle(group))
             for by, bx in itertools.product(range(grid[1]), range(grid[0]))
         ]
         inside = [place for place in places if place[0] < rows]
@@ -354,14 +354,15 @@ def bulk_kernel(layout: ComposeLayout | TileLayout, arch: str) -> Kernel:
     kernel = Kernel("bulk", arch=arch)
     source = kernel.param("A", (FREE, FREE), "float16", TileLayout(S[(FREE, FREE) : (64, 1)]))
     ring = kernel.alloc("ring", (1, 32, 64), "float16", "shared", layout)
-    kernel.fill(kernel.barrier("full", 1, 1), 0, [(ring[0], source[0:32, 0:64])])
+    kernel.tma_load(kernel.barrier("full", 1, 1), 0, [(ring[0], source[0:32, 0:64])])
     return kernel
 
 
 def test_a_box_is_proved_element_by_element() -> None:
     right = swizzled((1, 32, 64), 128, 16)
     assert (
-        "fill(full[0]: ring[0] = A[0 +32, 0 +64])" in bulk_kernel(right, "sm_90").lower().script()
+        "tma_load(full[0]: ring[0] = A[0 +32, 0 +64])"
+        in bulk_kernel(right, "sm_90").lower().script()
     )
     dense = TileLayout(S[(1, 32, 64) : (2048, 64, 1)])
     turned = TileLayout(S[(1, 32, 64) : (2048, 1, 32)])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from layoutalg import LayoutError
-from lowering.ir.ops import Await, Fill, Op, ProxyFence, When, walk
+from lowering.ir.ops import MbarrierWait, Op, ProxyFence, TmaLoad, When, walk
 from lowering.ir.tmem_ops import TensorCommit, TensorFence, TensorFree, TensorMma, TensorWait
 from lowering.isa import nvjitlink
 from lowering.kernels.matmul_mma_sync import Config, Form
@@ -70,7 +70,7 @@ def only(kind: type, **fields: Any) -> Callable[[Op], Op | None]:
 
 
 def unasked(op: Op) -> Op:
-    return replace(op, free=None) if isinstance(op, Fill) else op
+    return replace(op, free=None) if isinstance(op, TmaLoad) else op
 
 
 def adding(op: Op) -> Op:
@@ -80,7 +80,9 @@ def adding(op: Op) -> Op:
 
 def by_all(op: Op) -> Op:
     """Let all threads wait for bytes, not only the one that starts products."""
-    alone = isinstance(op, When) and all(isinstance(e, (Await, TensorFence)) for e in op.body)
+    alone = isinstance(op, When) and all(
+        isinstance(e, (MbarrierWait, TensorFence)) for e in op.body
+    )
     return replace(op, guards=()) if alone else op
 
 
@@ -88,9 +90,9 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "a producer that asks nobody": (unasked, "tcgen05 still reads: commit|races"),
     "a stage that is never freed": (only(TensorCommit, barrier="free"), "waits forever"),
     "products that nobody commits": (only(TensorCommit, barrier="done"), "waits forever"),
-    "no wait for bytes or products": (without(Await), "still being copied|nothing wrote"),
+    "no wait for bytes or products": (without(MbarrierWait), "still being copied|nothing wrote"),
     "no wait for the products": (
-        lambda op: None if isinstance(op, Await) and op.phase.barrier == "done" else op,
+        lambda op: None if isinstance(op, MbarrierWait) and op.phase.barrier == "done" else op,
         "still writes: commit it|nobody awaited its commit",
     ),
     "no fence before": (only(TensorFence, side="before"), "a tcgen05.fence.before is missing"),

@@ -15,15 +15,15 @@ from layoutalg import LayoutError
 from lowering.codegen import numba_cuda
 from lowering.ir.ops import (
     Arrive,
-    Await,
-    Drain,
-    Drained,
-    Fill,
     Loop,
+    MbarrierWait,
     Op,
     ProxyFence,
-    Roles,
     Sync,
+    TmaLoad,
+    TmaStore,
+    TmaStoreWait,
+    WarpSpecialize,
     Wgmma,
     WgmmaCommit,
     WgmmaFence,
@@ -217,7 +217,7 @@ def without(*kinds: type) -> Callable[[Op], Op | None]:
 
 
 def unasked(op: Op) -> Op:
-    return replace(op, free=None) if isinstance(op, Fill) else op
+    return replace(op, free=None) if isinstance(op, TmaLoad) else op
 
 
 def hasty(op: Op) -> Op:
@@ -237,7 +237,7 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
         r"arrive\(free\[1\]\) may complete the next phase of free\[1\] while the producing thread "
         "still waits for the one before",
     ),
-    "no wait for the bytes": (without(Await), "still being copied|nothing wrote"),
+    "no wait for the bytes": (without(MbarrierWait), "still being copied|nothing wrote"),
     "a stage released early": (
         hasty,
         "still reads: commit, and wait for it|read with no barrier in between",
@@ -246,12 +246,12 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "no register fence": (without(WgmmaFence), "wgmma.fence"),
     "no proxy fence": (without(ProxyFence), "with no fence.proxy.async in between"),
     "no barrier of the warpgroup": (without(Sync), "races"),
-    "a tile written while it leaves": (without(Drained), "which a bulk store still reads"),
+    "a tile written while it leaves": (without(TmaStoreWait), "which a bulk store still reads"),
 }
 
 
 def is_drain(op: Op) -> bool:
-    return isinstance(op, Drain)
+    return isinstance(op, TmaStore)
 
 
 def is_of_the_turn_before(op: Op) -> bool:
@@ -310,7 +310,7 @@ def test_tiles_that_leave_late_race_or_are_missed_too(config: Config, fault: str
 def test_a_tile_leaves_while_the_next_is_made(form: Form, late: bool) -> None:
     """A block stands between the start of a product and a wait; none after the loop along K."""
     ops = wgmma_program(form, PAIR).body.ops
-    (roles,) = (op for op in ops if isinstance(op, Roles))
+    (roles,) = (op for op in ops if isinstance(op, WarpSpecialize))
     (turn,) = (op for op in roles.consume if isinstance(op, Loop))
     (taken,) = (op for op in turn.body if isinstance(op, When))
     (along,) = (op for op in taken.body if isinstance(op, Loop))
@@ -357,14 +357,14 @@ def test_the_simulator_refuses_what_would_race_or_hang(fault: str) -> None:
 def test_tiles_of_the_copy_engine_need_no_fence() -> None:
     """The one fence is that of what stmatrix wrote: none stands in the loop along K."""
     ops = wgmma_program(Form("float16"), ONE).body.ops
-    (roles,) = (op for op in ops if isinstance(op, Roles))
+    (roles,) = (op for op in ops if isinstance(op, WarpSpecialize))
     (turn,) = (op for op in roles.consume if isinstance(op, Loop))
     along = [op for op in walk(turn.body) if isinstance(op, Loop)]
     assert len(along) == 1
     assert any(isinstance(op, Wgmma) for op in walk(along[0].body))
     assert not any(isinstance(op, ProxyFence) for op in walk(along[0].body))
-    outside = [type(op) for op in walk(turn.body) if isinstance(op, (ProxyFence, Drain))]
-    assert outside == [ProxyFence, Drain] * (len(outside) // 2)
+    outside = [type(op) for op in walk(turn.body) if isinstance(op, (ProxyFence, TmaStore))]
+    assert outside == [ProxyFence, TmaStore] * (len(outside) // 2)
 
 
 @pytest.mark.parametrize("out", ["float16", "float32"])

@@ -10,7 +10,7 @@ import pytest
 from layoutalg import ComposeLayout, LayoutError, parse
 from lowering import DispatchError
 from lowering.ir.index import Index
-from lowering.ir.ops import Elements, Guard, Loop, Op, Wgmma, WgmmaCommit, WgmmaWait, When
+from lowering.ir.ops import Guard, Loop, Op, Registers, Wgmma, WgmmaCommit, WgmmaWait, When
 from lowering.passes.wgmma_order import with_completed
 from lowering.programs.kernel import Kernel
 from lowering.simulator.machine import SimulationError
@@ -61,7 +61,7 @@ def test_what_is_under_way_is_not(pending: int, late: bool) -> None:
 def started(name: str) -> Wgmma:
     """Return a product of any kind with an accumulator."""
     op = product_of(SHARED)
-    return Wgmma(op.instruction, Elements(name, op.d.numbers), op.a, op.b)
+    return Wgmma(op.instruction, Registers(name, op.d.numbers), op.a, op.b)
 
 
 COMMIT = WgmmaCommit()
@@ -124,14 +124,14 @@ def test_boxes_go_the_way_that_their_call_says() -> None:
         kernel.alloc("s", (64, 64), "f16", "shared", SWIZZLED),
     )
     ready = kernel.barrier("ready", 1, 1)
-    kernel.fill(ready, 0, [(g, s)])
+    kernel.tma_load(ready, 0, [(g, s)])
     with pytest.raises(
         DispatchError, match="goes from global to shared; src is shared, dst global"
     ):
         kernel.lower()
     other = Kernel("k", 128)
     g, s = other.param("g", (64, 64), "f16"), other.alloc("s", (64, 64), "f16", "shared", SWIZZLED)
-    other.drain((s, g))
+    other.tma_store((s, g))
     with pytest.raises(
         DispatchError, match="goes from shared to global; src is global, dst shared"
     ):
@@ -140,6 +140,6 @@ def test_boxes_go_the_way_that_their_call_says() -> None:
 
 @pytest.mark.parametrize("pending", [-1, 1.0, True, "0"])
 def test_pending_groups_are_counted_from_0(pending: Any) -> None:
-    for wait in (Kernel("k").wait, Kernel("k").drained):
+    for wait in (Kernel("k").wait, Kernel("k").tma_store_wait):
         with pytest.raises(LayoutError, match="how many groups may be under way after it"):
             wait(pending)

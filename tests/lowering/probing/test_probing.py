@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from layoutalg import Axis, Iter, LayoutError, TileLayout, fragments, laneid, m, parse
 from lowering.cli.main import main
 from lowering.codegen import numba_cuda
-from lowering.ir.body import Body
-from lowering.ir.ops import Elements, LoadMatrix, Loop, Mma, Op, StoreMatrix
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import LoadMatrix, Loop, Mma, Op, Registers, StoreMatrix
 from lowering.isa import nvjitlink
 from lowering.isa.mma import MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
 from lowering.probing import mma, probe_wgmma, prober
@@ -208,7 +208,7 @@ def machine(change: Callable[[Op], Op]) -> prober.Run:
             else change(op)
         )
 
-    def run(body: Body, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
+    def run(body: KernelIR, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
         return simulator(
             dataclasses.replace(body, ops=tuple(map(changed, body.ops))), name, matrices
         )
@@ -221,8 +221,8 @@ def of_mma(change: Change) -> prober.Run:
 
 
 def reversed_k(op: Mma) -> Mma:
-    a = Elements("A", (4, 5, 6, 7, 0, 1, 2, 3))
-    return dataclasses.replace(op, a=a, b=Elements("B", (2, 3, 0, 1)))
+    a = Registers("A", (4, 5, 6, 7, 0, 1, 2, 3))
+    return dataclasses.replace(op, a=a, b=Registers("B", (2, 3, 0, 1)))
 
 
 def test_a_machine_that_exchanges_a1_and_a2_is_seen() -> None:
@@ -245,7 +245,7 @@ def test_a_machine_that_exchanges_rows_of_d_is_seen() -> None:
     """Its A and D are relabelled apart: rows of A land in other rows of D."""
 
     def swap(op: Mma) -> Mma:
-        return dataclasses.replace(op, d=Elements("D", (2, 3, 0, 1)))
+        return dataclasses.replace(op, d=Registers("D", (2, 3, 0, 1)))
 
     certificate = probe(K16.name, "simulator", run=of_mma(swap))
     assert not certificate.agrees
@@ -267,9 +267,9 @@ def test_a_machine_that_permutes_k_in_both_operands_cannot_be_seen() -> None:
 def test_a_machine_that_loads_other_rows_is_seen() -> None:
     def swap(op: Op) -> Op:
         if isinstance(op, LoadMatrix):
-            return dataclasses.replace(op, into=Elements("held", (0, 1, 4, 5, 2, 3, 6, 7)))
+            return dataclasses.replace(op, into=Registers("held", (0, 1, 4, 5, 2, 3, 6, 7)))
         if isinstance(op, StoreMatrix):
-            return dataclasses.replace(op, source=Elements("held", (0, 1, 4, 5, 2, 3, 6, 7)))
+            return dataclasses.replace(op, source=Registers("held", (0, 1, 4, 5, 2, 3, 6, 7)))
         return op
 
     for verb, place in (("ldmatrix", "received"), ("stmatrix", "stored")):
@@ -285,7 +285,7 @@ def test_a_machine_that_loads_other_rows_is_seen() -> None:
 def after(name: str, change: Callable[[Array], Array]) -> prober.Run:
     """Return a simulator whose result is changed."""
 
-    def run(body: Body, kernel: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
+    def run(body: KernelIR, kernel: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
         out = dict(simulator(body, kernel, matrices))
         out[name] = change(out[name].copy())
         return out
@@ -524,7 +524,7 @@ def test_labels_that_are_not_tied_are_called_convention() -> None:
     def swap(op: Op) -> Op:
         if isinstance(op, LoadMatrix) and not op.trans:
             numbers = op.into.numbers
-            return dataclasses.replace(op, into=Elements("held", numbers[2:] + numbers[:2]))
+            return dataclasses.replace(op, into=Registers("held", numbers[2:] + numbers[:2]))
         return op
 
     tied = probe(K16.name, "simulator")

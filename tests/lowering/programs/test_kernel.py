@@ -12,17 +12,17 @@ import pytest
 import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, laneid, parse
 from lowering.codegen import cuda_cpp
-from lowering.ir.body import Body
 from lowering.ir.index import Index
+from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
     Commit,
-    Elements,
     Guard,
     Load,
     Loop,
     Mma,
     Move,
     Op,
+    Registers,
     Store,
     Sync,
     Transfer,
@@ -305,11 +305,11 @@ GLOBAL = lw.Buffer("g", (64,), "float32", "global")
 OUT = lw.Buffer("o", (64,), "float32", "global")
 SHARED = lw.Buffer("s", (64,), "float32", "shared")
 HELD = lw.Buffer("r", (64, 2), "float32", layout=parse("S[(64,2):(1@tx,1)]"))
-FIRST, SECOND = Elements("r", (0,)), Elements("r", (1,))
+FIRST, SECOND = Registers("r", (0,)), Registers("r", (1,))
 
 
-def body(*ops: Op, threads: int = 64) -> Body:
-    return Body((GLOBAL, OUT), (SHARED,), (HELD,), ops, threads)
+def body(*ops: Op, threads: int = 64) -> KernelIR:
+    return KernelIR((GLOBAL, OUT), (SHARED,), (HELD,), ops, threads)
 
 
 INPUT = {"g": np.arange(64, dtype=np.float32)}
@@ -417,7 +417,7 @@ LANE = Index.of("thread", 32)
 FOUR = (0, 1, 2, 3)
 
 
-def texts(made: Body, given: dict[str, Any]) -> list[dict[str, Any]]:
+def texts(made: KernelIR, given: dict[str, Any]) -> list[dict[str, Any]]:
     """Run a body on the simulator and on both texts; return the written cells of each."""
     cuda = pytest.importorskip("lowering.codegen.numba_cuda", reason="numba-cuda is not installed")
     machine = execute(made, given)
@@ -440,12 +440,12 @@ def test_moves_convert_by_pairs(held: lw.Buffer) -> None:
     source = lw.Buffer("g", (128,), "float32", "global")
     target = lw.Buffer("o", (128,), held.dtype, "global")
     ops = (
-        Load(Elements("f", FOUR), "g", LANE * 4),
-        Move(Elements(held.name, FOUR), Elements("f", FOUR)),
-        Store("o", LANE * 4, Elements(held.name, FOUR)),
+        Load(Registers("f", FOUR), "g", LANE * 4),
+        Move(Registers(held.name, FOUR), Registers("f", FOUR)),
+        Store("o", LANE * 4, Registers(held.name, FOUR)),
     )
     values = np.random.default_rng(6).standard_normal(128).astype(np.float32)
-    made = Body((source, target), (), (FLOATS, held), ops, 32)
+    made = KernelIR((source, target), (), (FLOATS, held), ops, 32)
     for written in texts(made, {"g": values}):
         assert np.array_equal(written["o"], values.astype(held.dtype.numpy))
 
@@ -461,16 +461,16 @@ def test_moves_and_zeros_of_half_words() -> None:
     target = lw.Buffer("o", (128,), "float16", "global")
     other = lw.Buffer("q", (32, 4), "float16", layout=parse("S[(32,4):(1@laneid,1)]"))
     ops = (
-        Load(Elements("h", FOUR), "g", LANE * 4),
-        Load(Elements("q", FOUR), "g", LANE * 4),
-        Move(Elements("q", (0, 3)), Elements("h", (3, 0))),
-        Zero(Elements("q", (2,))),
-        Store("o", LANE * 4, Elements("q", FOUR)),
+        Load(Registers("h", FOUR), "g", LANE * 4),
+        Load(Registers("q", FOUR), "g", LANE * 4),
+        Move(Registers("q", (0, 3)), Registers("h", (3, 0))),
+        Zero(Registers("q", (2,))),
+        Store("o", LANE * 4, Registers("q", FOUR)),
     )
     values = np.arange(128).astype(np.float16)
     want = values.reshape(32, 4).copy()
     want[:, 0], want[:, 3], want[:, 2] = values[3::4], values[0::4], 0
-    made = Body((source, target), (), (HALVES, other), ops, 32)
+    made = KernelIR((source, target), (), (HALVES, other), ops, 32)
     assert made.read_unwritten() == {"q"}
     for written in texts(made, {"g": values}):
         assert np.array_equal(written["o"].reshape(32, 4), want)
@@ -482,14 +482,14 @@ def test_guards_bind_loads_and_stores() -> None:
     target = lw.Buffer("o", (64,), "float32", "global")
     few, many = (Guard(LANE, 0, 8),), (Guard(LANE - 4, 0, 20),)
     ops = (
-        Load(Elements("f", (0,)), "g", LANE, few),
-        Zero(Elements("f", (1,))),
-        Store("o", LANE * 2, Elements("f", (0, 1)), many),
+        Load(Registers("f", (0,)), "g", LANE, few),
+        Zero(Registers("f", (1,))),
+        Store("o", LANE * 2, Registers("f", (0, 1)), many),
     )
     values = np.arange(1, 33, dtype=np.float32)
     want = np.zeros(64, dtype=np.float32)
     want[8:16:2] = values[4:8]
-    made = Body((source, target), (), (FLOATS,), ops, 32)
+    made = KernelIR((source, target), (), (FLOATS,), ops, 32)
     simulated, *compiled = texts(made, {"g": values})
     untouched = np.ones(64, dtype=bool)
     untouched[8:48] = False
@@ -502,9 +502,9 @@ def test_guards_bind_loads_and_stores() -> None:
 def test_operations_read_as_lines() -> None:
     mma = Mma(
         lw.MMA_INSTRUCTIONS[1],
-        Elements("d", FOUR),
-        Elements("a", tuple(range(8))),
-        Elements("b", (0, 1, 4, 5)),
+        Registers("d", FOUR),
+        Registers("a", tuple(range(8))),
+        Registers("b", (0, 1, 4, 5)),
     )
     assert [
         line(op)
@@ -579,12 +579,12 @@ def test_moves_widen_by_pairs(held: lw.Buffer) -> None:
     source = lw.Buffer("g", (128,), held.dtype, "global")
     target = lw.Buffer("o", (128,), "float32", "global")
     ops = (
-        Load(Elements(held.name, FOUR), "g", LANE * 4),
-        Move(Elements("f", FOUR), Elements(held.name, FOUR)),
-        Store("o", LANE * 4, Elements("f", FOUR)),
+        Load(Registers(held.name, FOUR), "g", LANE * 4),
+        Move(Registers("f", FOUR), Registers(held.name, FOUR)),
+        Store("o", LANE * 4, Registers("f", FOUR)),
     )
     values = np.random.default_rng(7).standard_normal(128).astype(held.dtype.numpy)
-    made = Body((source, target), (), (FLOATS, held), ops, 32)
+    made = KernelIR((source, target), (), (FLOATS, held), ops, 32)
     machine = execute(made, {"g": values})
     assert np.array_equal(machine.memory["o"].values, values.astype(np.float32))
     name = {"h": "f16", "b": "bf16"}[held.name]
@@ -612,8 +612,8 @@ def test_threads_that_share_a_role_have_a_barrier_without_the_producer() -> None
     swizzled = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))
     tile = kernel.alloc("s", (64, 64), "float16", "shared", swizzled)
     full, free = kernel.barrier("full", 1, 1), kernel.barrier("free", 1, 4)
-    with kernel.producing():
-        kernel.fill(full, 0, [(tile[:, :], matrix[:, :])], (free, 0, 0))
+    with kernel.producer():
+        kernel.tma_load(full, 0, [(tile[:, :], matrix[:, :])], (free, 0, 0))
     kernel.sync()
     kernel.sync("warp")
     kernel.sync("warpgroup")

@@ -9,21 +9,21 @@ import pytest
 
 import lowering as lw
 from layoutalg import parse
-from lowering.ir.body import Barrier, Body
 from lowering.ir.index import Index
+from lowering.ir.kernel_ir import Barrier, KernelIR
 from lowering.ir.ops import (
     Arrive,
-    Await,
     Commit,
-    Elements,
     Guard,
     Let,
     Load,
     LoadMatrix,
     Loop,
+    MbarrierWait,
     MoveMatrix,
     Op,
     Phase,
+    Registers,
     Store,
     Sync,
     Transfer,
@@ -42,15 +42,15 @@ R = lw.Buffer("r", (64, 2), "float32", layout=parse("S[(64,2):(1@tx,1)]"))
 W = lw.Buffer("w", (64, 2), "float16", layout=parse("S[(64,2):(1@tx,1)]"))
 H = lw.Buffer("h", (128, 8), "float16", "shared")
 THREAD = Index.of("thread", 64)
-FIRST, BOTH = Elements("r", (0,)), Elements("r", (0, 1))
+FIRST, BOTH = Registers("r", (0,)), Registers("r", (0, 1))
 INPUT = {"g": np.arange(128, dtype=np.float32), "o": np.full(128, -1, np.float32)}
 WARP_1 = (Guard(THREAD // 32, 1, 2),)
 LOW_LANES = (Guard(THREAD % 32, 0, 8),)
 
 
-def body(*ops: Op) -> Body:
+def body(*ops: Op) -> KernelIR:
     barriers = (Barrier("ready", 1, 1),)
-    return Body((G, O), (SH, H), (R, W), ops, 64, barriers=barriers)
+    return KernelIR((G, O), (SH, H), (R, W), ops, 64, barriers=barriers)
 
 
 def run(*ops: Op) -> Machine:
@@ -114,18 +114,18 @@ def test_each_thread_has_its_own_groups_of_copies() -> None:
 
 def test_arrivals_are_those_of_the_active_warps() -> None:
     ready = Phase("ready", 0, Index())
-    run(When(WARP_1, (Arrive("ready", 0),)), Await(ready))
+    run(When(WARP_1, (Arrive("ready", 0),)), MbarrierWait(ready))
     told = "may count for an older phase of ready.0.: thread 32 does not know that it is complete"
     with pytest.raises(SimulationError, match=told):
-        run(Arrive("ready", 0), Await(ready))
+        run(Arrive("ready", 0), MbarrierWait(ready))
 
 
 WHOLE: tuple[tuple[Op, str], ...] = (
     (Sync("warp"), "warp"),
     (Sync("cta"), "cta"),
     (Arrive("ready", 0), "warp"),
-    (LoadMatrix(Elements("w", (0, 1)), "h", THREAD * 8, 1, False), "warp"),
-    (MoveMatrix(Elements("w", (0, 1)), Elements("w", (0, 1))), "warp"),
+    (LoadMatrix(Registers("w", (0, 1)), "h", THREAD * 8, 1, False), "warp"),
+    (MoveMatrix(Registers("w", (0, 1)), Registers("w", (0, 1))), "warp"),
 )
 
 
@@ -133,7 +133,7 @@ WHOLE: tuple[tuple[Op, str], ...] = (
 def test_what_whole_units_do_no_part_of_one_does(op: Op, unit: str) -> None:
     wanted = f"is done by whole {unit}s: thread 0 comes to it, and thread 8 of its {unit} does not"
     with pytest.raises(SimulationError, match=wanted):
-        run(Zero(Elements("w", (0, 1))), When((Guard(THREAD, 0, 8),), (op,)))
+        run(Zero(Registers("w", (0, 1))), When((Guard(THREAD, 0, 8),), (op,)))
 
 
 def test_a_barrier_of_the_cta_needs_every_warp() -> None:
@@ -152,7 +152,7 @@ def test_tensor_memory_leaves_warp_by_warp() -> None:
     """Each warp loads its lanes, waits and stores in a branch of its own; half a warp cannot."""
     made = parts()
     made.multiply()
-    made.kernel.wait_for(made.done, 0, 0)
+    made.kernel.mbarrier_wait(made.done, 0, 0)
     made.kernel.copy(made.own, made.c)
     made.kernel.copy(made.result, made.own)
     body = made.kernel.lower().body
@@ -160,7 +160,7 @@ def test_tensor_memory_leaves_warp_by_warp() -> None:
     end = max(number for number, op in enumerate(body.ops) if isinstance(op, Store)) + 1
     thread = Index.of("thread", 128)
 
-    def branches(size: int) -> Body:
+    def branches(size: int) -> KernelIR:
         parted = tuple(
             When((Guard(thread // size, part, part + 1),), body.ops[at:end])
             for part in reversed(range(128 // size))

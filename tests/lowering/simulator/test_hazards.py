@@ -12,32 +12,32 @@ import pytest
 
 import lowering as lw
 from layoutalg import parse
-from lowering.ir.body import Barrier, Body
 from lowering.ir.index import Index
+from lowering.ir.kernel_ir import Barrier, KernelIR
 from lowering.ir.ops import (
     Arrive,
-    Await,
     BulkLoad,
     BulkStore,
     Commit,
-    Drain,
-    Drained,
-    Elements,
-    Fill,
     Guard,
     Load,
     LoadMatrix,
     Loop,
+    MbarrierWait,
     Op,
-    Peek,
     Phase,
     ProxyFence,
-    Roles,
+    Registers,
     Store,
     StoreMatrix,
     Sync,
+    TmaLoad,
+    TmaStore,
+    TmaStoreWait,
     Transfer,
+    TryWait,
     Wait,
+    WarpSpecialize,
     When,
     Zero,
 )
@@ -55,7 +55,7 @@ THREAD = Index.of("thread", 64)
 LANE = THREAD % 32
 BACK = THREAD * -1 + 63  # the thread opposite, of the other warp
 NEXT = THREAD // 32 * 32 + LANE * -1 + 31  # the lane opposite, of the same warp
-A, B = Elements("r", (0,)), Elements("r", (1,))
+A, B = Registers("r", (0,)), Registers("r", (1,))
 INPUT = {"g": np.arange(128, dtype=np.float32), "o": np.zeros(128, np.float32)}
 BARRIERS = (Barrier("full", 2, 1), Barrier("both", 2, 2))
 FENCE = ProxyFence()
@@ -87,16 +87,16 @@ def phase(barrier: str, slot: int = 0, parity: int = 0) -> Phase:
     return Phase(barrier, slot, Index((), parity))
 
 
-def wait(barrier: str, slot: int = 0, parity: int = 0) -> Await:
-    return Await(phase(barrier, slot, parity))
+def wait(barrier: str, slot: int = 0, parity: int = 0) -> MbarrierWait:
+    return MbarrierWait(phase(barrier, slot, parity))
 
 
-def turn(barrier: str) -> Await:
-    return Await(Phase(barrier, 0, Index.free("i")))
+def turn(barrier: str) -> MbarrierWait:
+    return MbarrierWait(Phase(barrier, 0, Index.free("i")))
 
 
-def body(*ops: Op) -> Body:
-    return Body((G, OUT), (SHARED, BOX, HALVES), (R, W), ops, 64, barriers=BARRIERS)
+def body(*ops: Op) -> KernelIR:
+    return KernelIR((G, OUT), (SHARED, BOX, HALVES), (R, W), ops, 64, barriers=BARRIERS)
 
 
 def run(*ops: Op) -> Machine:
@@ -108,19 +108,19 @@ def run(*ops: Op) -> Machine:
     return machine
 
 
-def load_box(slot: int = 0, free: Phase | None = None) -> Fill:
+def load_box(slot: int = 0, free: Phase | None = None) -> TmaLoad:
     place = Index(), Index()
-    return Fill("full", slot, 512, (BulkLoad("b", Index(), "g", place, (8, 16), 16),), free)
+    return TmaLoad("full", slot, 512, (BulkLoad("b", Index(), "g", place, (8, 16), 16),), free)
 
 
-def store_box(memory: str = "o") -> Drain:
-    return Drain((BulkStore(memory, (Index(), Index()), (8, 16), 16, "b", Index()),))
+def store_box(memory: str = "o") -> TmaStore:
+    return TmaStore((BulkStore(memory, (Index(), Index()), (8, 16), 16, "b", Index()),))
 
 
 ALL_BOX = tuple(Store("b", THREAD + at, A) for at in (0, 64))
-HALF = Elements("w", (0, 1))
+HALF = Registers("w", (0, 1))
 MATRIX = LoadMatrix(HALF, "h", LANE * 8 + THREAD // 32 * 256, 1, False)
-ROWS = Store("h", THREAD * 8, Elements("w", (0,)))
+ROWS = Store("h", THREAD * 8, Registers("w", (0,)))
 FILL_H = (
     Zero(HALF),
     *(Store("h", THREAD * 2 + at, HALF) for at in (0, 128, 256, 384)),
@@ -264,7 +264,7 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
             *(Store("b", LANE + at, A, (), 1) for at in (0, 32, 64, 96)),
             FENCE,
             CTA,
-            warp(0, store_box(), Drained(0)),
+            warp(0, store_box(), TmaStoreWait(0)),
         ),
         (
             (
@@ -373,7 +373,7 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
     ),
     "who waits first lets the other warp go on": (
         (GET, FIRST_WAITS[1], FIRST_WAITS[0]),
-        ((without(2), "await(full[0], 0) waits forever"),),
+        ((without(2), "mbarrier_wait(full[0], 0) waits forever"),),
     ),
     "a box": (
         (load_box(), wait("full"), get(THREAD, "b")),
@@ -417,12 +417,12 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
             *ALL_BOX,
             FENCE,
             CTA,
-            Roles((load_box(),), (wait("full"), get(BACK, "b"))),
+            WarpSpecialize((load_box(),), (wait("full"), get(BACK, "b"))),
         ),
         ((without(4), "the producing thread overwrites b at 0, which thread 0 wrote"),),
     ),
     "a bulk store": (
-        (GET, *ALL_BOX, FENCE, CTA, store_box(), Drained(0), CTA, *ALL_BOX),
+        (GET, *ALL_BOX, FENCE, CTA, store_box(), TmaStoreWait(0), CTA, *ALL_BOX),
         (
             (without(3), "reads b at 0, which thread 0 wrote with no fence.proxy.async in between"),
             (without(4), f"thread 0 reads b at 1, which thread 1 wrote {NO_BARRIER}"),
@@ -431,7 +431,7 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
         ),
     ),
     "what a bulk store writes": (
-        (GET, *ALL_BOX, FENCE, CTA, store_box(), Drained(0), CTA, get(THREAD, "g")),
+        (GET, *ALL_BOX, FENCE, CTA, store_box(), TmaStoreWait(0), CTA, get(THREAD, "g")),
         (
             (
                 instead(8, get(THREAD, "o")),
@@ -449,8 +449,8 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
         (
             (
                 instead(0, Loop("i", 3, (load_box(), turn("full")))),
-                "fill(full[0]: b[0] = g[0 +8, 0 +16]) may complete the next phase of full[0] while "
-                "thread 1 still waits for the one before: sync between that wait and this",
+                "tma_load(full[0]: b[0] = g[0 +8, 0 +16]) may complete the next phase of full[0] "
+                "while thread 1 still waits for the one before: sync between that wait and this",
             ),
         ),
     ),
@@ -524,24 +524,24 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
         (
             (
                 without(1),
-                "await(full[0], 1) may pass on an older phase of full[0]: thread 32 does not know "
-                "that the phase before is complete: await that first",
+                "mbarrier_wait(full[0], 1) may pass on an older phase of full[0]: thread 32 does "
+                "not know that the phase before is complete: await that first",
             ),
             (instead(1, WARP), "may pass on an older phase of full[0]: thread 32 does not know"),
         ),
     ),
     "a peek sees no older phase": (
         (
-            *(warp(0, Arrive("full", 0)), CTA, Peek(phase("full", 0, 1))),
-            *(warp(0, Arrive("full", 0)), Await(phase("full", 0, 1), True)),
+            *(warp(0, Arrive("full", 0)), CTA, TryWait(phase("full", 0, 1))),
+            *(warp(0, Arrive("full", 0)), MbarrierWait(phase("full", 0, 1), True)),
         ),
         (
             (swapped(1, 2), "may pass on an older phase of full[0]: thread 1 does not know"),
             (
-                instead(2, Peek(phase("full", 0, 0))),
+                instead(2, TryWait(phase("full", 0, 0))),
                 "counts on a peek at the same phase; the last of thread 0 was at another",
             ),
-            (instead(2, Peek(phase("full", 1, 1))), "the last of thread 0 was at another"),
+            (instead(2, TryWait(phase("full", 1, 1))), "the last of thread 0 was at another"),
             (without(2), "the last of thread 0 was at another"),
         ),
     ),
@@ -704,7 +704,7 @@ def between_warps(*, arrive: str, barrier: bool) -> lw.Kernel:
             kernel.sync("warp")
         kernel.arrive(full, 0)
     with kernel.when(BACK, 32):
-        kernel.wait_for(full, 0, 0)
+        kernel.mbarrier_wait(full, 0, 0)
         if arrive == "after a read":
             kernel.copy(tile[0:32], own[32:64])
         else:
@@ -747,8 +747,8 @@ def test_a_kernel_fences_what_threads_wrote_before_boxes_overwrite_it() -> None:
     held, full = kernel.buffers, kernel.barrier("full", 1, 1)
     kernel._read_apart.clear()
     kernel.sync()
-    kernel.fill(full, 0, [(held["A_tile"][0], held["A"][0:64, 0:64])])
-    kernel.wait_for(full, 0, 0)
+    kernel.tma_load(full, 0, [(held["A_tile"][0], held["A"][0:64, 0:64])])
+    kernel.mbarrier_wait(full, 0, 0)
     body = kernel.lower().body
     matrix = np.arange(4096).astype(np.float16)
     for ops, message in ((body.ops, ""), (without_fences(body.ops), "no fence.proxy.async")):
@@ -778,7 +778,7 @@ def test_a_kernel_fences_what_threads_wrote_before_an_arrival() -> None:
     del statements[at:]
     kernel.sync("warp")
     kernel.arrive(barrier, 0)
-    kernel.wait_for(barrier, 0, 0)
+    kernel.mbarrier_wait(barrier, 0, 0)
     statements.extend(after)
     body = kernel.lower().body
     given = {role: np.ones((64, 64), np.float16) for role in "AB"}

@@ -13,7 +13,18 @@ import numpy as np
 import pytest
 
 from lowering.ir.index import Index
-from lowering.ir.ops import Arrive, Await, Commit, Load, Op, Phase, Store, Transfer, Wait, script
+from lowering.ir.ops import (
+    Arrive,
+    Commit,
+    Load,
+    MbarrierWait,
+    Op,
+    Phase,
+    Store,
+    Transfer,
+    Wait,
+    script,
+)
 from lowering.simulator.machine import SimulationError
 from tests.lowering.simulator.test_hazards import (
     BACK,
@@ -147,7 +158,7 @@ def program(rng: random.Random) -> tuple[list[Op], bool]:
             told.signal(slot, giver * 32, everyone[(1 - giver) * 32 :][:32])
             phase = Phase("full", slot, Index((), phases[slot] % 2))
             phases[slot] += 1
-            new = (warp(giver, *first, Arrive("full", slot)), warp(1 - giver, Await(phase)))
+            new = (warp(giver, *first, Arrive("full", slot)), warp(1 - giver, MbarrierWait(phase)))
             threads = everyone
         else:
             new = (Transfer("s", place + 64, "o", place, 1, (), True), Commit())

@@ -67,7 +67,7 @@ class Program:
         self.kernel.commit("gemm", self.done)
 
     def store(self, parity: Any = 0) -> None:
-        self.kernel.wait_for(self.done, 0, parity)
+        self.kernel.mbarrier_wait(self.done, 0, parity)
         self.kernel.copy(self.own, self.c)
         self.kernel.copy(self.result, self.own)
 
@@ -112,7 +112,7 @@ def test_a_pair_has_the_addresses_of_the_cta_that_starts_it() -> None:
     kernel.sync("cluster", memory=True)
     kernel.gemm_async(c, tiles[0][rank], tiles[1][rank], transB=True, scope="thread", cta_group=2)
     kernel.commit("gemm", done)
-    kernel.wait_for(done, 0, 0)
+    kernel.mbarrier_wait(done, 0, 0)
     ones = {"A": np.ones((256, 64)), "B": np.ones((64, 64))}
     with pytest.raises(SimulationError, match="reads Bt at 0, which nothing wrote"):
         kernel.lower().simulate(**ones)
@@ -152,13 +152,13 @@ def test_scales_that_warps_load_are_overwritten_after_a_barrier() -> None:
         kernel.sync()
         kernel.gemm_async(*operands, scope="thread", **config)
         kernel.commit("gemm", done)
-        kernel.wait_for(done, 0, 1)
+        kernel.mbarrier_wait(done, 0, 1)
         kernel.copy(loaded, held["SFA_tensor"])
         if ordered:
             kernel.sync()
         kernel.copy(held["SFA_tensor"], held["SFA_tile"], scope="thread")
         kernel.commit("gemm", done)
-        kernel.wait_for(done, 0, 0)
+        kernel.mbarrier_wait(done, 0, 0)
         rng = np.random.default_rng(0)
         given = {b.name: np.ones(b.shape) * rng.integers(1, 3) for b in kernel.lower().body.params
                  if b.name != "D"}  # fmt: skip
@@ -179,7 +179,7 @@ def test_products_follow_each_other_on_one_accumulator_alone() -> None:
                 transB=True, scope="thread",
             )  # fmt: skip
         p.commit()
-        p.kernel.wait_for(p.done, 0, 0)
+        p.kernel.mbarrier_wait(p.done, 0, 0)
         if message:
             assert message in p.said()
         else:
@@ -208,7 +208,7 @@ def test_slots_that_an_array_of_mbarriers_lacks() -> None:
         with pytest.raises(LayoutError, match=f"its mbarriers are 0 to 0; got {slot}"):
             p.kernel.commit("gemm", p.done, slot)
         with pytest.raises(LayoutError, match="its mbarriers are 0 to 0"):
-            p.kernel.wait_for(p.done, slot, 0)
+            p.kernel.mbarrier_wait(p.done, slot, 0)
     with (
         p.kernel.loop("turn", 3) as turn,
         pytest.raises(LayoutError, match="got turn, which is 0 to 2"),
@@ -218,10 +218,10 @@ def test_slots_that_an_array_of_mbarriers_lacks() -> None:
 
 def test_one_thread_fills_where_a_producer_is() -> None:
     p = Program()
-    with p.kernel.producing():
+    with p.kernel.producer():
         p.multiply()
         p.commit()
-    with pytest.raises(LayoutError, match="producing: one thread is there, and it fills: fill"):
+    with pytest.raises(LayoutError, match="producer: one thread is there, and it fills: tma_load"):
         p.kernel.lower()
 
 
@@ -281,7 +281,7 @@ def test_a_loop_inside_a_swizzled_line(arch: str) -> None:
             )  # fmt: skip
         if tensor:
             kernel.commit("gemm", done)
-            kernel.wait_for(done, 0, 0)
+            kernel.mbarrier_wait(done, 0, 0)
             kernel.copy(own, c)
         else:
             kernel.commit("gemm")
@@ -312,7 +312,7 @@ def test_copies_by_the_threads_are_fenced_when_they_are_complete() -> None:
             c, held[0][stage], held[1][stage], transB=True, accum=stage > 0, scope="thread"
         )
     p.commit("gemm", done)
-    p.wait_for(done, 0, 0)
+    p.mbarrier_wait(done, 0, 0)
     own = p.alloc("own", (128, 128), "f32", layout=wg_local_layout(128))
     p.copy(own, c)
     p.copy(p.param("D", (128, 128), "f32"), own)
@@ -346,7 +346,7 @@ def test_mbarriers_by_the_variable_of_a_loop(unroll: bool) -> None:
         p.multiply(turn, turn)
         place = as_index(turn)
         p.kernel.commit("gemm", done, place % 2)
-        p.kernel.wait_for(done, place % 2, place // 2)
+        p.kernel.mbarrier_wait(done, place % 2, place // 2)
         p.kernel.sync()
     p.commit()
     p.store()

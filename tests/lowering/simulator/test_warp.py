@@ -13,7 +13,7 @@ import pytest
 
 import lowering as lw
 from layoutalg import LayoutError, fragments, parse
-from lowering.ir.ops import Elements, Mma, Move, Op, Zero
+from lowering.ir.ops import Mma, Move, Op, Registers, Zero
 from lowering.simulator.machine import SimulationError, as_matrix, poison
 from lowering.verification.checker import TOLERANCE, Case, standard_cases
 from tests.support.gemm_checks import expected, matrices, relative_error
@@ -68,7 +68,7 @@ def reordered(op: Op, role: str, order: tuple[int, ...]) -> Op:
         return op
     elements = getattr(op, role)
     numbers = tuple(elements.numbers[i] for i in order)
-    changed: dict[str, Any] = {role: Elements(elements.buffer, numbers)}
+    changed: dict[str, Any] = {role: Registers(elements.buffer, numbers)}
     return dataclasses.replace(op, **changed)
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import lowering as lw
 from layoutalg import LayoutError, fragments
 from lowering.cli.main import main
-from lowering.ir.ops import Elements, LoadMatrix, Mma, Transfer, walk
+from lowering.ir.ops import LoadMatrix, Mma, Registers, Transfer, walk
 from lowering.isa.mma import named
 from lowering.verification import checker
 from lowering.verification.checker import (
@@ -161,12 +161,12 @@ PROGRAMS = [case.program() for case in (ONE, SLICED, STAGED)]
 
 def use_b_of_another_k(op: Mma) -> Mma:
     """Pass B's registers in reverse."""
-    return dataclasses.replace(op, b=Elements(op.b.buffer, op.b.numbers[2:] + op.b.numbers[:2]))
+    return dataclasses.replace(op, b=Registers(op.b.buffer, op.b.numbers[2:] + op.b.numbers[:2]))
 
 
 def swap_rows_of_d(op: Mma) -> Mma:
     d = op.d.numbers
-    return dataclasses.replace(op, d=Elements(op.d.buffer, (*d[2:], *d[:2])))
+    return dataclasses.replace(op, d=Registers(op.d.buffer, (*d[2:], *d[:2])))
 
 
 BENDS: dict[str, Callable[[AnyProgram], AnyProgram]] = {
@@ -197,7 +197,7 @@ def test_a_program_that_writes_beside_its_region_is_wrong() -> None:
     numbers = {n for op in walk(program.ops) if isinstance(op, Mma) for n in op.d.numbers}
     outside = sorted(set(range(program.registers["D"])) - numbers)[:4]
     extra = next(op for op in walk(program.ops) if isinstance(op, Mma))
-    ops = (*program.ops, dataclasses.replace(extra, d=Elements("D", tuple(outside))))
+    ops = (*program.ops, dataclasses.replace(extra, d=Registers("D", tuple(outside))))
     wrong = dataclasses.replace(program, lowered=dataclasses.replace(program.lowered, ops=ops))
     result = check(wrong, "wrong", "simulator")
     assert result.error == math.inf

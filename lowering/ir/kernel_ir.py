@@ -1,4 +1,4 @@
-"""``Body``: what the machines run. Buffers, register-level operations, threads, target."""
+"""``KernelIR``: what the machines run. Buffers, register-level operations, threads, target."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lowering.ir.ops import (
     Blend,
     BulkLoad,
     BulkStore,
-    Drain,
-    Elements,
-    Fill,
     Let,
     LoadMatrix,
     Loop,
     Mma,
     Move,
     Op,
-    Roles,
+    Registers,
     Store,
     StoreMatrix,
+    TmaLoad,
+    TmaStore,
     Transfer,
+    WarpSpecialize,
     Wgmma,
     WgmmaWait,
     When,
@@ -72,13 +72,13 @@ BARRIER_BYTES = 8
 
 
 @dataclass(frozen=True)
-class Body:
+class KernelIR:
     """A lowered program for one CTA, or for each of a cluster.
 
     ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread,
     ``tensor`` in tensor memory. A body with ``scalars`` is one of a grid of CTAs, ``bx`` and
     ``by``; its parameters are pointers, then the scalars. ``cluster``: how many CTAs, neighbours
-    along ``bx``, run together and reach each other's shared and tensor memory. ``early``: it may be
+    along ``bx``, run together and reach each other's shared and tensor memory. ``pdl``: it may be
     launched while the kernel before it in its stream still runs, and waits for that one itself.
     """
 
@@ -91,7 +91,7 @@ class Body:
     scalars: tuple[Scalar, ...] = ()
     barriers: tuple[Barrier, ...] = ()
     cluster: int = 1
-    early: bool = False
+    pdl: bool = False
     tensor: tuple[Buffer, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
@@ -111,7 +111,7 @@ class Body:
         """The parameters that the program writes."""
         names = {op.memory for op in walk(self.ops) if isinstance(op, (Store, StoreMatrix))}
         names |= {op.into for op in walk(self.ops) if isinstance(op, Transfer)}
-        names |= {s.memory for op in walk(self.ops) if isinstance(op, Drain) for s in op.stores}
+        names |= {s.memory for op in walk(self.ops) if isinstance(op, TmaStore) for s in op.stores}
         return tuple(buffer for buffer in self.params if buffer.name in names)
 
     @property
@@ -132,14 +132,14 @@ class Body:
         return any(names & {"bx", "by"} for names in used)
 
     @property
-    def specialised(self) -> bool:
+    def warp_specialized(self) -> bool:
         """Whether a further warpgroup fills shared memory for the ``threads``."""
-        return any(isinstance(op, Roles) for op in walk(self.ops))
+        return any(isinstance(op, WarpSpecialize) for op in walk(self.ops))
 
     @property
     def launched(self) -> int:
         """Threads to launch: those that compute, and a warpgroup that fills."""
-        return self.threads + WARPGROUP * self.specialised
+        return self.threads + WARPGROUP * self.warp_specialized
 
     @property
     def boxes(self) -> dict[str, BulkLoad | BulkStore]:
@@ -153,17 +153,18 @@ class Body:
         found: dict[str, BulkLoad | BulkStore] = {}
         for op in walk(self.ops):
             copies: tuple[BulkLoad | BulkStore, ...] = ()
-            if isinstance(op, Fill):
+            if isinstance(op, TmaLoad):
                 copies = op.loads
-            elif isinstance(op, Drain):
+            elif isinstance(op, TmaStore):
                 copies = op.stores
             for each in copies:
                 known = found.setdefault(each.memory, each)
                 if (known.box, known.swizzle) != (each.box, each.swizzle):
                     raise LayoutError(
-                        f"fill, drain: a tensor map has boxes of one shape; those of {each.memory} "
-                        f"are {known.box} swizzled by {known.swizzle} bytes and {each.box} by "
-                        f"{each.swizzle}. Copy tiles of one shape, or declare a parameter for each"
+                        f"tma_load, tma_store: a tensor map has boxes of one shape; those of "
+                        f"{each.memory} are {known.box} swizzled by {known.swizzle} bytes and "
+                        f"{each.box} by {each.swizzle}. Copy tiles of one shape, or declare a "
+                        "parameter for each"
                     )
         return found
 
@@ -260,7 +261,7 @@ class Body:
             if isinstance(op, Wgmma) and isinstance(op.accumulate, Index):
                 found.add(op.d.buffer)
             into: Any = getattr(op, "into", None)
-            if not isinstance(into, Elements) or isinstance(op, (Zero, LoadMatrix, Blend)):
+            if not isinstance(into, Registers) or isinstance(op, (Zero, LoadMatrix, Blend)):
                 continue
             bits = self.buffer(into.buffer).dtype.bits
             if bits < 32 and (len(into.numbers) * bits < 32 or isinstance(op, Move)):
@@ -287,7 +288,7 @@ def _written_in_part(ops: tuple[Op, ...]) -> set[str]:
                     follow(op.body, written, apart)
             elif isinstance(op, Loop):
                 follow(op.body, written, apart)
-            elif isinstance(op, Roles):
+            elif isinstance(op, WarpSpecialize):
                 follow(op.consume, written, apart)
             elif isinstance(op, Let) and op.value.variables() & by_thread:
                 by_thread.add(op.var)
@@ -296,7 +297,7 @@ def _written_in_part(ops: tuple[Op, ...]) -> set[str]:
                     if any((each.buffer, number) not in written for number in each.numbers):
                         missed.add(each.buffer)
                 for into in (getattr(op, "into", None), getattr(op, "d", None)):
-                    if isinstance(into, Elements):
+                    if isinstance(into, Registers):
                         written.update((into.buffer, number) for number in into.numbers)
                         partly.update({into.buffer} if apart else ())
 
@@ -304,18 +305,18 @@ def _written_in_part(ops: tuple[Op, ...]) -> set[str]:
     return missed & partly
 
 
-def _set(op: Op) -> Iterator[Elements]:
+def _set(op: Op) -> Iterator[Registers]:
     """Yield the registers that an operation sets whatever they held before."""
     into = getattr(op, "into", None)
-    if isinstance(into, Elements) and into not in _read(op):
+    if isinstance(into, Registers) and into not in _read(op):
         yield into
     if isinstance(op, Wgmma) and op.accumulate is not True:
         yield op.d
 
 
-def _read(op: Op) -> Iterator[Elements]:
+def _read(op: Op) -> Iterator[Registers]:
     """Yield the registers that an operation reads."""
     for name, value in vars(op).items():
         if name != "into" or isinstance(op, Blend):
             each = value if isinstance(value, tuple) else (value,)
-            yield from (part for part in each if isinstance(part, Elements))
+            yield from (part for part in each if isinstance(part, Registers))

@@ -19,7 +19,6 @@ from layoutalg import LayoutError
 from layoutalg.layouts.thread_slots import THREADS_IN
 from lowering.ir.index import Index
 from lowering.ir.ops import Arrive, Guard, Let, Loop, Op, WarpSpecialize, When
-from lowering.ir.readers import unknown
 
 UNITS = ("thread", "warp", "warpgroup", "cta", "cluster")  # from the smallest on
 MOST = 1 << 22  # conditions that are evaluated one by one: threads times values of variables
@@ -131,7 +130,7 @@ def check(ops: Sequence[Op], threads: int) -> None:
         threads: of the CTA, those of a producer left out.
 
     Raises:
-        LayoutError: the operation, the branch and the unit are named; or an unknown operation.
+        LayoutError: the operation, the branch and the unit are named.
 
     >>> from lowering.ir.ops import Sync
     >>> def under(high: int) -> When:
@@ -149,8 +148,6 @@ def _check(
     ops: Iterable[Op], threads: int, path: tuple[Condition, ...], values: dict[str, Index]
 ) -> None:
     for op in ops:
-        if not isinstance(op, Op):
-            raise unknown(op, "lower")
         unit = op.shared_out or op.unit
         asked = path
         if isinstance(op, Arrive) and op.guards:

@@ -96,7 +96,6 @@ class _Walk:
 def with_completed(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     """Return operations whose waits for products name what they complete.
 
-    >>> from lowering.ir.ops import line
     >>> [str(op) for op in with_completed((WgmmaCommit(), WgmmaWait(0)))]
     ['wgmma.commit', 'wgmma.wait(0)']
     """

@@ -335,7 +335,7 @@ def test_an_operation_without_a_row_is_refused_by_every_reader(reader: str) -> N
 
 def test_what_is_no_operation_is_refused() -> None:
     with pytest.raises(LayoutError, match=r"^lower: the operation Other is unknown to this reader"):
-        convergence.check((Other(),), 32)  # type: ignore[arg-type]
+        Lowered((Other(),))  # type: ignore[arg-type]
 
 
 def test_an_operation_cannot_do_without_a_line_and_a_unit() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from layoutalg import LayoutError
-from lowering.dispatch.holders import Mask, Part, check_reached, named, only, parts_of
+from lowering.dispatch.holders import check_reached, named, only, parts_of
+from lowering.dispatch.register_tiles import columns_of
 from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.ops import Blend, Move, Op, Registers, Zero
 from lowering.ir.tiles import BufferRegion
@@ -49,9 +50,10 @@ def paired(
             for other in sources:
                 taking = left & other.taking
                 if taking.any():
-                    numbers = _same_elements(part, other, taking)
-                    if numbers is None:
+                    at = columns_of(part.elements[taking], other.elements[taking])
+                    if at is None:
                         _refuse(dst, src)
+                    numbers = tuple(other.registers[place] for place in at)
                     into = Registers(dst.buffer.name, part.registers)
                     op = make(into, Registers(src.buffer.name, numbers))
                     found.extend(only(taking, [op], active))
@@ -70,17 +72,7 @@ def _refuse(dst: BufferRegion, src: BufferRegion, why: str = "") -> NoReturn:
     )
 
 
-def _same_elements(part: Part, other: Part, taking: Mask) -> tuple[int, ...] | None:
-    """Return the registers of another part that hold a part's elements; None: no such ones."""
-    into, source = part.elements[taking], other.elements[taking]
-    at = {int(element): place for place, element in enumerate(source[0])}
-    places = [at.get(int(element), -1) for element in into[0]]
-    if min(places) < 0 or (source[:, places] != into).any():
-        return None
-    return tuple(other.registers[place] for place in places)
-
-
-def check_apart(into: Registers, source: Registers) -> None:
+def check_overlap(into: Registers, source: Registers) -> None:
     """Refuse registers that are written before they are read.
 
     Raises:
@@ -113,7 +105,7 @@ def lower_blend(context: Context) -> Lowered:
 
     def blended(into: Registers, source: Registers) -> Op:
         """Return the operation on some registers."""
-        check_apart(into, source)
+        check_overlap(into, source)
         if "src" not in operands:
             return Blend(into, config["alpha"])
         return Blend(into, config["alpha"], source, config["beta"])

@@ -159,15 +159,14 @@ def accumulators(inst: TensorInst, tile: TensorTile) -> list[Accumulator]:
     """
     shape = (inst.rows, inst.n)
     prescribed = tmem_mma_operand_layout("D", shape, inst.m, inst.cta_group)
-    lane, bit = places(prescribed, shape, CELL)
+    wanted = places(prescribed, shape, CELL)
+    lanes = (0, 16) if (inst.m, inst.cta_group) == (64, 1) else (0,)
     rows, cols = tile.lane.shape[:2]
     found = []
     for row in range(0, rows, inst.rows):
         for col in range(0, cols, inst.n):
-            part = slice(row, row + inst.rows), slice(col, col + inst.n)
-            base = tile.base(part, lane, bit)
-            lanes = (0, 16) if (inst.m, inst.cta_group) == (64, 1) else (0,)
-            if base is None or base[0] not in lanes or base[1] % CELL:
+            base = tile.base(row, col, wanted, lanes)
+            if base is None:
                 fail(f"C: {tile.buffer.layout} is no accumulator of {inst}, {prescribed}")
             found.append(Accumulator(row, col, tile.at(base[0], base[1] // CELL)))
     return found
@@ -185,9 +184,8 @@ def left_in_tensor_memory(inst: TensorInst, tile: TensorTile, row: int, k: int) 
         fail(f"with A in tensor memory a pair of CTAs has multiples of 32 columns; got {inst.n}")
     shape = (inst.rows, inst.k)
     prescribed = tmem_mma_operand_layout("A", shape, inst.m, inst.cta_group)
-    lane, bit = places(prescribed, shape, inst.a.bits)
-    base = tile.base((slice(row, row + inst.rows), slice(k, k + inst.k)), lane, bit)
-    if base is None or base[0] or base[1] % CELL:
+    base = tile.base(row, k, places(prescribed, shape, inst.a.bits))
+    if base is None:
         fail(f"A: {tile.buffer.layout} must lie as {prescribed}, from a column of 32 bits on")
     return tile.at(0, base[1] // CELL)
 
@@ -211,9 +209,8 @@ def scales_of(
     whole = rows if rows < SCALE_ROWS else -(-rows // SCALE_ROWS) * SCALE_ROWS
     prescribed = tmem_scale_layout(whole, inst.scales)
     lane, bit = (each[:rows] for each in places(prescribed, (whole, inst.scales), BYTE))
-    block = k // inst.block
-    base = tile.base((slice(first, first + rows), slice(block, block + inst.scales)), lane, bit)
-    if base is None or base[0] or base[1] % (inst.scales * BYTE):
+    base = tile.base(first, k // inst.block, (lane, bit), unit=inst.scales * BYTE)
+    if base is None:
         fail(
             f"{role}: {tile.buffer.layout} must lie as {prescribed}, {inst.scales} scales in one "
             "column"

@@ -308,7 +308,8 @@ def test_every_test_can_fail() -> None:
 
 TOP = {
     "setup.cfg", "layoutalg", "lowering", "notebooks", "tests", "figures", "README.md",
-    "pyproject.toml", "LICENSE", ".ruff.toml", ".gitignore", ".pre-commit-config.yaml", ".ci", ".github",
+    "pyproject.toml", "LICENSE", ".ruff.toml", ".gitignore", ".pre-commit-config.yaml", ".ci",
+    ".github",
 }  # fmt: skip
 
 

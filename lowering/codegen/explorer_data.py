@@ -7,7 +7,6 @@ by cell: it shows what the program does, not what its layouts promise.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from layoutalg import draw
@@ -16,6 +15,7 @@ from layoutalg.draw.explorer import page
 from lowering.ir import ops, tmem_ops
 from lowering.ir.index import Digit, Index
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.readers import Reader
 from lowering.ir.tiles import Buffer
 
 _VIEWS = {"shared": ("places",), "global": ("tile",), "local": ("tile",)}
@@ -63,94 +63,149 @@ def _when(guards: tuple[ops.Guard, ...]) -> list[Any]:
     return [[_tree(each.index), each.low, _tree(each.high)] for each in guards]
 
 
-_IDLE = {"kind": "idle"}  # moves no element
-_UNFOLLOWED = {"kind": "unfollowed"}  # moves elements, and the page says that it does not follow
-_ROWS: dict[type, Callable[[Any], dict[str, Any]]] = {
-    ops.Zero: lambda op: {"kind": "zero", "into": op.into.buffer, "numbers": op.into.numbers},
-    ops.Move: lambda op: {
-        "kind": "move",
-        "into": op.into.buffer,
-        "numbers": op.into.numbers,
-        "from": op.source.buffer,
-        "source": op.source.numbers,
-    },
-    ops.MoveMatrix: lambda op: _ROWS[ops.Move](op) | {"kind": "movmatrix"},
-    ops.Load: lambda op: {
-        "kind": "load",
-        "into": op.into.buffer,
-        "numbers": op.into.numbers,
-        "from": op.memory,
-        "address": _tree(op.address),
-        "when": _when(op.guards),
-    },
-    ops.Store: lambda op: {
-        "kind": "store",
-        "into": op.memory,
-        "address": _tree(op.address),
-        "from": op.source.buffer,
-        "numbers": op.source.numbers,
-        "when": _when(op.guards),
-    },
-    ops.LoadMatrix: lambda op: {
-        "kind": "ldmatrix",
-        "into": op.into.buffer,
-        "numbers": op.into.numbers,
-        "count": op.count,
-        "trans": op.trans,
-        "from": op.memory,
-        "address": _tree(op.address),
-    },
-    ops.StoreMatrix: lambda op: {
-        "kind": "stmatrix",
-        "count": op.count,
-        "trans": op.trans,
-        "into": op.memory,
-        "address": _tree(op.address),
-        "from": op.source.buffer,
-        "numbers": op.source.numbers,
-    },
-    ops.Transfer: lambda op: {
-        "kind": "transfer",
-        "count": op.count,
-        "into": op.into,
-        "target": _tree(op.into_address),
-        "from": op.memory,
-        "address": _tree(op.address),
-        "when": _when(op.guards),
-    },
-    ops.Mma: lambda op: {
-        "kind": "mma",
-        "shape": op.instruction.shape,
-        "instruction": op.instruction.name,
-        "into": op.d.buffer,
-        "numbers": op.d.numbers,
-        "a": op.a.buffer,
-        "aNumbers": op.a.numbers,
-        "b": op.b.buffer,
-        "bNumbers": op.b.numbers,
-    },
-    **dict.fromkeys((ops.Commit, ops.Wait, ops.Sync), lambda _: _IDLE),
-    **dict.fromkeys(
-        (
-            *(ops.Blend, ops.Let, ops.When, ops.Loop, ops.WarpSpecialize),
-            *(ops.TmaLoad, ops.TmaStore, ops.TmaStoreWait, ops.BulkLoad, ops.BulkStore),
-            *(ops.Arrive, ops.TryWait, ops.MbarrierWait, ops.ProxyFence),
-            *(ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait),
-            *(tmem_ops.TensorMma, tmem_ops.TensorCopy, tmem_ops.TensorLoad, tmem_ops.TensorStore),
-            *(tmem_ops.TensorWait, tmem_ops.TensorCommit, tmem_ops.TensorFence),
-            *(tmem_ops.TensorAllocate, tmem_ops.TensorFree),
-        ),
-        lambda _: _UNFOLLOWED,
-    ),
-}
+_row = Reader[dict[str, Any]]("to_html")
+
+
+@_row.of(ops.Zero)
+def _zero(row: dict[str, Any], op: ops.Zero) -> None:
+    row.update({"kind": "zero", "into": op.into.buffer, "numbers": op.into.numbers})
+
+
+@_row.of(ops.Move, ops.MoveMatrix)
+def _move(row: dict[str, Any], op: ops.Move | ops.MoveMatrix) -> None:
+    row.update(
+        {
+            "kind": "move" if isinstance(op, ops.Move) else "movmatrix",
+            "into": op.into.buffer,
+            "numbers": op.into.numbers,
+            "from": op.source.buffer,
+            "source": op.source.numbers,
+        }
+    )
+
+
+@_row.of(ops.Load)
+def _load(row: dict[str, Any], op: ops.Load) -> None:
+    row.update(
+        {
+            "kind": "load",
+            "into": op.into.buffer,
+            "numbers": op.into.numbers,
+            "from": op.memory,
+            "address": _tree(op.address),
+            "when": _when(op.guards),
+        }
+    )
+
+
+@_row.of(ops.Store)
+def _store(row: dict[str, Any], op: ops.Store) -> None:
+    row.update(
+        {
+            "kind": "store",
+            "into": op.memory,
+            "address": _tree(op.address),
+            "from": op.source.buffer,
+            "numbers": op.source.numbers,
+            "when": _when(op.guards),
+        }
+    )
+
+
+@_row.of(ops.LoadMatrix)
+def _load_matrix(row: dict[str, Any], op: ops.LoadMatrix) -> None:
+    row.update(
+        {
+            "kind": "ldmatrix",
+            "into": op.into.buffer,
+            "numbers": op.into.numbers,
+            "count": op.count,
+            "trans": op.trans,
+            "from": op.memory,
+            "address": _tree(op.address),
+        }
+    )
+
+
+@_row.of(ops.StoreMatrix)
+def _store_matrix(row: dict[str, Any], op: ops.StoreMatrix) -> None:
+    row.update(
+        {
+            "kind": "stmatrix",
+            "count": op.count,
+            "trans": op.trans,
+            "into": op.memory,
+            "address": _tree(op.address),
+            "from": op.source.buffer,
+            "numbers": op.source.numbers,
+        }
+    )
+
+
+@_row.of(ops.Transfer)
+def _transfer(row: dict[str, Any], op: ops.Transfer) -> None:
+    row.update(
+        {
+            "kind": "transfer",
+            "count": op.count,
+            "into": op.into,
+            "target": _tree(op.into_address),
+            "from": op.memory,
+            "address": _tree(op.address),
+            "when": _when(op.guards),
+        }
+    )
+
+
+@_row.of(ops.Mma)
+def _mma(row: dict[str, Any], op: ops.Mma) -> None:
+    row.update(
+        {
+            "kind": "mma",
+            "shape": op.instruction.shape,
+            "instruction": op.instruction.name,
+            "into": op.d.buffer,
+            "numbers": op.d.numbers,
+            "a": op.a.buffer,
+            "aNumbers": op.a.numbers,
+            "b": op.b.buffer,
+            "bNumbers": op.b.numbers,
+        }
+    )
+
+
+@_row.of(ops.Loop)
+def _loop(row: dict[str, Any], op: ops.Loop) -> None:
+    if isinstance(op.extent, int):
+        row.update({"kind": "loop", "variable": op.var, "extent": op.extent})
+    else:
+        _unfollowed(row, op)
+
+
+@_row.of(ops.Commit, ops.Wait, ops.Sync)
+def _idle(row: dict[str, Any], op: ops.Op) -> None:
+    row["kind"] = "idle"  # moves no element
+
+
+@_row.of(
+    *(ops.Blend, ops.Let, ops.When, ops.WarpSpecialize, ops.ProxyFence),
+    *(ops.TmaLoad, ops.TmaStore, ops.TmaStoreWait, ops.BulkLoad, ops.BulkStore),
+    *(ops.Arrive, ops.TryWait, ops.MbarrierWait),
+    *(ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait),
+    *(tmem_ops.TensorMma, tmem_ops.TensorCopy, tmem_ops.TensorLoad, tmem_ops.TensorStore),
+    *(tmem_ops.TensorWait, tmem_ops.TensorCommit, tmem_ops.TensorFence),
+    *(tmem_ops.TensorAllocate, tmem_ops.TensorFree),
+)
+def _unfollowed(row: dict[str, Any], op: ops.Op) -> None:
+    row["kind"] = "unfollowed"  # the page shows its line, and says that it does not follow it
 
 
 def rows(
     body: tuple[ops.Op, ...], known: frozenset[str] | None = frozenset({"thread"})
-) -> Iterator[dict[str, Any]]:
-    """Yield a row for each line of the script.
+) -> list[dict[str, Any]]:
+    """Return a row for each line of the script.
 
-    The page evaluates loops of a fixed extent. What stands in another loop, in a branch, or needs
+    The page evaluates loops of a fixed extent. What stands in another loop or in a branch, or needs
     a variable that is neither the thread nor of such a loop, is not followed.
 
     Args:
@@ -164,24 +219,22 @@ def rows(
     >>> [row["kind"] for row in rows((ops.Loop("k", 2, (load,)), load, ops.Commit()))]
     ['loop', 'load', 'unfollowed', 'idle']
     """
+    found: list[dict[str, Any]] = []
     for op in body:
-        if type(op) not in _ROWS:
-            raise ops.unknown(op, "to_html")
+        row: dict[str, Any] = {}
+        _row(row, op)
         names = {name for index in ops.indices(op) for name in index.variables()}
-        followed = known is not None and names <= known
-        if isinstance(op, ops.Loop) and isinstance(op.extent, int) and followed:
-            inside = list(rows(op.body, (known or frozenset()) | {op.var}))
-            yield {"kind": "loop", "variable": op.var, "extent": op.extent, "body": len(inside)}
-            yield from inside
-            continue
-        row = _ROWS[type(op)](op)
-        yield row if followed or row is _IDLE else _UNFOLLOWED
-        if isinstance(op, ops.WarpSpecialize):
-            yield from rows(op.produce, None)
-            yield _UNFOLLOWED  # the line "consume:"
-            yield from rows(op.consume, None)
-        elif isinstance(op, (ops.Loop, ops.When)):
-            yield from rows(op.body, None)
+        if known is None or not names <= known:
+            row = row if row["kind"] == "idle" else {"kind": "unfollowed"}
+        inner = known | {row["variable"]} if known and row["kind"] == "loop" else None
+        inside: list[dict[str, Any]] = []
+        for at, name in enumerate(op.bodies):
+            inside += [{"kind": "unfollowed"}] * (at > 0)  # a line names the second body
+            inside += rows(getattr(op, name), inner)
+        if row["kind"] == "loop":
+            row["body"] = len(inside)
+        found += [row, *inside]
+    return found
 
 
 def flow_document(body: KernelIR, title: str) -> dict[str, Any]:
@@ -198,7 +251,7 @@ def flow_document(body: KernelIR, title: str) -> dict[str, Any]:
     }
     flow = {
         "script": ops.script(body.ops),
-        "ops": list(rows(body.ops)),
+        "ops": rows(body.ops),
         "threads": body.threads,
         "fragments": fragments,
     }

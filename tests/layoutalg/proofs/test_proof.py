@@ -599,7 +599,8 @@ def test_swizzled_layouts_answer_as_plain_ones_do() -> None:
         swizzled.equivalent(7)  # type: ignore[arg-type]
     rows = ComposeLayout(3, 3, 3, parse("S[(M,64):(64,1)]"))
     assert rows.equivalent(ComposeLayout(3, 3, 3, parse("S[(M,8,8):(64,8,1)]")))
-    assert swizzled.is_injective() and swizzled.replication().degree == 1
+    assert swizzled.is_injective()
+    assert swizzled.replication().degree == 1
 
     inverse = swizzled.inverse((8, 64))
     for x in range(512):

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import click
 
-from layoutalg import ComposeLayout, LayoutError, TileLayout, fragments
+from layoutalg import LayoutError, fragments
+from layoutalg.layouts.tile_layout import Layout
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Each = TypeVar("Each")
@@ -27,7 +28,7 @@ _NAME = re.compile(r"([A-Za-z~/.]|[\w-]+[./][A-Za-z])[^\[({<=\\\n]*")
 class Given:
     """A layout of the command line, its logical shape and its fragment, where it has them."""
 
-    layout: TileLayout | ComposeLayout
+    layout: Layout
     shape: tuple[int, ...] | None = None
     fragment: fragments.Fragment | None = None
 

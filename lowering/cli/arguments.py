@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from layoutalg import LayoutError, fragments
-from layoutalg.layouts.tile_layout import Layout
+from layoutalg import ComposeLayout, LayoutError, TileLayout, fragments
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Each = TypeVar("Each")
@@ -28,7 +27,7 @@ _NAME = re.compile(r"([A-Za-z~/.]|[\w-]+[./][A-Za-z])[^\[({<=\\\n]*")
 class Given:
     """A layout of the command line, its logical shape and its fragment, where it has them."""
 
-    layout: Layout
+    layout: TileLayout | ComposeLayout
     shape: tuple[int, ...] | None = None
     fragment: fragments.Fragment | None = None
 

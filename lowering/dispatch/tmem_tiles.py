@@ -70,7 +70,7 @@ class TensorTile:
         lanes: tuple[int, ...] = (0,),
         unit: int = CELL,
     ) -> tuple[int, int] | None:
-        """Return the first lane and bit of a part that lies as an instruction says; None: it does not.
+        """Return the first lane and bit of a part that lies as an instruction says, or None.
 
         Args:
             row: the first of the part.

@@ -6,9 +6,16 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from layoutalg import LayoutError
-from lowering.dispatch.holders import check_reached, named, only, parts_of
+from lowering.dispatch.holders import check_reached, holders_of, named, only
 from lowering.dispatch.register_tiles import columns_of
-from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch.registry import (
+    Context,
+    Lowered,
+    fail,
+    listed,
+    predicate,
+    register_dispatch,
+)
 from lowering.ir.ops import Blend, Move, Op, Registers, Zero
 from lowering.ir.tiles import BufferRegion
 
@@ -17,11 +24,9 @@ CONVERSIONS = (("f16", "f32"), ("bf16", "f32"), ("f32", "f16"), ("f32", "bf16"))
 
 def all_in_registers(context: Context) -> bool | tuple[bool, str]:
     """Hold where every operand lies in registers."""
-    scopes = {role: region.buffer.scope for role, region in context.call.operands.items()}
-    if set(scopes.values()) == {"local"}:
+    if set(context.spaces.values()) == {"local"}:
         return True
-    where = ", ".join(f"{role} is {scope}" for role, scope in scopes.items())
-    return False, f"all operands must be in registers; {where}"
+    return False, f"all operands must be in registers; {listed(context.spaces)}"
 
 
 IN_REGISTERS = [predicate("all_in_registers", all_in_registers)]
@@ -43,7 +48,7 @@ def paired(
     threads, active = context.threads, context.arriving.active
     found: list[Op] = []
     try:
-        sources, parts = parts_of(src, threads), parts_of(dst, threads)
+        sources, parts = holders_of(src, threads), holders_of(dst, threads)
         check_reached(parts, active)
         for part in parts:
             left = part.taking if active is None else part.taking & active
@@ -119,7 +124,7 @@ def lower_zero(context: Context) -> Lowered:
     region = context.call.operands["dst"]
     name, active = region.buffer.name, context.arriving.active
     try:
-        parts = parts_of(region, context.threads)
+        parts = holders_of(region, context.threads)
         check_reached(parts, active)
     except LayoutError as error:
         fail(str(error))

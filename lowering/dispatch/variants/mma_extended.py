@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from layoutalg import LayoutError, TileLayout
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments import Fragment, transposed
-from layoutalg.fragments.targets import lacking
 from lowering.dispatch.register_tiles import (
     Tiles,
     base_of,
@@ -150,8 +149,9 @@ def _candidates(context: Context) -> list[MmaInst]:
 
 def _match(instruction: MmaInst, context: Context, accumulate: bool) -> dict[str, Tiles] | str:
     """Cut every operand for an instruction, or say why it does not fit."""
-    if not instruction.runs_on(context.arch):
-        return lacking(instruction.ptx, instruction.min_arch, context.arch)
+    refusal = context.lacks(instruction.ptx, instruction.min_arch)
+    if refusal is not None:
+        return refusal
     tiles = {}
     for role in context.call.operands:
         if role == "C" and not accumulate:

@@ -21,7 +21,6 @@ from layoutalg import LayoutError, TileLayout
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import WARP, Axis
 from layoutalg.algebra.iters import Iters
-from layoutalg.fragments.targets import lacking
 from layoutalg.sizes.size import Size, is_int, product
 from lowering.dispatch.holders import check_threads_exist, named
 from lowering.dispatch.register_tiles import (
@@ -41,7 +40,7 @@ from lowering.dispatch.register_tiles import (
 from lowering.dispatch.registry import (
     Context,
     Lowered,
-    check_operands_apart,
+    check_inputs_kept,
     fail,
     predicate,
     register_dispatch,
@@ -326,8 +325,9 @@ def _match(
     instruction: MmaInst, context: Context, sizes: dict[str, int], dims: Dims
 ) -> dict[tuple[str, str], Cut] | str:
     """Cut every operand for an instruction, or say why it does not fit."""
-    if not instruction.runs_on(context.arch):
-        return lacking(instruction.ptx, instruction.min_arch, context.arch)
+    refusal = context.lacks(instruction.ptx, instruction.min_arch)
+    if refusal is not None:
+        return refusal
     for dim, unit in (("M", instruction.m), ("N", instruction.n), ("K", instruction.k)):
         if sizes[dim] % unit:
             return f"{dim} = {sizes[dim]} is no multiple of {unit}"
@@ -405,7 +405,7 @@ def products(
                 for role in ("A", "B", *instruction.extras)
             )
             ops.append(Mma(instruction, d, a, b, tuple(extra)))
-    check_operands_apart(ops)
+    check_inputs_kept(ops)
     return tuple(ops)
 
 

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from layoutalg import LayoutError, tmem_mma_operand_layout, tmem_scale_layout
-from layoutalg.fragments.targets import has, lacking
 from lowering.dispatch.registry import (
     Context,
     DispatchFail,
     Lowered,
+    available,
     fail,
+    listed,
     predicate,
     register_dispatch,
 )
@@ -33,13 +34,6 @@ from lowering.isa.tcgen05 import CELL, KINDS, LANES, Multiplication, TensorInst
 SCALE_ROWS = 32  # lanes that scales are spread over; the four groups of lanes have copies
 
 
-def has_tcgen05(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the target has the fifth generation of tensor cores."""
-    if has(tcgen05.ARCH, context.arch):
-        return True
-    return False, lacking("tcgen05.mma", tcgen05.ARCH, context.arch)
-
-
 def started_by_one_thread(context: Context) -> bool | tuple[bool, str]:
     """Hold where the call is one of a thread, or of a warp that elects one."""
     scope = context.call.scope
@@ -50,14 +44,12 @@ def started_by_one_thread(context: Context) -> bool | tuple[bool, str]:
 
 def in_their_places(context: Context) -> bool | tuple[bool, str]:
     """Hold where C and scales are in tensor memory, B in shared memory, and A in either."""
-    operands = context.call.operands
-    scopes = {role: region.buffer.scope for role, region in operands.items()}
     fits = {"C": ("tmem",), "A": ("shared", "tmem"), "B": ("shared",)}
-    if all(scope in fits.get(role, ("tmem",)) for role, scope in scopes.items()):
+    if all(space in fits.get(role, ("tmem",)) for role, space in context.spaces.items()):
         return True
-    where = ", ".join(f"{role} is {scope}" for role, scope in scopes.items())
     return False, (
-        f"C and scales must be in tensor memory, B in shared memory, and A in either; {where}"
+        "C and scales must be in tensor memory, B in shared memory, and A in either; "
+        + listed(context.spaces)
     )
 
 
@@ -226,9 +218,9 @@ def instructions(context: Context, size: Sizes) -> Iterator[TensorInst]:
     """
     operands, group = context.call.operands, context.call.config["cta_group"]
     kind, scale = kind_of(context, size.block)
-    arch = KINDS[kind].arch
-    if not has(arch, context.arch):
-        fail(lacking(f"tcgen05.mma kind::{kind}", arch, context.arch))
+    refusal = context.lacks(f"tcgen05.mma kind::{kind}", KINDS[kind].arch)
+    if refusal is not None:
+        fail(refusal)
     a, b = (operands[role].buffer.dtype.token for role in "AB")
     legal = tcgen05.legal_m(kind, group)
     fitting = [m for m in legal if size.m % m == 0]
@@ -261,7 +253,7 @@ def instructions(context: Context, size: Sizes) -> Iterator[TensorInst]:
     "cuda",
     variant="tcgen05",
     when=[
-        predicate("has_tcgen05", has_tcgen05),
+        predicate("has_tcgen05", available("tcgen05.mma", tcgen05.ARCH)),
         predicate("started_by_one_thread", started_by_one_thread),
         predicate("in_their_places", in_their_places),
         predicate("both_scales_or_none", both_scales_or_none),

@@ -15,10 +15,17 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, fragments
 from layoutalg.algebra.axis import WARP
-from layoutalg.fragments.targets import has, lacking
-from lowering.dispatch.holders import Part, one_part, only
+from lowering.dispatch.holders import Holders, only, uniform_holders
 from lowering.dispatch.register_tiles import columns_of
-from lowering.dispatch.registry import Context, Lowered, fail, goes, predicate, register_dispatch
+from lowering.dispatch.registry import (
+    Context,
+    Lowered,
+    available,
+    fail,
+    goes,
+    predicate,
+    register_dispatch,
+)
 from lowering.dispatch.smem_operands import unswizzled
 from lowering.dispatch.tmem_tiles import TensorTile, ordered, tensor_tile
 from lowering.dispatch.variants.tcgen05 import started_by_one_thread
@@ -44,11 +51,7 @@ Ints = npt.NDArray[np.int64]
 SHAPES = ("32x32b", "16x256b", "16x128b", "16x64b")
 
 
-def has_tensor_memory(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the target has tensor memory."""
-    if has(tcgen05.ARCH, context.arch):
-        return True
-    return False, lacking("tensor memory", tcgen05.ARCH, context.arch)
+has_tensor_memory = predicate("has_tensor_memory", available("tensor memory", tcgen05.ARCH))
 
 
 def whole_warps(context: Context) -> bool | tuple[bool, str]:
@@ -79,7 +82,7 @@ class Words:
     column: Ints
 
 
-def words_of(part: Part, tile: TensorTile) -> Words:
+def words_of(part: Holders, tile: TensorTile) -> Words:
     """Return the place in tensor memory of every word of every thread that holds some.
 
     Args:
@@ -233,7 +236,7 @@ def _register_movements(
     variant="tcgen05.ld",
     when=[
         predicate("loads", goes("tmem", "local")),
-        predicate("has_tensor_memory", has_tensor_memory),
+        has_tensor_memory,
         predicate("whole_warps", whole_warps),
     ],
 )
@@ -242,7 +245,7 @@ def lower_load(context: Context) -> Lowered:
     own, memory = (context.call.operands[role] for role in ("dst", "src"))
     try:
         tile = tensor_tile(memory)
-        part = one_part(own, context.threads, "warp", context.arriving.active)
+        part = uniform_holders(own, context.threads, "warp", context.arriving.active)
         words = words_of(part, tile)
         ops: list[Op] = [
             TensorLoad(each.shape, each.count, into, place)
@@ -255,7 +258,7 @@ def lower_load(context: Context) -> Lowered:
     return Lowered(only(part.taking, ops, context.arriving.active))
 
 
-def _storing(part: Part, tile: TensorTile) -> Part:
+def _storing(part: Holders, tile: TensorTile) -> Holders:
     """Return a part with the warps that store: of those that reach one place, the first.
 
     Raises:
@@ -295,7 +298,7 @@ def _check_all_copies(own: BufferRegion, tile: TensorTile, words: Words) -> None
     variant="tcgen05.st",
     when=[
         predicate("stores", goes("local", "tmem")),
-        predicate("has_tensor_memory", has_tensor_memory),
+        has_tensor_memory,
         predicate("whole_warps", whole_warps),
     ],
 )
@@ -304,7 +307,9 @@ def lower_store(context: Context) -> Lowered:
     own, memory = (context.call.operands[role] for role in ("src", "dst"))
     try:
         tile = tensor_tile(memory)
-        part = _storing(one_part(own, context.threads, "warp", context.arriving.active), tile)
+        part = _storing(
+            uniform_holders(own, context.threads, "warp", context.arriving.active), tile
+        )
         words = words_of(part, tile)
         _check_all_copies(own, tile, words)
         ops: list[Op] = [
@@ -326,7 +331,7 @@ def lower_store(context: Context) -> Lowered:
     variant="tcgen05.cp",
     when=[
         predicate("copies_rows", goes("shared", "tmem")),
-        predicate("has_tensor_memory", has_tensor_memory),
+        has_tensor_memory,
         predicate("started_by_one_thread", started_by_one_thread),
     ],
 )

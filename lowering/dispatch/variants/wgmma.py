@@ -16,15 +16,16 @@ import numpy as np
 
 from layoutalg import LayoutError
 from layoutalg.fragments import Fragment
-from layoutalg.fragments.targets import lacking
-from lowering.dispatch.holders import Mask, Part, named, one_part, only
+from lowering.dispatch.holders import Holders, Mask, named, only, uniform_holders
 from lowering.dispatch.register_tiles import columns_of
 from lowering.dispatch.registry import (
     Context,
     DispatchFail,
     Lowered,
-    check_operands_apart,
+    available,
+    check_inputs_kept,
     fail,
+    listed,
     predicate,
     register_dispatch,
 )
@@ -34,13 +35,6 @@ from lowering.ir.ops import Op, Registers, SharedMatrix, Wgmma, WgmmaFence
 from lowering.ir.register_map import WARPGROUP, by_warpgroup
 from lowering.isa import wgmma
 from lowering.isa.wgmma import WgmmaInst
-
-
-def has_wgmma(context: Context) -> bool | tuple[bool, str]:
-    """Hold on sm_90a."""
-    if wgmma.get(8, "f16").runs_on(context.arch):
-        return True
-    return False, lacking("wgmma.mma_async", wgmma.ARCH, context.arch)
 
 
 def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
@@ -63,11 +57,10 @@ def no_scales(context: Context) -> bool | tuple[bool, str]:
 
 def in_their_places(context: Context) -> bool | tuple[bool, str]:
     """Hold where C is in registers, B in shared memory, and A in either."""
-    scopes = {role: context.call.operands[role].buffer.scope for role in "CAB"}
-    if scopes["C"] == "local" and scopes["B"] == "shared" and scopes["A"] in ("shared", "local"):
+    have = {role: context.spaces[role] for role in "CAB"}
+    if have["C"] == "local" and have["B"] == "shared" and have["A"] in ("shared", "local"):
         return True
-    where = ", ".join(f"{role} is {scope}" for role, scope in scopes.items())
-    return False, f"C must be in registers, B in shared memory, and A in either; {where}"
+    return False, f"C must be in registers, B in shared memory, and A in either; {listed(have)}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,7 @@ class WarpgroupTile:
     col: Index
 
 
-def warpgroup_tiles(part: Part, fragment: Fragment, taking: Mask) -> list[WarpgroupTile] | None:
+def warpgroup_tiles(part: Holders, fragment: Fragment, taking: Mask) -> list[WarpgroupTile] | None:
     """Return the tiles of a fragment that make up a region; None where it is none of them.
 
     All warpgroups take their tiles in the order of their registers, and the first row and column
@@ -165,7 +158,7 @@ def checked_shapes(context: Context, inst: WgmmaInst) -> int:
     "cuda",
     variant="wgmma",
     when=[
-        predicate("has_wgmma", has_wgmma),
+        predicate("has_wgmma", available("wgmma.mma_async", wgmma.ARCH)),
         predicate("whole_warpgroups", whole_warpgroups),
         predicate("in_their_places", in_their_places),
         predicate("no_scales", no_scales),
@@ -180,7 +173,7 @@ def lower_wgmma(context: Context) -> Lowered:
     for inst in instructions(context, extents(operands["C"])[1]):
         depth = checked_shapes(context, inst)
         try:
-            part = one_part(operands["C"], context.threads, "warpgroup", active)
+            part = uniform_holders(operands["C"], context.threads, "warpgroup", active)
             taking = part.taking if active is None else part.taking & active
             tiles = warpgroup_tiles(part, inst.fragment("D"), taking)
             if tiles is not None:
@@ -215,7 +208,7 @@ def _steps(
     elif config["transA"]:
         fail("A in registers is (M, K): transA is a matter of its layout there")
     else:
-        part = one_part(operands["A"], context.threads, "warpgroup")
+        part = uniform_holders(operands["A"], context.threads, "warpgroup")
         if (taking & ~part.taking).any():
             fail(f"A: {named(taking & ~part.taking)} hold a part of C and none of {part.region}")
         left = warpgroup_tiles(part, inst.fragment("A"), taking)
@@ -230,7 +223,7 @@ def _steps(
                 a = _held(left, tile.row, k)
             b = right.at(tile.col, k)
             ops.append(Wgmma(inst, tile.elements, a, b, accumulation(config["accum"], k)))
-    check_operands_apart(ops)
+    check_inputs_kept(ops)
     return ops
 
 

@@ -20,11 +20,11 @@ from lowering.codegen.register_words import variables
 from lowering.codegen.writer import BYTE, MmaCall
 from lowering.ir.index import Style
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.matrices import Matrix
 from lowering.isa import ptx
 from lowering.isa.dtypes import DType
 from lowering.isa.mma import compute_capability
 from lowering.isa.ptx import Asm
-from lowering.simulator.machine import Matrix
 
 STATIC_SHARED = 48 * 1024  # bytes; more must be dynamic
 

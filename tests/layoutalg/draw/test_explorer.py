@@ -47,7 +47,7 @@ from lowering.ir.ops import (
     Sync,
     Transfer,
 )
-from lowering.simulator.machine import execute
+from lowering.simulator.run import execute
 from tests.lowering.programs.test_kernel import A, B, D, staged
 from tests.support import strategies, vectors
 

@@ -22,6 +22,8 @@ from lowering.isa.mma import compute_capability
 
 TARGETS = ("cuda",)
 
+Answer = bool | tuple[bool, str]  # of a predicate: False with the reason
+
 
 class DispatchFail(Exception):  # noqa: N818
     """A variant declines: its text is the reason."""
@@ -155,7 +157,7 @@ class Predicate:
     """A named question; it answers True, or (False, reason)."""
 
     name: str
-    ask: Callable[[Context], bool | tuple[bool, str]]
+    ask: Callable[[Context], Answer]
 
     def refusal(self, context: Context) -> str | None:
         """Return why the predicate fails; None where it holds."""
@@ -166,36 +168,9 @@ class Predicate:
         return None if answer else "does not hold"
 
 
-def predicate(name: str, ask: Callable[[Context], bool | tuple[bool, str]]) -> Predicate:
+def predicate(name: str, ask: Callable[[Context], Answer]) -> Predicate:
     """Name a question for :func:`register_dispatch`."""
     return Predicate(name, ask)
-
-
-def goes(src: str, dst: str) -> Callable[[Context], bool | tuple[bool, str]]:
-    """Return the question whether a copy goes from one memory to another."""
-
-    def ask(context: Context) -> bool | tuple[bool, str]:
-        if context.spaces == {"src": src, "dst": dst}:
-            return True
-        have = context.spaces
-        return False, f"goes from {src} to {dst}; src is {have['src']}, dst {have['dst']}"
-
-    return ask
-
-
-def available(what: str, min_arch: str) -> Callable[[Context], bool | tuple[bool, str]]:
-    """Return the question whether the target has an instruction."""
-
-    def ask(context: Context) -> bool | tuple[bool, str]:
-        refusal = context.lacks(what, min_arch)
-        return True if refusal is None else (False, refusal)
-
-    return ask
-
-
-def listed(spaces: Mapping[str, str]) -> str:
-    """Return the memory of each operand in a refusal."""
-    return ", ".join(f"{role} is {space}" for role, space in spaces.items())
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,8 @@ from dataclasses import dataclass
 
 from layoutalg import ComposeLayout, LayoutError
 from lowering.dispatch.addresses import as_index, memory_address, unmoved
-from lowering.dispatch.registry import (
-    Context,
-    Lowered,
-    available,
-    fail,
-    goes,
-    predicate,
-    register_dispatch,
-)
+from lowering.dispatch.predicates import available, goes
+from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index, Opaque
 from lowering.ir.ops import BulkLoad, BulkStore
 from lowering.ir.register_map import WARPGROUP
@@ -31,7 +24,7 @@ ALIGNMENT = 1024  # bytes: the period of the widest swizzle
 SWIZZLES = (32, 64, 128)  # bytes
 
 
-def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
+def whole_warpgroups(context: Context) -> Answer:
     """Hold where the threads make whole warpgroups: each stores its part."""
     if context.threads % WARPGROUP == 0:
         return True

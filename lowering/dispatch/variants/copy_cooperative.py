@@ -12,7 +12,7 @@ from layoutalg import LayoutError
 from layoutalg.algebra import iters as algebra
 from layoutalg.sizes.budget import OPERATIONS
 from lowering.dispatch.addresses import edge_guards, environment, memory_address, one_edge, placed
-from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index
 from lowering.ir.ops import Guard, Op, Transfer
 from lowering.ir.tiles import BufferRegion
@@ -22,7 +22,7 @@ WIDEST = 128  # bits
 ASYNC_BYTES = (16, 8, 4)
 
 
-def both_in_memory(context: Context) -> bool | tuple[bool, str]:
+def both_in_memory(context: Context) -> Answer:
     """Hold where both sides lie in shared or global memory."""
     have = context.spaces
     if set(have.values()) <= {"shared", "global"}:

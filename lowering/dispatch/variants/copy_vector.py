@@ -29,6 +29,7 @@ from lowering.dispatch.holders import (
     holders_of,
     only,
 )
+from lowering.dispatch.predicates import one_side_in_registers
 from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index
 from lowering.ir.ops import Guard, Load, Op, Registers, Store
@@ -166,18 +167,6 @@ def register_copy(
                 ops.append(Store(own.memory, address, elements, guards, aliases, part.copies))
         found.extend(only(part.taking, ops, arriving.active))
     return tuple(found)
-
-
-def one_side_in_registers(context: Context) -> bool | tuple[bool, str]:
-    """Hold where one side lies in registers, and the other where threads have addresses."""
-    have = context.spaces
-    if sorted(have.values()) in (["global", "local"], ["local", "shared"]):
-        return True
-    return (
-        False,
-        f"one side must be in registers (local), the other in shared or global memory; dst is "
-        f"{have['dst']}, src {have['src']}",
-    )
 
 
 @register_dispatch(

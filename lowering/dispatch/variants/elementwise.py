@@ -7,22 +7,16 @@ from typing import NoReturn
 
 from layoutalg import LayoutError
 from lowering.dispatch.holders import check_reached, holders_of, named, only
+from lowering.dispatch.predicates import listed
 from lowering.dispatch.register_tiles import columns_of
-from lowering.dispatch.registry import (
-    Context,
-    Lowered,
-    fail,
-    listed,
-    predicate,
-    register_dispatch,
-)
+from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.ops import Blend, Move, Op, Registers, Zero
 from lowering.ir.tiles import BufferRegion
 
 CONVERSIONS = (("f16", "f32"), ("bf16", "f32"), ("f32", "f16"), ("f32", "bf16"))
 
 
-def all_in_registers(context: Context) -> bool | tuple[bool, str]:
+def all_in_registers(context: Context) -> Answer:
     """Hold where every operand lies in registers."""
     if set(context.spaces.values()) == {"local"}:
         return True

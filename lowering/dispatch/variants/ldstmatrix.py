@@ -19,9 +19,8 @@ from layoutalg import LayoutError
 from layoutalg.algebra.axis import WARP
 from lowering.dispatch.addresses import environment, memory_address, placed
 from lowering.dispatch.holders import Arriving, Holders, firsts, named, only, uniform_holders
-from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
-from lowering.dispatch.variants.copy_vector import one_side_in_registers
-from lowering.dispatch.variants.mma_sync import full_active_lanes
+from lowering.dispatch.predicates import full_active_lanes, one_side_in_registers
+from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index
 from lowering.ir.ops import LoadMatrix, Op, Registers, StoreMatrix
 from lowering.ir.tiles import BufferRegion
@@ -203,7 +202,7 @@ def _group(
     return None
 
 
-def in_shared_memory(context: Context) -> bool | tuple[bool, str]:
+def in_shared_memory(context: Context) -> Answer:
     """Hold where the side that is not in registers lies in shared memory."""
     have = context.spaces.values()
     if "shared" in have:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from layoutalg import LayoutError, TileLayout
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments import Fragment, transposed
+from lowering.dispatch.predicates import full_lanes
 from lowering.dispatch.register_tiles import (
     Tiles,
     base_of,
@@ -23,7 +24,7 @@ from lowering.dispatch.register_tiles import (
     word,
 )
 from lowering.dispatch.registry import Context, Lowered, fail, register_dispatch
-from lowering.dispatch.variants.mma_sync import DIMS, accumulates, full_lanes, of_key, products
+from lowering.dispatch.variants.mma_sync import DIMS, accumulates, of_key, products
 from lowering.ir.tiles import EXTRAS, BufferRegion, TilePrimitiveCall
 from lowering.isa.mma import MMA_EXTENDED, MmaInst
 

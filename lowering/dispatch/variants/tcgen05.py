@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from layoutalg import LayoutError, tmem_mma_operand_layout, tmem_scale_layout
+from lowering.dispatch.predicates import available, listed, started_by_one_thread
 from lowering.dispatch.registry import (
+    Answer,
     Context,
     DispatchFail,
     Lowered,
-    available,
     fail,
-    listed,
     predicate,
     register_dispatch,
 )
@@ -26,7 +26,7 @@ from lowering.dispatch.tmem_tiles import TensorTile, places, tensor_tile
 from lowering.ir.index import Index
 from lowering.ir.ops import SharedMatrix
 from lowering.ir.tiles import BufferRegion
-from lowering.ir.tmem_ops import ISSUERS, TensorMatrix, TensorMma
+from lowering.ir.tmem_ops import TensorMatrix, TensorMma
 from lowering.isa import dtypes, tcgen05
 from lowering.isa.smem_descriptor import BYTE
 from lowering.isa.tcgen05 import CELL, KINDS, LANES, Multiplication, TensorInst
@@ -34,15 +34,7 @@ from lowering.isa.tcgen05 import CELL, KINDS, LANES, Multiplication, TensorInst
 SCALE_ROWS = 32  # lanes that scales are spread over; the four groups of lanes have copies
 
 
-def started_by_one_thread(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the call is one of a thread, or of a warp that elects one."""
-    scope = context.call.scope
-    if scope in ISSUERS:
-        return True
-    return False, f"one thread starts it: scope {' or '.join(ISSUERS)} fits; the scope is {scope}"
-
-
-def in_their_places(context: Context) -> bool | tuple[bool, str]:
+def in_their_places(context: Context) -> Answer:
     """Hold where C and scales are in tensor memory, B in shared memory, and A in either."""
     fits = {"C": ("tmem",), "A": ("shared", "tmem"), "B": ("shared",)}
     if all(space in fits.get(role, ("tmem",)) for role, space in context.spaces.items()):
@@ -53,7 +45,7 @@ def in_their_places(context: Context) -> bool | tuple[bool, str]:
     )
 
 
-def both_scales_or_none(context: Context) -> bool | tuple[bool, str]:
+def both_scales_or_none(context: Context) -> Answer:
     """Hold where A and B both have block scales, or neither."""
     given = [role for role in ("SFA", "SFB") if role in context.call.operands]
     if len(given) == 1:

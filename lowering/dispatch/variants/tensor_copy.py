@@ -16,19 +16,11 @@ import numpy.typing as npt
 from layoutalg import LayoutError, fragments
 from layoutalg.algebra.axis import WARP
 from lowering.dispatch.holders import Holders, only, uniform_holders
+from lowering.dispatch.predicates import available, goes, started_by_one_thread
 from lowering.dispatch.register_tiles import columns_of
-from lowering.dispatch.registry import (
-    Context,
-    Lowered,
-    available,
-    fail,
-    goes,
-    predicate,
-    register_dispatch,
-)
+from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.dispatch.smem_operands import unswizzled
 from lowering.dispatch.tmem_tiles import TensorTile, ordered, tensor_tile
-from lowering.dispatch.variants.tcgen05 import started_by_one_thread
 from lowering.ir.index import Index
 from lowering.ir.ops import Op, Registers, SharedMatrix
 from lowering.ir.register_map import WARPGROUP, by_warpgroup
@@ -54,7 +46,7 @@ SHAPES = ("32x32b", "16x256b", "16x128b", "16x64b")
 has_tensor_memory = predicate("has_tensor_memory", available("tensor memory", tcgen05.ARCH))
 
 
-def whole_warps(context: Context) -> bool | tuple[bool, str]:
+def whole_warps(context: Context) -> Answer:
     """Hold where all threads of the CTA take part."""
     call = context.call
     if call.scope == "thread" or dict(context.active) != context.whole():

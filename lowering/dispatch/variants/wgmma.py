@@ -17,15 +17,15 @@ import numpy as np
 from layoutalg import LayoutError
 from layoutalg.fragments import Fragment
 from lowering.dispatch.holders import Holders, Mask, named, only, uniform_holders
+from lowering.dispatch.predicates import available, listed
 from lowering.dispatch.register_tiles import columns_of
 from lowering.dispatch.registry import (
+    Answer,
     Context,
     DispatchFail,
     Lowered,
-    available,
     check_inputs_kept,
     fail,
-    listed,
     predicate,
     register_dispatch,
 )
@@ -37,7 +37,7 @@ from lowering.isa import wgmma
 from lowering.isa.wgmma import WgmmaInst
 
 
-def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
+def whole_warpgroups(context: Context) -> Answer:
     """Hold where the call is one of a warpgroup, or of a CTA of whole warpgroups."""
     call = context.call
     if call.scope not in ("warpgroup", "cta"):
@@ -49,13 +49,13 @@ def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
     return True
 
 
-def no_scales(context: Context) -> bool | tuple[bool, str]:
+def no_scales(context: Context) -> Answer:
     """Hold where there are no block scales."""
     given = [role for role in ("SFA", "SFB") if role in context.call.operands]
     return (False, f"takes no block scales; got {' and '.join(given)}") if given else True
 
 
-def in_their_places(context: Context) -> bool | tuple[bool, str]:
+def in_their_places(context: Context) -> Answer:
     """Hold where C is in registers, B in shared memory, and A in either."""
     have = {role: context.spaces[role] for role in "CAB"}
     if have["C"] == "local" and have["B"] == "shared" and have["A"] in ("shared", "local"):
@@ -111,7 +111,7 @@ def warpgroup_tiles(part: Holders, fragment: Fragment, taking: Mask) -> list[War
 # -- the call -------------------------------------------------------------------------------------
 
 
-def one_cta(context: Context) -> bool | tuple[bool, str]:
+def one_cta(context: Context) -> Answer:
     """Hold where the CTA stands alone."""
     group = context.call.config["cta_group"]
     return (False, f"takes one CTA; cta_group is {group}") if group != 1 else True

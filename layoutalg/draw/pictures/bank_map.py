@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import IntArray, checked_shape
 from layoutalg.draw.scene.page import (
     INCH,
     MARGIN,
+    PAGE,
     SMALL,
+    WIDER,
     Mark,
     frame,
     grid,
@@ -26,6 +24,7 @@ from layoutalg.draw.scene.page import (
 )
 from layoutalg.draw.scene.palette import EMPTY, HUES, INK, NOTE, PAPER, WAYS
 from layoutalg.draw.scene.panel import Path, Point
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
 from layoutalg.errors import LayoutError
 from layoutalg.layouts.swizzle import ComposeLayout
@@ -41,10 +40,6 @@ from layoutalg.memory.access import (
     wavefronts,
 )
 from layoutalg.memory.swizzle_search import choose_swizzle, swizzle_in_words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _LINE, _LOW_LINE = 11.0, 7.0  # height of a line of memory, in points: with labels, without
 _PHASE = 8.5  # height of a phase
@@ -119,7 +114,8 @@ def _pitch_of(layout: TileLayout, shape: tuple[int, int]) -> int:
     return pitch
 
 
-def banks_scene(
+@picture
+def banks(
     layout: TileLayout | ComposeLayout,
     shape: Sequence[int],
     dtype: int | str = 16,
@@ -128,7 +124,30 @@ def banks_scene(
     phase: int = 0,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`banks` draws, as data."""
+    """Draw shared memory and its banks before and after the swizzle, conflicts counted.
+
+    Above, memory as it lies, 128 bytes (32 banks) in a line: a cell is one unit, labelled by row
+    and unit of the tile, its hue is the unit's column. Below, how many distinct words a phase asks
+    of each bank; the largest is the number of wavefronts. The vectors of one phase are outlined.
+
+    Args:
+        layout: a ``ComposeLayout``, drawn without and with its swizzle; or a row-major
+            ``TileLayout``, for which :func:`layoutalg.choose_swizzle` chooses one.
+        shape: rows and columns of the tile, in elements.
+        dtype: of the elements: bits, or a PTX type.
+        access: what is asked: a name of ``memory.access.ACCESSES``, or an access.
+        phase: outlined.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: the access cannot move vectors of such a tile, the phase or suffix is unknown,
+            or the page is too narrow.
+
+    >>> from layoutalg import S, TileLayout
+    >>> figure = banks(TileLayout(S[(64, 64) : (64, 1)]), (64, 64), "f16")
+    >>> [text.string for text in figure.scene.panel("title").texts][1]
+    'ldmatrix.x4: 64 phases of 8 lanes, 16 bytes each: 512 → 64 wavefronts, at least 64'
+    """
     bits = element_bits(dtype, "banks")
     extents = checked_shape(shape, "banks")
     if len(extents) != 2:
@@ -381,45 +400,3 @@ def _phases(side: Side, shown: range, phase: int, at: Point, bank: float) -> Pan
         path = rectangle(x, y + (phase - shown.start) * _PHASE, bank * BANKS, _PHASE)
         strokes.append(Stroke((path,), 1.2, "#000000", role="lane"))
     return Panel(f"phases {side.name}", tuple(cells), tuple(strokes), (*heads, *texts))
-
-
-def banks(
-    layout: TileLayout | ComposeLayout,
-    shape: Sequence[int],
-    dtype: int | str = 16,
-    access: str | Access = "ldmatrix",
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    phase: int = 0,
-    width: float | None = None,
-) -> Figure:
-    """Draw shared memory and its banks before and after the swizzle, conflicts counted.
-
-    Above, memory as it lies, 128 bytes (32 banks) in a line: a cell is one unit, labelled by row
-    and unit of the tile, its hue is the unit's column. Below, how many distinct words a phase asks
-    of each bank; the largest is the number of wavefronts. The vectors of one phase are outlined.
-
-    Args:
-        layout: a ``ComposeLayout``, drawn without and with its swizzle; or a row-major
-            ``TileLayout``, for which :func:`layoutalg.choose_swizzle` chooses one.
-        shape: rows and columns of the tile, in elements.
-        dtype: of the elements: bits, or a PTX type.
-        access: what is asked: a name of ``memory.access.ACCESSES``, or an access.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        phase: outlined.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: the access cannot move vectors of such a tile, the phase or suffix is unknown,
-            or the page is too narrow.
-
-    >>> from layoutalg import S, TileLayout
-    >>> figure = banks(TileLayout(S[(64, 64) : (64, 1)]), (64, 64), "f16")
-    >>> [text.string for text in figure.scene.panel("title").texts][1]
-    'ldmatrix.x4: 64 phases of 8 lanes, 16 bytes each: 512 → 64 wavefronts, at least 64'
-    """
-    checked = None if path is None else checked_path(path, "banks")
-    scene = banks_scene(layout, shape, dtype, access, phase=phase, width=width_for(ax, width))
-    return finished(scene, checked, ax)

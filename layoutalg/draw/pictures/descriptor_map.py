@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from layoutalg.draw.pictures.lane_maps import PAGE, finished, width_for
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import IntArray, checked_shape
 from layoutalg.draw.scene.page import (
     INCH,
     MARGIN,
+    PAGE,
     SMALL,
     Mark,
     checked_names,
@@ -29,6 +27,7 @@ from layoutalg.draw.scene.page import (
 )
 from layoutalg.draw.scene.palette import EMPTY, HUES, INK, NOTE, WARP_HUES
 from layoutalg.draw.scene.panel import Path, Point
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import (
     Cell,
     Panel,
@@ -43,10 +42,6 @@ from layoutalg.errors import LayoutError
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.memory.access import LINE_BYTES, element_bits
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _CHUNK = 16  # bytes that stay together
 _EIGHT = 8  # chunks of a core matrix
@@ -133,7 +128,8 @@ def _checked(visits: Visits, tile: int) -> dict[str, IntArray]:
     return found
 
 
-def descriptor_scene(
+@picture
+def descriptor(
     layout: TileLayout | ComposeLayout,
     shape: Sequence[int],
     visits: Visits,
@@ -143,7 +139,35 @@ def descriptor_scene(
     lines: tuple[int, int] = (0, 16),
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`descriptor` draws, as data."""
+    """Draw which 16-byte chunks of a shared tile the tensor core visits through a descriptor.
+
+    A line is 128 bytes of memory, a cell one chunk of 16, labelled by the element that the layout
+    puts first in it. Chunks that a visit goes to are outlined and bear the number of their core
+    matrix: 8 chunks of 16 bytes, 8 lines of the operand.
+
+    Args:
+        layout: of the operand in shared memory, on axis m, in elements.
+        shape: (rows, columns) of it.
+        visits: per title the place of each element that an instruction reads, in elements, as
+            ``lowering.isa.smem_descriptor.Descriptor.places`` returns it: one panel each.
+        dtype: of the elements: bits, or a PTX type.
+        names: of rows and columns.
+        lines: (begin, end) of those that are drawn.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: no tile in memory, places outside of it or not in chunks, lines that there are
+            not, an unknown suffix, or too narrow a page.
+
+    >>> from layoutalg import S
+    >>> tile = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))
+    >>> figure = descriptor(tile, (64, 64), {"k = 0": tile.table((64, 64))["m"][:, :16]}, "f16")
+    >>> cells = figure.scene.panel("visit 0").cells
+    >>> [cell.title for cell in cells if ("core", "1") in cell.data][:2]
+    ['(0, 8), core matrix 1 at byte 16', '(1, 8), core matrix 1 at byte 128']
+
+    Source: PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", core matrix.
+    """
     bits = element_bits(dtype, "descriptor")
     extents = checked_shape(shape, "descriptor")
     if len(extents) != 2 or not isinstance(layout, TileLayout | ComposeLayout):
@@ -294,53 +318,3 @@ def _memory(
         tuple(stroke for stroke in strokes if stroke.paths),
         (*titles, *heads, *texts, *small),
     )
-
-
-def descriptor(
-    layout: TileLayout | ComposeLayout,
-    shape: Sequence[int],
-    visits: Visits,
-    dtype: int | str = 16,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    names: tuple[str, str] = ("row", "k"),
-    lines: tuple[int, int] = (0, 16),
-    width: float | None = None,
-) -> Figure:
-    """Draw which 16-byte chunks of a shared tile the tensor core visits through a descriptor.
-
-    A line is 128 bytes of memory, a cell one chunk of 16, labelled by the element that the layout
-    puts first in it. Chunks that a visit goes to are outlined and bear the number of their core
-    matrix: 8 chunks of 16 bytes, 8 lines of the operand.
-
-    Args:
-        layout: of the operand in shared memory, on axis m, in elements.
-        shape: (rows, columns) of it.
-        visits: per title the place of each element that an instruction reads, in elements, as
-            ``lowering.isa.smem_descriptor.Descriptor.places`` returns it: one panel each.
-        dtype: of the elements: bits, or a PTX type.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        names: of rows and columns.
-        lines: (begin, end) of those that are drawn.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: no tile in memory, places outside of it or not in chunks, lines that there are
-            not, an unknown suffix, or too narrow a page.
-
-    >>> from layoutalg import S
-    >>> tile = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))
-    >>> figure = descriptor(tile, (64, 64), {"k = 0": tile.table((64, 64))["m"][:, :16]}, "f16")
-    >>> cells = figure.scene.panel("visit 0").cells
-    >>> [cell.title for cell in cells if ("core", "1") in cell.data][:2]
-    ['(0, 8), core matrix 1 at byte 16', '(1, 8), core matrix 1 at byte 128']
-
-    Source: PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", core matrix.
-    """
-    checked = None if path is None else checked_path(path, "descriptor")
-    scene = descriptor_scene(
-        layout, shape, visits, dtype, names=names, lines=lines, width=width_for(ax, width)
-    )
-    return finished(scene, checked, ax)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from layoutalg import fragments
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.scene.chosen import operand_of
 from layoutalg.draw.scene.legend import legend_of
 from layoutalg.draw.scene.naming import index_names, slots_per_register
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, BoolArray, Ownership, labels_of
 from layoutalg.draw.scene.page import (
     INCH,
     MARGIN,
+    PAGE,
     SMALL,
+    WIDER,
     arrow,
     frame,
     grid,
@@ -35,15 +33,12 @@ from layoutalg.draw.scene.panel import (
     placed,
     title_width,
 )
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
 from layoutalg.memory.access import InMemory, wavefronts
 from layoutalg.memory.ldmatrix import MatrixLoad, matrix_loads
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _ROW = 14.0  # height of a row, in points; less where the tile is tall
 _DEEPEST = 480.0  # height of a tile
@@ -54,7 +49,8 @@ _WIDEST = 15.0  # of an element's cell
 _LABELLED = 11.0  # width at which a cell of the operand bears a label
 
 
-def ldmatrix_scene(
+@picture
+def ldmatrix(
     instruction: str,
     operand: str = "A",
     lane: int | None = DEFAULT_LANE,
@@ -65,7 +61,30 @@ def ldmatrix_scene(
     memory: InMemory | None = None,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`ldmatrix` draws, as data."""
+    """Draw how ``ldmatrix`` fills an operand: address lanes, 8 x 8 matrices, receiving lanes.
+
+    Left, per 16-byte row of the stored tile the lane that gives its address; in the middle the
+    stored tile with the lane and register that receive each element; right the operand's tile.
+    Colour always means the lane that a cell names. One lane is outlined in all panels.
+
+    Args:
+        instruction: a name of ``fragments.names()``.
+        operand: of it.
+        lane: outlined; None for none.
+        transposed: the tile is stored with its dimensions exchanged ([K][M] for A, [N][K] for B).
+        trans: the ``.trans`` form; the one that works unless given.
+        count: matrices per instruction, 1, 2 or 4; as many as possible unless given.
+        memory: the layout of the stored tile, whose wavefronts are then counted.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: no such instruction, operand or lane; ``ldmatrix`` cannot fill the operand from
+            such a tile, and why; the page is too narrow; the suffix is unknown.
+
+    >>> figure = ldmatrix("mma.m16n8k16.f16", "A", transposed=True)
+    >>> figure.scene.panel("address").cells[8].title
+    'T8 gives the address of (0, 8): row 0 of matrix 1'
+    """
     fragment = fragments.get(instruction, operand)
     if lane is not None and lane not in range(fragment.lanes):
         raise LayoutError(
@@ -277,56 +296,3 @@ def _address_panel(
     texts.sort(key=lambda text: (text.bold, text.color, text.size, text.angle))
     strokes.append(Stroke(tuple(brackets), 0.6, NOTE, role="matrix"))
     return Panel("address", tuple(cells), tuple(strokes), tuple(texts))
-
-
-def ldmatrix(
-    instruction: str,
-    operand: str = "A",
-    lane: int | None = DEFAULT_LANE,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    transposed: bool = False,
-    trans: bool | None = None,
-    count: int | None = None,
-    memory: InMemory | None = None,
-    width: float | None = None,
-) -> Figure:
-    """Draw how ``ldmatrix`` fills an operand: address lanes, 8 x 8 matrices, receiving lanes.
-
-    Left, per 16-byte row of the stored tile the lane that gives its address; in the middle the
-    stored tile with the lane and register that receive each element; right the operand's tile.
-    Colour always means the lane that a cell names. One lane is outlined in all panels.
-
-    Args:
-        instruction: a name of ``fragments.names()``.
-        operand: of it.
-        lane: outlined; None for none.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        transposed: the tile is stored with its dimensions exchanged ([K][M] for A, [N][K] for B).
-        trans: the ``.trans`` form; the one that works unless given.
-        count: matrices per instruction, 1, 2 or 4; as many as possible unless given.
-        memory: the layout of the stored tile, whose wavefronts are then counted.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: no such instruction, operand or lane; ``ldmatrix`` cannot fill the operand from
-            such a tile, and why; the page is too narrow; the suffix is unknown.
-
-    >>> figure = ldmatrix("mma.m16n8k16.f16", "A", transposed=True)
-    >>> figure.scene.panel("address").cells[8].title
-    'T8 gives the address of (0, 8): row 0 of matrix 1'
-    """
-    checked = None if path is None else checked_path(path, "ldmatrix")
-    scene = ldmatrix_scene(
-        instruction,
-        operand,
-        lane,
-        transposed=transposed,
-        trans=trans,
-        count=count,
-        memory=memory,
-        width=width_for(ax, width),
-    )
-    return finished(scene, checked, ax)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from layoutalg.conversions.conversion import convert
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, cell_size, finished, width_for
 from layoutalg.draw.scene.legend import legend_of
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import (
     DEFAULT_LANE,
     BoolArray,
@@ -25,7 +22,9 @@ from layoutalg.draw.scene.ownership import (
 from layoutalg.draw.scene.page import (
     INCH,
     MARGIN,
+    PAGE,
     SMALL,
+    WIDER,
     Mark,
     frame,
     grid,
@@ -35,13 +34,19 @@ from layoutalg.draw.scene.page import (
     wrapped,
 )
 from layoutalg.draw.scene.palette import NOTE, WAYS
-from layoutalg.draw.scene.panel import LEVELS, Point, Tile, gutter, header, panel_of, placed
+from layoutalg.draw.scene.panel import (
+    LEVELS,
+    Point,
+    Tile,
+    cell_size,
+    gutter,
+    header,
+    panel_of,
+    placed,
+)
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Cell, Panel, Scene, Text, fitting_size, text_width
 from layoutalg.errors import LayoutError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _GAP = 12.0  # between panels
 _LIST = 6.0  # font size of the recipe
@@ -131,7 +136,8 @@ def recipe_lines(src: Any, dst: Any, shape: Sequence[int], bits: int) -> list[st
     return [f"{found.kind}, {bits}-bit elements", *str(found).splitlines()[1:]]
 
 
-def compare_scene(
+@picture
+def compare(
     src: HasTable,
     dst: HasTable,
     shape: Sequence[int],
@@ -140,7 +146,30 @@ def compare_scene(
     *,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`compare` draws, as data."""
+    """Draw two layouts of one tile, what each element has to do to get there, and the recipe.
+
+    An element stays, moves to another slot of its lane, to another lane of its warp, to another
+    warp, or to another block; of a replicated element the nearest copy moves. The recipe is that of
+    :func:`layoutalg.convert`.
+
+    Args:
+        src: the layout that the data has.
+        dst: the layout that it gets.
+        shape: (rows, columns) of both.
+        bits: the width of an element while it moves.
+        lane: outlined in both maps; None for none.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: a layout does not hold the shape, the page is too narrow, or the suffix is
+            unknown.
+
+    >>> from layoutalg import fragments
+    >>> A = fragments.get("mma.m16n8k16.f16", "A")
+    >>> figure = compare(A.layout, fragments.transposed(A.layout, (16, 16)), (16, 16))
+    >>> [text.string for text in figure.scene.panel("title").texts][-1]
+    'of 256 elements: 16 stay, 16 move within their lane, 224 move to another lane'
+    """
     sides = _alike([owners_of(each, shape, "compare") for each in (src, dst)])
     kinds = classes_of(*sides)
     rows, columns = kinds.shape
@@ -323,45 +352,3 @@ def _moves(
     if min(wide, high) >= 5:
         strokes.insert(0, grid(at, (wide, high), rows, columns))
     return Panel("moves", tuple(cells), tuple(strokes), (*heads, *texts)), y + high * rows
-
-
-def compare(
-    src: HasTable,
-    dst: HasTable,
-    shape: Sequence[int],
-    bits: int = 16,
-    lane: int | None = DEFAULT_LANE,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    width: float | None = None,
-) -> Figure:
-    """Draw two layouts of one tile, what each element has to do to get there, and the recipe.
-
-    An element stays, moves to another slot of its lane, to another lane of its warp, to another
-    warp, or to another block; of a replicated element the nearest copy moves. The recipe is that of
-    :func:`layoutalg.convert`.
-
-    Args:
-        src: the layout that the data has.
-        dst: the layout that it gets.
-        shape: (rows, columns) of both.
-        bits: the width of an element while it moves.
-        lane: outlined in both maps; None for none.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: a layout does not hold the shape, the page is too narrow, or the suffix is
-            unknown.
-
-    >>> from layoutalg import fragments
-    >>> A = fragments.get("mma.m16n8k16.f16", "A")
-    >>> figure = compare(A.layout, fragments.transposed(A.layout, (16, 16)), (16, 16))
-    >>> [text.string for text in figure.scene.panel("title").texts][-1]
-    'of 256 elements: 16 stay, 16 move within their lane, 224 move to another lane'
-    """
-    checked = None if path is None else checked_path(path, "compare")
-    scene = compare_scene(src, dst, shape, bits, lane, width=width_for(ax, width))
-    return finished(scene, checked, ax)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layoutalg import fragments
 from layoutalg.algebra.axis import WARP
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.scene.chosen import chosen_fragments
-from layoutalg.draw.scene.formula import digit_rules, index_formula, index_range
+from layoutalg.draw.scene.formula import digit_rules, slot_rules
 from layoutalg.draw.scene.naming import heading_of, slots_name, slots_per_register
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, checked_range
 from layoutalg.draw.scene.page import (
     INCH,
     MARGIN,
+    PAGE,
     SMALL,
+    WIDER,
     Mark,
     bracket_above,
     frame,
@@ -33,14 +31,11 @@ from layoutalg.draw.scene.page import (
 )
 from layoutalg.draw.scene.palette import FILLS, NOTE
 from layoutalg.draw.scene.panel import Path
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, text_width
-from layoutalg.draw.scene.sidebar import slots_per_line
+from layoutalg.draw.scene.sidebar import indices_of, slots_per_line
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _ROW = 8.0  # height of a lane's row, in points
 _LABEL = 6.0  # font size in the cells
@@ -52,15 +47,14 @@ _DEEPEST = 2  # blocks one under another
 
 @dataclass(frozen=True)
 class Column:
-    """One slot, or one register of neighbouring slots: its names, rules and places."""
+    """One slot, or one register of neighbouring slots: its name, rules, and indices per lane."""
 
     first: int
     slots: int
     register: int
     name: str
     rules: tuple[str, str]
-    places: tuple[str, ...]
-    where: tuple[tuple[str, str], ...]
+    indices: tuple[tuple[str, str], ...]
 
     @property
     def width(self) -> float:
@@ -68,7 +62,7 @@ class Column:
         return 2.5 + max(
             text_width(self.name, _LABEL, True),
             *(text_width(rule, SMALL) for rule in self.rules),
-            *(text_width(place, _LABEL, True) for place in self.places),
+            *(text_width(f"{row},{col}", _LABEL, True) for row, col in self.indices),
         )
 
 
@@ -108,33 +102,25 @@ def lane_width(fragment: Fragment) -> float:
 def columns_of(fragment: Fragment, lanes: range) -> tuple[Column, ...]:
     """Return the columns of a fragment: slots, or registers whose slots lie in a row.
 
-    >>> columns_of(fragments.get("mma.m16n8k16.f16", "A"), range(32))[3].places[5]
-    '9,3'
+    >>> columns_of(fragments.get("mma.m16n8k16.f16", "A"), range(32))[3].indices[5]
+    ('9', '3')
     """
-    packed, step = slots_per_register(fragment), slots_per_line(fragment)
-    coords = fragment.coords
-    columns = []
-    for slot in range(0, fragment.slots, step):
-        part = coords[:, slot : slot + step]
-        rules = tuple(index_formula(part[..., dim]) or "" for dim in (0, 1))
-        ranges = [
-            tuple(index_range(part[lane, :, dim].tolist()) for dim in (0, 1)) for lane in lanes
-        ]
-        columns.append(
-            Column(
-                slot,
-                step,
-                slot // packed,
-                slots_name(fragment, slot, slot + step - 1),
-                (rules[0], rules[1]),
-                tuple(f"{row},{col}" for row, col in ranges),
-                tuple((row, col) for row, col in ranges),
-            )
+    packed, step, coords = slots_per_register(fragment), slots_per_line(fragment), fragment.coords
+    return tuple(
+        Column(
+            slot,
+            step,
+            slot // packed,
+            slots_name(fragment, slot, slot + step - 1),
+            slot_rules(fragment, slot, step) or ("", ""),
+            tuple(indices_of(coords[lane], slot, step) for lane in lanes),
         )
-    return tuple(columns)
+        for slot in range(0, fragment.slots, step)
+    )
 
 
-def registers_scene(
+@picture
+def registers(
     instruction: str,
     operand: str | None = None,
     lane: int | None = DEFAULT_LANE,
@@ -143,7 +129,27 @@ def registers_scene(
     slots: Sequence[int] | None = None,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`registers` draws, as data."""
+    """Draw which element each register of each lane holds: a row per lane, a column per slot.
+
+    Columns stand in PTX operand order; the slots that one b32 register packs are bracketed. Under a
+    slot's name stand its row and column as sums in g and t, in the cells the numbers.
+
+    Args:
+        instruction: a name of ``fragments.names()``.
+        operand: one operand; all of them unless given.
+        lane: outlined; None for none.
+        lanes: (begin, end) of the rows; the first warp unless given.
+        slots: (begin, end) of the columns; those that fit a page unless given.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: the instruction, operand, lane, lanes or suffix is unknown, or the page too
+            narrow.
+
+    >>> figure = registers("mma.m16n8k16.f16", "A")
+    >>> [cell.title for cell in figure.scene.panel("A").cells if cell.title.startswith("T5 ")][:3]
+    ['T5 a0 (1, 2)', 'T5 a1 (1, 3)', 'T5 a2 (9, 2)']
+    """
     chosen = (
         chosen_fragments(instruction) if operand is None else (fragments.get(instruction, operand),)
     )
@@ -267,7 +273,7 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
         base = low + _ROW / 2 + 0.365 * _LABEL
         texts.append(Text(left + lanes / 2, base, f"T{number}", _LABEL, bold=True))
         for j, column in enumerate(block.columns):
-            row, col = column.where[i]
+            row, col = column.indices[i]
             cells.append(
                 Cell(
                     body + j * pitch,
@@ -285,7 +291,7 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
                 )
             )
             middle = body + (j + 0.5) * pitch
-            texts.append(Text(middle, base, column.places[i], _LABEL, bold=held))
+            texts.append(Text(middle, base, f"{row},{col}", _LABEL, bold=held))
     width, height = lanes + len(block.columns) * pitch, len(shown) * _ROW
     strokes = [
         grid((left, top), (lanes, _ROW), len(shown), 1),
@@ -335,44 +341,3 @@ def _marks(block: Block, shown: range, body: float, top: float) -> list[Stroke]:
             )
         )
     return strokes
-
-
-def registers(
-    instruction: str,
-    operand: str | None = None,
-    lane: int | None = DEFAULT_LANE,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    lanes: Sequence[int] | None = None,
-    slots: Sequence[int] | None = None,
-    width: float | None = None,
-) -> Figure:
-    """Draw which element each register of each lane holds: a row per lane, a column per slot.
-
-    Columns stand in PTX operand order; the slots that one b32 register packs are bracketed. Under a
-    slot's name stand its row and column as sums in g and t, in the cells the numbers.
-
-    Args:
-        instruction: a name of ``fragments.names()``.
-        operand: one operand; all of them unless given.
-        lane: outlined; None for none.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        lanes: (begin, end) of the rows; the first warp unless given.
-        slots: (begin, end) of the columns; those that fit a page unless given.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: the instruction, operand, lane, lanes or suffix is unknown, or the page too
-            narrow.
-
-    >>> figure = registers("mma.m16n8k16.f16", "A")
-    >>> [cell.title for cell in figure.scene.panel("A").cells if cell.title.startswith("T5 ")][:3]
-    ['T5 a0 (1, 2)', 'T5 a1 (1, 3)', 'T5 a2 (9, 2)']
-    """
-    checked = None if path is None else checked_path(path, "registers")
-    scene = registers_scene(
-        instruction, operand, lane, lanes=lanes, slots=slots, width=width_for(ax, width)
-    )
-    return finished(scene, checked, ax)

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from layoutalg.algebra.iters import Iter
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, checked_shape, owners_of
 from layoutalg.draw.scene.page import (
     INCH,
     LINE,
     MARGIN,
+    PAGE,
     SMALL,
+    WIDER,
     bracket_above,
     bracket_below,
     heading,
     wrapped,
 )
 from layoutalg.draw.scene.palette import HUES, INK, NOTE, PAPER, WARP_HUES
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, checked_title, text_width
 from layoutalg.errors import LayoutError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _BOX = 25.0  # height of a digit's box
 _VALUE = 9.0  # height of the row of values below the boxes
@@ -182,7 +178,8 @@ def _default_place(layout: Grouped, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(extent - 1 for extent in shape)
 
 
-def derivation_scene(
+@picture
+def derivation(
     layout: Any,
     shape: Sequence[int],
     at: Sequence[int] | None = None,
@@ -190,7 +187,28 @@ def derivation_scene(
     width: float = PAGE,
     title: str | None = None,
 ) -> Scene:
-    """Return the picture that :func:`derivation` draws, as data."""
+    """Draw how coordinates become places: each digit of (i, j), coloured by its axis.
+
+    The upper ribbon holds the digits of each coordinate, the lower one the same digits by axis,
+    times their strides; the formulas stand below. Bold numbers are those of one element.
+
+    Args:
+        layout: a ``TileLayout``, or a ``ComposeLayout``, whose tile is drawn.
+        shape: of the elements; a layout that does not group by it is drawn on the flat index.
+        at: the element whose digits are given; the last one of lane 5 unless given.
+        width: of the page in inches, 7 unless given.
+        title: of the picture; the layout's text unless given.
+
+    Raises:
+        LayoutError: the element is outside the shape, the digits need a wider page, or the suffix
+            is unknown.
+
+    >>> from layoutalg import S, TileLayout, laneid
+    >>> D = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
+    >>> figure = derivation(D, (16, 8))
+    >>> [text.string for text in figure.scene.panel("formula").texts]
+    ['laneid = 4 · (i mod 8) + j // 2', 'm = 2 · (i // 8) + j mod 2']
+    """
     tile: Grouped = getattr(layout, "tile_layout", layout)
     shape = checked_shape(shape, "derivation")
     if not hasattr(tile, "shard"):
@@ -396,42 +414,3 @@ def _separators(cells: list[Cell]) -> Stroke:
         PAPER,
         role="grid",
     )
-
-
-def derivation(
-    layout: Any,
-    shape: Sequence[int],
-    at: Sequence[int] | None = None,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    width: float | None = None,
-    title: str | None = None,
-) -> Figure:
-    """Draw how coordinates become places: each digit of (i, j), coloured by its axis.
-
-    The upper ribbon holds the digits of each coordinate, the lower one the same digits by axis,
-    times their strides; the formulas stand below. Bold numbers are those of one element.
-
-    Args:
-        layout: a ``TileLayout``, or a ``ComposeLayout``, whose tile is drawn.
-        shape: of the elements; a layout that does not group by it is drawn on the flat index.
-        at: the element whose digits are given; the last one of lane 5 unless given.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        width: of the page in inches, 7 unless given.
-        title: of the picture; the layout's text unless given.
-
-    Raises:
-        LayoutError: the element is outside the shape, the digits need a wider page, or the suffix
-            is unknown.
-
-    >>> from layoutalg import S, TileLayout, laneid
-    >>> D = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
-    >>> figure = derivation(D, (16, 8))
-    >>> [text.string for text in figure.scene.panel("formula").texts]
-    ['laneid = 4 · (i mod 8) + j // 2', 'm = 2 · (i // 8) + j mod 2']
-    """
-    checked = None if path is None else checked_path(path, "derivation")
-    scene = derivation_scene(layout, shape, at, width=width_for(ax, width), title=title)
-    return finished(scene, checked, ax)

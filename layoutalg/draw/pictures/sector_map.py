@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layoutalg.algebra.axis import WARP
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, IntArray, checked_range, checked_shape
 from layoutalg.draw.scene.page import (
     INCH,
     MARGIN,
+    PAGE,
     SMALL,
+    WIDER,
     Mark,
     frame,
     heading,
@@ -25,6 +23,7 @@ from layoutalg.draw.scene.page import (
 )
 from layoutalg.draw.scene.palette import EMPTY, FILLS, NOTE, PAPER
 from layoutalg.draw.scene.panel import Path, Point
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
 from layoutalg.errors import LayoutError
 from layoutalg.memory.access import (
@@ -35,10 +34,6 @@ from layoutalg.memory.access import (
     sectors,
     slotwise,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _ROW = 8.5  # height of a sector, in points
 _HEAD = 27.0  # height of the lines above a request
@@ -70,7 +65,8 @@ def widest_access(registers: InMemory, memory: InMemory, shape: Sequence[int], b
     raise reason
 
 
-def coalescing_scene(
+@picture
+def coalescing(
     registers: InMemory,
     memory: InMemory,
     shape: Sequence[int],
@@ -81,7 +77,34 @@ def coalescing_scene(
     requests: Sequence[int] | None = None,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`coalescing` draws, as data."""
+    """Draw which 32-byte sectors each request of a warp touches in global memory.
+
+    Each lane moves the elements that ``registers`` gives it, ``vector`` slots at a time, from or to
+    where ``memory`` has them. A row is one sector; elements that some lane asks for have its
+    colour, grey ones are fetched in vain. The tile begins at a multiple of 32 bytes.
+
+    Args:
+        registers: a layout over thread axes and m (the slot).
+        memory: the layout of the same tile in memory, on axis m, in elements.
+        shape: logical extents (rows, columns) of both.
+        dtype: of the elements: bits, or a PTX type.
+        lane: outlined; None for none.
+        vector: slots per instruction; the widest that memory allows unless given.
+        requests: (begin, end) of those that are drawn, the first 4 unless given; sums are over all.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: a lane's vector is not contiguous and aligned in memory, an argument does not
+            fit, or the suffix is unknown.
+
+    >>> from layoutalg import S, TileLayout, fragments
+    >>> A = fragments.get("mma.m16n8k16.f16", "A")
+    >>> figure = coalescing(A.layout, TileLayout(S[(16, 16) : (16, 1)]), (16, 16))
+    >>> [text.string for text in figure.scene.panel("request 0").texts if "sectors" in text.string]
+    ['8 sectors, 128 of 256 B']
+
+    Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
+    """
     bits = element_bits(dtype, "coalescing")
     shape = checked_shape(shape, "coalescing")
     if bits < 8:
@@ -281,60 +304,3 @@ def _request(
         tuple(s for s in strokes if s.paths),
         (*heads, *texts),
     )
-
-
-def coalescing(
-    registers: InMemory,
-    memory: InMemory,
-    shape: Sequence[int],
-    dtype: int | str = 16,
-    lane: int | None = DEFAULT_LANE,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    vector: int | None = None,
-    requests: Sequence[int] | None = None,
-    width: float | None = None,
-) -> Figure:
-    """Draw which 32-byte sectors each request of a warp touches in global memory.
-
-    Each lane moves the elements that ``registers`` gives it, ``vector`` slots at a time, from or to
-    where ``memory`` has them. A row is one sector; elements that some lane asks for have its
-    colour, grey ones are fetched in vain. The tile begins at a multiple of 32 bytes.
-
-    Args:
-        registers: a layout over thread axes and m (the slot).
-        memory: the layout of the same tile in memory, on axis m, in elements.
-        shape: logical extents (rows, columns) of both.
-        dtype: of the elements: bits, or a PTX type.
-        lane: outlined; None for none.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        vector: slots per instruction; the widest that memory allows unless given.
-        requests: (begin, end) of those that are drawn, the first 4 unless given; sums are over all.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: a lane's vector is not contiguous and aligned in memory, an argument does not
-            fit, or the suffix is unknown.
-
-    >>> from layoutalg import S, TileLayout, fragments
-    >>> A = fragments.get("mma.m16n8k16.f16", "A")
-    >>> figure = coalescing(A.layout, TileLayout(S[(16, 16) : (16, 1)]), (16, 16))
-    >>> [text.string for text in figure.scene.panel("request 0").texts if "sectors" in text.string]
-    ['8 sectors, 128 of 256 B']
-
-    Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
-    """
-    checked = None if path is None else checked_path(path, "coalescing")
-    scene = coalescing_scene(
-        registers,
-        memory,
-        shape,
-        dtype,
-        lane,
-        vector=vector,
-        requests=requests,
-        width=width_for(ax, width),
-    )
-    return finished(scene, checked, ax)

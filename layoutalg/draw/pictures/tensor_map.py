@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from layoutalg.draw.pictures.lane_maps import PAGE, finished, width_for
 from layoutalg.draw.pictures.tensor_blocks import (
     LANES,
     QUARTER,
@@ -15,11 +12,11 @@ from layoutalg.draw.pictures.tensor_blocks import (
     blocks_of,
     range_of,
 )
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.page import (
     INCH,
     LINE,
     MARGIN,
+    PAGE,
     SMALL,
     Mark,
     frame,
@@ -29,6 +26,7 @@ from layoutalg.draw.scene.page import (
 )
 from layoutalg.draw.scene.palette import EMPTY, HUES, INK, NOTE, PAPER, WARP_HUES
 from layoutalg.draw.scene.panel import Path, Point
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import (
     Cell,
     Panel,
@@ -41,10 +39,6 @@ from layoutalg.draw.scene.scene import (
 )
 from layoutalg.errors import LayoutError
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 _LANE = 2.25  # height of a lane, in points
 _HEAD = 30.0  # height of what stands above the lanes
 _GUTTER = 34.0
@@ -55,8 +49,30 @@ _PITCH = 1.07 * _SIZE  # of lines of text
 Memories = Mapping[str, Sequence[TensorBuffer]]
 
 
-def tensor_memory_scene(memories: Memories, *, width: float = PAGE) -> Scene:
-    """Return the picture that :func:`tensor_memory` draws, as data."""
+@picture
+def tensor_memory(memories: Memories, *, width: float = PAGE) -> Scene:
+    """Draw what lies where in tensor memory: 128 lanes, and columns of 32 bits.
+
+    A block is a range of lanes and columns whose rows go with the lanes and whose columns go with
+    the columns, so that its corners say all of it. Copies, which a layout's replica makes, are
+    numbered and dashed. Thick lines part what each warp of a warpgroup may load and store.
+
+    Args:
+        memories: per title the buffers of one tensor memory: one panel for each CTA.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: no buffers, buffers that share a cell, an unknown suffix, or too narrow a page.
+
+    >>> from layoutalg import tmem_datapath_layout, tmem_scale_layout
+    >>> D = TensorBuffer("D", tmem_datapath_layout("D", 128, 64), (128, 64))
+    >>> SFA = TensorBuffer("SFA", tmem_scale_layout(128, 4), (128, 4), 8, 64, names=("m", "k/32"))
+    >>> figure = tensor_memory({"one CTA": [D, SFA]})
+    >>> [cell.title for cell in figure.scene.panel("memory 0").cells][4::4][:2]
+    ['SFA m 0..31, k/32 0..3', 'SFA m 32..63, k/32 0..3']
+
+    Source: PTX ISA, "Tensor Memory", and "Access restrictions" of tcgen05.ld.
+    """
     if not isinstance(memories, Mapping) or not memories:
         raise LayoutError(
             f"tensor_memory: memories name buffers, {{title: [TensorBuffer, …]}}; got {memories!r}"
@@ -246,39 +262,3 @@ def _box(left: float, top: float, right: float, low: float) -> Path:
 
 def _right(cells: list[Cell]) -> float:
     return max(cell.x + cell.width for cell in cells)
-
-
-def tensor_memory(
-    memories: Memories,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    width: float | None = None,
-) -> Figure:
-    """Draw what lies where in tensor memory: 128 lanes, and columns of 32 bits.
-
-    A block is a range of lanes and columns whose rows go with the lanes and whose columns go with
-    the columns, so that its corners say all of it. Copies, which a layout's replica makes, are
-    numbered and dashed. Thick lines part what each warp of a warpgroup may load and store.
-
-    Args:
-        memories: per title the buffers of one tensor memory: one panel for each CTA.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: no buffers, buffers that share a cell, an unknown suffix, or too narrow a page.
-
-    >>> from layoutalg import tmem_datapath_layout, tmem_scale_layout
-    >>> D = TensorBuffer("D", tmem_datapath_layout("D", 128, 64), (128, 64))
-    >>> SFA = TensorBuffer("SFA", tmem_scale_layout(128, 4), (128, 4), 8, 64, names=("m", "k/32"))
-    >>> figure = tensor_memory({"one CTA": [D, SFA]})
-    >>> [cell.title for cell in figure.scene.panel("memory 0").cells][4::4][:2]
-    ['SFA m 0..31, k/32 0..3', 'SFA m 32..63, k/32 0..3']
-
-    Source: PTX ISA, "Tensor Memory", and "Access restrictions" of tcgen05.ld.
-    """
-    checked = None if path is None else checked_path(path, "tensor_memory")
-    scene = tensor_memory_scene(memories, width=width_for(ax, width))
-    return finished(scene, checked, ax)

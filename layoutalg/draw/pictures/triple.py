@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from layoutalg.draw.pictures.lane_maps import INCH, MARGIN, WIDER
 from layoutalg.draw.scene.chosen import Operand
 from layoutalg.draw.scene.naming import slots_per_register
 from layoutalg.draw.scene.notes import GAP, notes_of
+from layoutalg.draw.scene.page import INCH, MARGIN, WIDER
 from layoutalg.draw.scene.panel import (
     Placed,
     Point,

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layoutalg import fragments
 from layoutalg.algebra.axis import WARP, warpid
 from layoutalg.algebra.iters import Iter
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.scene.chosen import chosen_fragments
 from layoutalg.draw.scene.naming import index_names, role_of, slot_name
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import HUE_OF_WARP, IntArray
 from layoutalg.draw.scene.page import (
     INCH,
     MARGIN,
+    PAGE,
     SMALL,
+    WIDER,
     Mark,
     frame,
     grid,
@@ -31,6 +29,7 @@ from layoutalg.draw.scene.page import (
 )
 from layoutalg.draw.scene.palette import HUES, INK, NOTE, PAPER
 from layoutalg.draw.scene.panel import Path, Point, boundary, edge_paths
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import (
     Cell,
     Panel,
@@ -45,10 +44,6 @@ from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
 from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.sizes.budget import CELLS, check_budget
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _HIGH = 19.0  # height of an instruction's tile, in points
 _WIDEST = 36.0  # width of one
@@ -174,7 +169,8 @@ def parts_of(
     )
 
 
-def tiling_scene(
+@picture
+def tiling(
     instruction: str,
     shape: Sequence[int],
     warps: Sequence[int] = (1, 1),
@@ -183,7 +179,28 @@ def tiling_scene(
     accumulator: str | None = None,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`tiling` draws, as data."""
+    """Draw a tile shared by warps: A left, B on top, D between them, one cell per instruction.
+
+    A cell names the warps that hold its part of the operand, and the slots it takes in each lane.
+    All warps of a row hold the same A and all warps of a column the same B: such cells have two
+    colours. Thick lines part warps, solid ones instructions, dashed ones K steps.
+
+    Args:
+        instruction: of one warp: a name of ``fragments.names()`` with A, B and D.
+        shape: (M, N, K) of the tile.
+        warps: how many along M, and along N; warp i + warps[0] * j is at (i, j).
+        warp: outlined; None for none.
+        accumulator: type of the accumulator, such as ``"f16"``, where the instruction has several.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: the tile does not consist of the warps' instructions; the warp, instruction or
+            suffix is unknown; the page is too narrow.
+
+    >>> figure = tiling("mma.m16n8k16.f16", (64, 64, 32), (2, 2))
+    >>> figure.scene.panel("A").cells[0].title
+    'W0 W2: a0..7 from m 0, k 0'
+    """
     a, b, d = parts_of(instruction, shape, warps, accumulator)
     m, n, k = shape
     count = warps[0] * warps[1]
@@ -385,45 +402,3 @@ def _boundaries(part: Part, at: Point, cell: Point) -> list[Stroke]:
         Stroke(edge_paths(boundary(base), at, cell), 1.6, INK, role="warp"),
         frame(x, y, columns * wide, rows * high),
     ]
-
-
-def tiling(
-    instruction: str,
-    shape: Sequence[int],
-    warps: Sequence[int] = (1, 1),
-    warp: int | None = 0,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    accumulator: str | None = None,
-    width: float | None = None,
-) -> Figure:
-    """Draw a tile shared by warps: A left, B on top, D between them, one cell per instruction.
-
-    A cell names the warps that hold its part of the operand, and the slots it takes in each lane.
-    All warps of a row hold the same A and all warps of a column the same B: such cells have two
-    colours. Thick lines part warps, solid ones instructions, dashed ones K steps.
-
-    Args:
-        instruction: of one warp: a name of ``fragments.names()`` with A, B and D.
-        shape: (M, N, K) of the tile.
-        warps: how many along M, and along N; warp i + warps[0] * j is at (i, j).
-        warp: outlined; None for none.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        accumulator: type of the accumulator, such as ``"f16"``, where the instruction has several.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: the tile does not consist of the warps' instructions; the warp, instruction or
-            suffix is unknown; the page is too narrow.
-
-    >>> figure = tiling("mma.m16n8k16.f16", (64, 64, 32), (2, 2))
-    >>> figure.scene.panel("A").cells[0].title
-    'W0 W2: a0..7 from m 0, k 0'
-    """
-    checked = None if path is None else checked_path(path, "tiling")
-    scene = tiling_scene(
-        instruction, shape, warps, warp, accumulator=accumulator, width=width_for(ax, width)
-    )
-    return finished(scene, checked, ax)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ from layoutalg.draw.scene.scene import (
 from layoutalg.errors import LayoutError
 
 INCH = 72.0
+COLUMN, PAGE = 3.4, 7.0  # widths of a column and of a page of a paper, in inches
+WIDER = "Pass a larger width, or wider axes"  # what fits where a page is too narrow
 MARGIN = 5.0  # of every picture, in points
 TITLE, LINE, SMALL = 7.5, 6.5, 5.0  # font sizes: heading, sentences, numbers
 _SAMPLE = 12.0  # width of a mark in the key
@@ -89,14 +92,16 @@ def is_whole(number: object) -> bool:
     return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
-def wrapped(words: str, width: float, size: float, bold: bool = False) -> list[str]:
+def wrapped(
+    words: str, width: float, size: float, bold: bool = False, after: str = ", "
+) -> list[str]:
     """Break a sentence after blanks or commas, or inside a word, into lines of ``width`` points.
 
     >>> wrapped("one two three", 45, 10)
     ['one two', 'three']
     """
     lines: list[str] = []
-    parts = words.replace(",", ",\0").replace(" ", " \0").replace("\0 ", " ").split("\0")
+    parts = re.findall(rf"[^{after}]*[{after}]|[^{after}]+", words) or [""]
     for part in (piece for word in parts for piece in pieces(word, width, size, bold)):
         if lines and text_width(lines[-1] + part.rstrip(), size, bold) <= width:
             lines[-1] += part

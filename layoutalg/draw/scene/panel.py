@@ -27,6 +27,7 @@ COLUMN_HEADER = 8.0  # height of the column numbers
 _BRACKET = 10.5  # width of a bracketed range with its turned text
 _BRACKET_ROOM = 1.4  # kept free in a cell for the bracket of a register
 _NARROWEST = 0.27  # em: no character is narrower
+_DEEPEST = 600.0  # height of a panel, in points: it fits a page
 _SMALLEST_GRID = 5.0  # cells narrower than this are drawn without a grid
 
 Point = tuple[float, float]
@@ -61,6 +62,25 @@ class Tile:
     held: BoolArray | None = None
     instruction: tuple[int, int] | None = None
     largest: float = 7.0
+
+
+def cell_size(width: float, rows: int, columns: int, widest: float = 22.0) -> Point:
+    """Return width and height of a cell in a panel that may be ``width`` points wide.
+
+    Cells are square where they are small, and low where two lines of text fit.
+
+    >>> cell_size(200, 16, 8), cell_size(504, 128, 128)
+    ((22.0, 14.0), (3.75, 3.75))
+    """
+    wide = min(width / columns, widest)
+    high = wide if wide < 10.5 else 13.0 if wide < 13 else min(wide, 14.0)
+    high = min(max(high, min(13.0, 60.0 / rows)), _DEEPEST / rows)
+    return _snapped(wide), _snapped(high)
+
+
+def _snapped(points: float) -> float:
+    """Round down to a quarter of a point where that is a small part: files stay short."""
+    return int(points * 4) / 4 if points >= 2.5 else int(points * 100) / 100
 
 
 def gutter(rows: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,27 +13,13 @@ from layoutalg import fragments
 from layoutalg.algebra.axis import WARP
 from layoutalg.draw.scene.chosen import chosen_fragments
 from layoutalg.draw.scene.formula import digit_rules, slot_rules
+from layoutalg.draw.scene.grid import Grid, bracket_below, bracket_left, frame, outline, titled
 from layoutalg.draw.scene.naming import heading_of, slots_name, slots_per_register
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, checked_range
-from layoutalg.draw.scene.page import (
-    INCH,
-    MARGIN,
-    PAGE,
-    SMALL,
-    WIDER,
-    Mark,
-    bracket_above,
-    frame,
-    grid,
-    heading,
-    key,
-    outline,
-    page,
-)
+from layoutalg.draw.scene.page import INCH, MARGIN, PAGE, SMALL, WIDER, Mark, Page, flow
 from layoutalg.draw.scene.palette import FILLS, NOTE
-from layoutalg.draw.scene.panel import Path
 from layoutalg.draw.scene.picture import picture
-from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, text_width
+from layoutalg.draw.scene.scene import Cell, Panel, Path, Scene, Stroke, Text, text_width
 from layoutalg.draw.scene.sidebar import indices_of, slots_per_line
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
@@ -163,8 +150,9 @@ def registers(
         )
     room = width * INCH - 2 * MARGIN
     blocks = _blocks(chosen, shown, slots, room)
+    where = flow([block.width for block in blocks], room, _GAP)
     if slots is None:
-        blocks = blocks[: _fitting(blocks, room)]
+        blocks = [b for b, (row, _) in zip(blocks, where, strict=True) if row < _DEEPEST]
     unit = "thread" if threads > WARP else "lane"
     notes = [f"row, column of each element of each {unit}; operands in PTX order"]
     if len(shown) < threads:
@@ -180,41 +168,27 @@ def registers(
     notes.append(", ".join(digit_rules([*used, "q"] if several else used, threads > WARP)))
     if several:
         notes.append(f"{chosen[0].products} products: a lane holds elements of product q")
-    title, right, top = heading(instruction + ": registers", notes, room)
-    right += MARGIN
-    panels = [title]
-    x, bottom = MARGIN, top
-    for block in blocks:
-        if x > MARGIN and x + block.width > MARGIN + room:
-            x, top = MARGIN, bottom + 4
-        panels.append(_panel(block, shown, lane, x, top))
-        right = max(right, x + block.width)
-        bottom = max(bottom, top + _HEAD + _ROW * len(shown))
-        x += block.width + _GAP
+    page = Page(title_of(instruction), notes, width, instruction + ": registers")
+    for block, (row, x) in zip(blocks, where, strict=False):
+        if not x:
+            top = page.bottom + 4 * (row > 0)
+        page.add(
+            _panel(block, shown, lane, MARGIN + x, top),
+            MARGIN + x + block.width,
+            top + _HEAD + _ROW * len(shown),
+        )
     marks = [Mark(f"colour: the {unit}, hue is g", "fill", FILLS[4 * 1 + 1])]
     if lane is not None and lane in shown:
         marks.append(Mark(f"{unit} {lane}", "lane"))
     if any(slots_per_register(f) > 1 for f in chosen):
         marks.append(Mark("one b32 register", "word"))
-    legend, taken, bottom = key(marks, MARGIN, bottom + 5, right - MARGIN)
-    return page(title_of(instruction), [*panels, legend], max(right, MARGIN + taken), bottom)
+    page.key(marks, MARGIN, page.bottom + 5, page.right - MARGIN)
+    return page.scene()
 
 
 def title_of(instruction: str) -> str:
     """Return the title of the picture."""
     return f"{instruction}: which element lies in each register of each lane"
-
-
-def _fitting(blocks: list[Block], room: float) -> int:
-    """Return how many blocks fit in ``_DEEPEST`` rows of the page."""
-    x, row = 0.0, 1
-    for n, block in enumerate(blocks):
-        if x and x + block.width > room:
-            x, row = 0.0, row + 1
-            if row > _DEEPEST:
-                return n
-        x += block.width + _GAP
-    return len(blocks)
 
 
 def _blocks(
@@ -248,67 +222,48 @@ def _blocks(
 
 def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> Panel:
     """Draw a block with its corner at (x, y)."""
-    fragment, pitch = block.fragment, block.pitch
-    left, top = x + _GROUP, y + _HEAD
+    fragment = block.fragment
     lanes = lane_width(fragment)
-    body = left + lanes
+    left, top = x + _GROUP, y + _HEAD
+    side = Grid((left, top), (lanes, _ROW), len(shown), 1)
+    table = Grid((side.right, top), (block.pitch, _ROW), len(shown), len(block.columns))
+    ups = (8.2, 2.4)  # of the lines of row and column, above the table
     cells: list[Cell] = []
-    texts: list[Text] = []
-    name = heading_of(fragment)
-    texts.append(Text(left, y + 8, name, 7, "start", bold=True))
-    beside = left + text_width(name, 7, True) + 4
-    texts.append(Text(beside, y + 8, block.note, 6, "start", color=NOTE))
-    for word, up in (("row", 8.2), ("col", 2.4)):
-        texts.append(Text(body - 3, top - up, word, SMALL, "end", color=NOTE))
+    texts: list[Text] = [*titled(left, y + 8, heading_of(fragment), block.note)]
+    for word, up in zip(("row", "col"), ups, strict=True):
+        texts.append(Text(side.right - 3, top - up, word, SMALL, "end", color=NOTE))
     for j, column in enumerate(block.columns):
-        middle = body + (j + 0.5) * pitch
+        middle, _ = table.corner(0, j + 0.5)
         texts.append(Text(middle, top - 14.5, column.name, _LABEL, bold=True))
-        for rule, up in zip(column.rules, (8.2, 2.4), strict=True):
+        for rule, up in zip(column.rules, ups, strict=True):
             if rule:
                 texts.append(Text(middle, top - up, rule, SMALL, color=NOTE))
     for i, number in enumerate(shown):
-        low, fill = top + i * _ROW, FILLS[number % WARP]
-        held = number == lane
-        cells.append(Cell(left, low, lanes, _ROW, fill, f"T{number}", (("lane", str(number)),)))
-        base = low + _ROW / 2 + 0.365 * _LABEL
-        texts.append(Text(left + lanes / 2, base, f"T{number}", _LABEL, bold=True))
+        fill, thread = FILLS[number % WARP], f"T{number}"
+        cells.append(side.fill(i, 0, fill, thread, {"lane": number}))
+        texts.append(side.label(i, 0, thread, _LABEL, True))
         for j, column in enumerate(block.columns):
             row, col = column.indices[i]
-            cells.append(
-                Cell(
-                    body + j * pitch,
-                    low,
-                    pitch,
-                    _ROW,
-                    fill,
-                    f"T{number} {column.name} ({row}, {col})",
-                    (
-                        ("lane", str(number)),
-                        ("register", column.name),
-                        ("row", row),
-                        ("col", col),
-                    ),
-                )
-            )
-            middle = body + (j + 0.5) * pitch
-            texts.append(Text(middle, base, f"{row},{col}", _LABEL, bold=held))
-    width, height = lanes + len(block.columns) * pitch, len(shown) * _ROW
+            title = f"{thread} {column.name} ({row}, {col})"
+            data = {"lane": f"{number}", "register": column.name, "row": row, "col": col}
+            cells.append(table.fill(i, j, fill, title, data))
+            texts.append(table.label(i, j, f"{row},{col}", _LABEL, number == lane))
+    width = table.right - left
     strokes = [
-        grid((left, top), (lanes, _ROW), len(shown), 1),
-        grid((body, top), (pitch, _ROW), len(shown), len(block.columns)),
-        *_marks(block, shown, body, top),
-        frame(left, top, width, height),
-        Stroke((((body, top), (body, top + height)),), 0.8, role="frame"),
+        side.rules(),
+        table.rules(),
+        *_marks(block, table),
+        frame(left, top, width, table.low - top),
+        Stroke(table.uprights([0]), 0.8, role="frame"),
     ]
     paths: list[Path] = []
     for first in range(shown.start - shown.start % 4, shown.stop, 4):
         a, b = max(first, shown.start) - shown.start, min(first + 4, shown.stop) - shown.start
         up, down = top + a * _ROW + 1, top + b * _ROW - 1
-        edge = left - 4
-        paths.append(((edge + 2, up), (edge, up), (edge, down), (edge + 2, down)))
+        paths.append(bracket_left(left - 4, up, down))
         label = f"g={first % WARP // 4}"
         if b - a == 4:
-            texts.append(Text(edge - 2.5, (up + down) / 2, label, SMALL, color=NOTE, angle=90))
+            texts.append(Text(left - 6.5, (up + down) / 2, label, SMALL, color=NOTE, angle=90))
     strokes.append(Stroke(tuple(paths), 0.6, NOTE, role="rows"))
     if lane is not None and lane in shown:
         strokes.append(outline(left, top + (lane - shown.start) * _ROW, width, _ROW, 1.4))
@@ -317,27 +272,16 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
     return Panel(fragment.operand + suffix, tuple(cells), tuple(strokes), tuple(texts))
 
 
-def _marks(block: Block, shown: range, body: float, top: float) -> list[Stroke]:
+def _marks(block: Block, table: Grid) -> list[Stroke]:
     """Bracket the slots of one register above their names, and rule between registers."""
     registers = np.array([column.register for column in block.columns])
-    height = len(shown) * _ROW
-    edges = np.flatnonzero(np.diff(registers)) + 1
-    upright = tuple(
-        ((body + j * block.pitch, top), (body + j * block.pitch, top + height))
-        for j in edges.tolist()
-    )
-    strokes = [Stroke(upright, 0.5, NOTE, role="register")] if upright else []
+    edges = (np.flatnonzero(np.diff(registers)) + 1).tolist()
+    strokes = [Stroke(table.uprights(edges), 0.5, NOTE, role="register")] if edges else []
     if slots_per_register(block.fragment) > 1:
-        begins, ends = [0, *edges.tolist()], [*edges.tolist(), len(registers)]
-        strokes.append(
-            Stroke(
-                tuple(
-                    bracket_above(body + a * block.pitch + 2, body + b * block.pitch - 2, top - 22)
-                    for a, b in zip(begins, ends, strict=True)
-                ),
-                0.6,
-                NOTE,
-                role="word",
-            )
+        lefts = [table.corner(0, j)[0] for j in (0, *edges, len(registers))]
+        paths = (
+            bracket_below(a + 2, b - 2, table.at[1] - 22, -2.0)
+            for a, b in itertools.pairwise(lefts)
         )
+        strokes.append(Stroke(tuple(paths), 0.6, NOTE, role="word"))
     return strokes

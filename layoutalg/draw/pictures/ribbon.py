@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from layoutalg.algebra.iters import Iter
+from layoutalg.draw.scene.grid import bracket_below
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, checked_shape, owners_of
 from layoutalg.draw.scene.page import (
     INCH,
@@ -17,8 +18,6 @@ from layoutalg.draw.scene.page import (
     PAGE,
     SMALL,
     WIDER,
-    bracket_above,
-    bracket_below,
     heading,
     wrapped,
 )
@@ -302,7 +301,7 @@ def _upper(
             x += wide
         label = f"{name} < {extent}"
         x = max(x, begin + text_width(label, LINE, True) + 2)
-        brackets.append(bracket_above(begin + 1, x - 1, y - 4))
+        brackets.append(bracket_below(begin + 1, x - 1, y - 4, -2.0))
         texts.append(Text((begin + x) / 2, y - 6.5, label, LINE, bold=True))
         x += _BETWEEN
     return (

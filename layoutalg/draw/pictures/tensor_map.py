@@ -12,24 +12,14 @@ from layoutalg.draw.pictures.tensor_blocks import (
     blocks_of,
     range_of,
 )
-from layoutalg.draw.scene.page import (
-    INCH,
-    LINE,
-    MARGIN,
-    PAGE,
-    SMALL,
-    Mark,
-    frame,
-    heading,
-    key,
-    page,
-)
+from layoutalg.draw.scene.grid import Grid, frame, rectangle
+from layoutalg.draw.scene.page import INCH, LINE, MARGIN, PAGE, SMALL, Mark, Page
 from layoutalg.draw.scene.palette import EMPTY, HUES, INK, NOTE, PAPER, WARP_HUES
-from layoutalg.draw.scene.panel import Path, Point
 from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import (
-    Cell,
     Panel,
+    Path,
+    Point,
     Scene,
     Stroke,
     Text,
@@ -102,12 +92,11 @@ def tensor_memory(memories: Memories, *, width: float = PAGE) -> Scene:
         notes.append(
             "lane by lane: the ranges take turns, one row in each lane; then their next rows"
         )
-    head, taken, top = heading(title, notes, width * INCH - 2 * MARGIN)
-    panels, x = [head], MARGIN
+    page = Page(title, notes, width)
+    x, top = MARGIN, page.bottom + _HEAD
     for number, (name, buffers) in enumerate(memories.items()):
-        panel, right = _lanes(number, name, buffers, names, (x + _GUTTER, top + _HEAD))
-        panels.append(panel)
-        taken = max(taken, right - MARGIN)
+        panel, right = _lanes(number, name, buffers, names, (x + _GUTTER, top))
+        page.add(panel, right, top + _LANE * LANES)
         x = right + _GAP
     marks = [Mark(n, "fill", HUES[_hue(at)][0]) for at, n in enumerate(names)]
     if any(block.copies for block in every):
@@ -115,16 +104,15 @@ def tensor_memory(memories: Memories, *, width: float = PAGE) -> Scene:
     if any(None in block.turns for block in every):
         marks.append(Mark("nothing", "fill", EMPTY))
     marks.append(Mark("lanes that one warp may load", "thick"))
-    bottom = top + _HEAD + _LANE * LANES + 6
-    room = width * INCH - 2 * MARGIN
-    legend, legend_width, bottom = key(marks, MARGIN, bottom, max(taken, min(room, 200.0)))
-    taken = max(taken, legend_width)
-    if taken > room + 0.01:
+    room = max(page.right - MARGIN, min(page.room, 200.0))
+    page.key(marks, MARGIN, page.bottom + 6, room)
+    taken = page.right - MARGIN
+    if taken > page.room + 0.01:
         raise LayoutError(
             f"tensor_memory: the blocks and names take {(taken + 2 * MARGIN) / INCH:.1f} inches; "
             "pass a larger width, draw fewer buffers, or give them shorter names"
         )
-    return page(title, [*panels, legend], MARGIN + taken, bottom)
+    return page.scene()
 
 
 def _hue(number: int) -> int:
@@ -179,26 +167,22 @@ def _lanes(
                 low, high = (y + lane * _LANE for lane in block.lanes)
                 held = block.held
                 title = f"{buffer.name} {', '.join(words)}" if held else "nothing"
-                data = (
-                    ("lanes", range_of(*block.lanes)),
-                    ("columns", said),
-                    ("row", str(held[0] if held else -1)),
-                    ("col", str(held[1] if held else -1)),
-                    ("copy", str(held[2] if held else -1)),
-                )
+                row, col, copy = held or (-1, -1, -1)
+                lanes = range_of(*block.lanes)
+                data = {"lanes": lanes, "columns": said, "row": row, "col": col, "copy": copy}
                 fill = hue[min(max(block.copies, default=0), 3)] if held else EMPTY
-                cells.append(Cell(left, low, wide, high - low, fill, title, data))
+                cell = Grid((left, low), (wide, high - low), 1, 1).fill(0, 0, fill, title, data)
+                cells.append(cell)
                 edges.append(((left, high), (left + wide, high)))
                 if block.copies:
-                    inner = (left + 2, low + 2, left + wide - 2, high - 2)
-                    copies.append(_box(*inner))
+                    copies.append(rectangle(left + 2, low + 2, wide - 4, high - low - 4)[:5])
                 texts += centred(words, left + wide / 2, y + middle, _SIZE) if words else ()
             edges.append(((left + wide, y), (left + wide, y + deep)))
             left += wide
         heads.append(Text(begin, y - 11, buffer.name, LINE, "start", bold=True))
         frames.append(frame(begin, y, left - begin, deep))
         left = max(left, begin + text_width(buffer.name, LINE, True)) + 4
-    right = _right(cells)
+    right = max(cell.x + cell.width for cell in cells)
     quarters = tuple(
         ((x - _GUTTER + 8, y + lane * _LANE), (right, y + lane * _LANE))
         for lane in range(QUARTER, LANES, QUARTER)
@@ -254,11 +238,3 @@ def _words(buffer: TensorBuffer, stack: list[Block]) -> list[tuple[tuple[str, ..
         free = middle + half if words else free
         found.append((words, middle))
     return found
-
-
-def _box(left: float, top: float, right: float, low: float) -> Path:
-    return ((left, top), (right, top), (right, low), (left, low), (left, top))
-
-
-def _right(cells: list[Cell]) -> float:
-    return max(cell.x + cell.width for cell in cells)

@@ -11,7 +11,6 @@ from layoutalg.draw.scene.notes import GAP, notes_of
 from layoutalg.draw.scene.page import INCH, MARGIN, WIDER
 from layoutalg.draw.scene.panel import (
     Placed,
-    Point,
     Tile,
     detail_of,
     gutter,
@@ -19,7 +18,7 @@ from layoutalg.draw.scene.panel import (
     panel_of,
     placed,
 )
-from layoutalg.draw.scene.scene import Panel, Scene
+from layoutalg.draw.scene.scene import Panel, Point, Scene
 from layoutalg.errors import LayoutError
 
 _HIGH = 14.5  # height of a row of A and D, in points

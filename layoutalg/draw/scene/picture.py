@@ -72,29 +72,31 @@ def picture(layout: Callable[P, Scene]) -> Picture[P]:
         file = None if path is None else checked_path(path, name)
         if ax is not None and not hasattr(ax, "get_window_extent"):
             raise LayoutError(f"draw: ax is the axes of a figure, or None; got {ax!r}")
-        if kwargs.get("width") is not None:
-            checked_width(kwargs["width"])
-        elif ax is not None:
+        if ax is not None and kwargs.get("width") is None:
             kwargs["width"] = float(ax.get_window_extent().width / ax.figure.dpi)
-        else:
-            kwargs.pop("width", None)
-        scene = layout(*args, **kwargs)
+        found = scene(*args, **kwargs)
         if file is not None:
-            write(scene, file)
+            write(found, file)
         if ax is None:
-            return SceneFigure(scene)
-        draw_on(ax, scene)
+            return SceneFigure(found)
+        draw_on(ax, found)
         return cast("Figure", ax.get_figure(root=True))
 
     @wraps(layout)
-    def svg(*args: P.args, **kwargs: P.kwargs) -> str:
-        return svg_text(layout(*args, **kwargs))
+    def scene(*args: Any, **kwargs: Any) -> Scene:
+        if kwargs.get("width", PAGE) is None:
+            del kwargs["width"]
+        if "width" in kwargs:
+            checked_width(kwargs["width"])
+        return layout(*args, **kwargs)
+
+    @wraps(layout)
+    def svg(*args: Any, **kwargs: Any) -> str:
+        return svg_text(scene(*args, **kwargs))
 
     signature = inspect.signature(layout)
     parameters = [*signature.parameters.values(), _PATH, _AX]
-    vars(drawn).update(
-        scene=layout, svg=svg, __signature__=signature.replace(parameters=parameters)
-    )
+    vars(drawn).update(scene=scene, svg=svg, __signature__=signature.replace(parameters=parameters))
     return cast("Picture[P]", drawn)
 
 

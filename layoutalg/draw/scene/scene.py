@@ -15,6 +15,9 @@ from layoutalg.draw.scene.palette import INK
 from layoutalg.errors import LayoutError
 
 CORNER = 0.45  # of a cell's edges, the colour of a second owner
+Point = tuple[float, float]
+Path = tuple[Point, ...]
+
 SMALLEST_TEXT = 5.0  # points: nothing on a page is set smaller
 
 # Advance widths of DejaVu Sans in em; Arial and Helvetica set every label of ours narrower.
@@ -154,7 +157,7 @@ class Text:
 class Stroke:
     """Polylines of one style; ``role`` says what they mean and is written to the SVG."""
 
-    paths: tuple[tuple[tuple[float, float], ...], ...]
+    paths: tuple[Path, ...]
     width: float
     color: str = INK
     dashes: tuple[float, float] | None = None

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from layoutalg.algebra.axis import WARP
 from layoutalg.draw.scene.chosen import certificates_of, lanes_of
 from layoutalg.draw.scene.formula import digit_rules, digit_values, index_range, slot_rules
+from layoutalg.draw.scene.grid import bracket_left
 from layoutalg.draw.scene.naming import heading_of, slots_name, slots_per_register
 from layoutalg.draw.scene.palette import INK, NOTE
-from layoutalg.draw.scene.scene import Panel, Stroke, Text, text_width
+from layoutalg.draw.scene.scene import Panel, Path, Stroke, Text, text_width
 from layoutalg.fragments import Fragment
 from layoutalg.fragments.targets import written
 
@@ -121,7 +122,7 @@ def sidebar_of(
     for line in _wrapped_all(_digits(fragments, listed, lane, product), width):
         note(line, _SIZE, _PITCH, INK)
     taken = max(text_width(text.string, text.size, text.bold) for text in texts)
-    paths: list[tuple[tuple[float, float], ...]] = []
+    paths: list[Path] = []
     left, top, row_bottom = x, bottom + 13, bottom + 13
     rest: list[str] = []
     for fragment in fragments:
@@ -211,11 +212,9 @@ def _rule(fragment: Fragment) -> list[str]:
     return [f"\u2026 {last}; {fragment.formula}", digits]
 
 
-def _brackets(
-    entries: tuple[Entry, ...], x: float, y: float
-) -> list[tuple[tuple[float, float], ...]]:
+def _brackets(entries: tuple[Entry, ...], x: float, y: float) -> list[Path]:
     """Bracket neighbouring lines of one register; y is the first line's baseline."""
-    paths: list[tuple[tuple[float, float], ...]] = []
+    paths: list[Path] = []
     for n, entry in enumerate(entries):
         if n and entries[n - 1].register == entry.register:
             continue
@@ -224,7 +223,7 @@ def _brackets(
             m += 1
         if m > n:
             top, low = y + _PITCH * n - 4.4, y + _PITCH * m
-            paths.append(((x + 2, top), (x, top), (x, low), (x + 2, low)))
+            paths.append(bracket_left(x, top, low))
     return paths
 
 

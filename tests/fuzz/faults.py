@@ -433,7 +433,9 @@ TILE: dict[str, Callable[[Program, random.Random], bool]] = {
 OPERATIONS: dict[str, IrFault] = {
     "op: drop a sync": _without("Sync"),
     "op: drop a proxy fence": _without("ProxyFence"),
-    "op: drop a wait or commit": _without("Wait", "Commit", "WgmmaWait", "WgmmaCommit", "TmaStoreWait"),
+    "op: drop a wait or commit": _without(
+        "Wait", "Commit", "WgmmaWait", "WgmmaCommit", "TmaStoreWait"
+    ),
     "op: drop an arrive or await": _without("Arrive", "MbarrierWait"),
     "op: drop a wgmma fence": _without("WgmmaFence"),
     "op: drop a store, load or move": _without("Store", "Load", "Move", "Zero", "StoreMatrix"),

@@ -14,14 +14,7 @@ from layoutalg.draw.scene.palette import EMPTY, FILLS, NOTE, PAPER
 from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Panel, Path, Point, Scene, Stroke, Text, text_width
 from layoutalg.errors import LayoutError
-from layoutalg.memory.access import (
-    SECTOR_BYTES,
-    Access,
-    InMemory,
-    element_bits,
-    sectors,
-    slotwise,
-)
+from layoutalg.memory.access import SECTOR_BYTES, Access, InMemory, element_bits, sectors, slotwise
 
 _ROW = 8.5  # height of a sector, in points
 _HEAD = 27.0  # height of the lines above a request

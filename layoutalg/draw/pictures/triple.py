@@ -9,15 +9,7 @@ from layoutalg.draw.scene.chosen import Operand
 from layoutalg.draw.scene.naming import slots_per_register
 from layoutalg.draw.scene.notes import GAP, notes_of
 from layoutalg.draw.scene.page import INCH, MARGIN, WIDER
-from layoutalg.draw.scene.panel import (
-    Placed,
-    Tile,
-    detail_of,
-    gutter,
-    header,
-    panel_of,
-    placed,
-)
+from layoutalg.draw.scene.panel import Placed, Tile, detail_of, gutter, header, panel_of, placed
 from layoutalg.draw.scene.scene import Panel, Point, Scene
 from layoutalg.errors import LayoutError
 

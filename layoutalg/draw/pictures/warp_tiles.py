@@ -232,8 +232,8 @@ def tiling(
     low = max(b_top + rows[1] * high + _GAP, y + 4) + _HEAD
     b_top = low - _HEAD - _GAP - rows[1] * high
     for part, at in ((a, (MARGIN + _GUTTER, low)), (b, (right, b_top)), (d, (right, low))):
-        page.add(_panel(part, warp, at, (wide, high)))
-    page.add(Panel(""), right + across * wide, low + rows[0] * high)
+        panel = _panel(part, warp, at, (wide, high))
+        page.add(panel, right + across * wide, low + rows[0] * high)
     return page.scene()
 
 

@@ -204,5 +204,4 @@ class Page:
 
     def scene(self) -> Scene:
         """Return the page: it ends where its content ends, on the right and below."""
-        panels = tuple(p for p in self.panels if p.cells or p.texts or p.strokes)
-        return Scene(self.right + MARGIN, self.bottom + MARGIN, self.title, panels)
+        return Scene(self.right + MARGIN, self.bottom + MARGIN, self.title, tuple(self.panels))

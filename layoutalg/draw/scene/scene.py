@@ -62,6 +62,17 @@ def _em(string: str) -> float:
     return sum(_WIDTHS.get(character, 1.0) for character in string)
 
 
+@lru_cache(maxsize=4096)
+def number(value: float) -> str:
+    """Write points with two decimals and no trailing zeros; never ``-0``.
+
+    >>> number(2.50), number(-0.001)
+    ('2.5', '0')
+    """
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
 def pieces(word: str, width: float, size: float, bold: bool = False) -> list[str]:
     """Cut a word into pieces of at most ``width`` points, of one character or more.
 

@@ -18,8 +18,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -42,7 +40,7 @@ from layoutalg import (
 from layoutalg.draw import gallery
 from layoutalg.draw.scene import output, svg
 from layoutalg.draw.scene.chosen import chosen_fragments
-from layoutalg.draw.scene.formula import digit_rules, digit_values, index_formula
+from layoutalg.draw.scene.formula import digit_rules, digit_values, slot_rules
 from layoutalg.draw.scene.mpl import SceneFigure
 from layoutalg.draw.scene.naming import index_names, role_of, slot_name, slots_name
 from layoutalg.draw.scene.palette import FILLS
@@ -468,12 +466,18 @@ def same_line(one: Text, other: Text) -> bool:
 @pytest.mark.parametrize(("instruction", "operand"), ROWS)
 def test_each_rule_in_the_side_panel_holds_for_all_lanes(instruction: str, operand: str) -> None:
     fragment = fragments.get(instruction, operand)
-    for slot in range(fragment.slots):
-        for dimension in (0, 1):
-            values = fragment.coords[:, slot, dimension]
-            rule = index_formula(values[:, None])
-            assert rule is not None
-            assert (evaluated(rule, len(values)) == values).all()
+    coords = fragment.coords
+    for count in (1, 2, 4, 8):
+        for slot in range(0, fragment.slots - count + 1, count):
+            steps = np.diff(coords[:, slot : slot + count], axis=1)
+            in_a_row = (steps == steps[:, :1]).all() and set(steps.reshape(-1).tolist()) <= {0, 1}
+            rules = slot_rules(fragment, slot, count)
+            assert (rules is not None) == in_a_row
+            for dimension, rule in enumerate(rules or ()):
+                first, last = coords[:, slot, dimension], coords[:, slot + count - 1, dimension]
+                assert (evaluated(rule, len(coords)) == first).all()
+                ends = re.search(r"(\d+)\.\.(\d+)$", rule)
+                assert (last - first == (int(ends[2]) - int(ends[1]) if ends else 0)).all()
 
 
 def evaluated(rule: str, lanes: int) -> npt.NDArray[np.int64]:
@@ -501,30 +505,6 @@ def test_the_digits_are_what_their_definitions_say(warps: bool) -> None:
         assert digit_values(lane, rules) == tuple(
             f"{letter} = {known[letter]}" for letter in (r.split(" ")[0] for r in rules)
         )
-
-
-@given(
-    st.integers(0, 300),
-    st.integers(0, 40),
-    st.integers(0, 40),
-    st.integers(0, 40),
-    st.integers(1, 9),
-)
-@settings(max_examples=60, deadline=None)
-def test_a_rule_says_what_the_numbers_are(start: int, w: int, g: int, t: int, count: int) -> None:
-    lane = np.arange(128)
-    first = start + w * (lane // 32) + g * (lane % 32 // 4) + t * (lane % 4)
-    rule = index_formula(first[:, None] + np.arange(count))
-    assert rule is not None
-    assert (evaluated(rule, 128) == first).all()
-    assert rule.endswith(f"{start}..{start + count - 1}") == (count > 1)
-
-
-def test_numbers_without_a_rule_have_none() -> None:
-    lane = np.arange(32)
-    assert index_formula((lane ^ 1)[:, None]) is None
-    assert index_formula(np.stack([lane, lane + 2], axis=-1)) is None
-    assert index_formula(np.stack([lane, lane + 1, lane], axis=-1)) is None
 
 
 # ---------------------------------------------------------------- the page

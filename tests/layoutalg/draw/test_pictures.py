@@ -48,6 +48,7 @@ from layoutalg.memory.ldmatrix import matrix_loads
 from layoutalg.memory.swizzle_search import choose_swizzle
 from tests.layoutalg.draw.test_draw import box, data, printed_by, segments, strokes, written_by_two
 from tests.layoutalg.draw.test_palette import contrast
+from tests.support.paths import ROOT
 from tests.support.strategies import Grouped, grouped_layouts, laws
 
 MMA = "mma.m16n8k16.f16"
@@ -63,6 +64,8 @@ WARPS = TileLayout(S[(2, 2, 8, 4, 2) : (1 @ warpid, 2, 4 @ laneid, 1 @ laneid, 1
 
 # One call per kind of picture: each writer and each law of the page is tried on all of them.
 CALLS: dict[str, Callable[..., Figure]] = {
+    "lane map": lambda **k: draw.lane_map(D.layout, D.shape, **k),
+    "operands": lambda **k: draw.operands(MMA, **k),
     "registers": lambda **k: draw.registers(MMA, **k),
     "registers of A": lambda **k: draw.registers(MMA, "A", **k),
     "registers of bytes": lambda **k: draw.registers("mma.m16n8k32.s8", **k),
@@ -137,6 +140,16 @@ CALLS: dict[str, Callable[..., Figure]] = {
         **k,
     ),
 }
+
+
+PICTURES = {name for name in draw.__all__ if hasattr(getattr(draw, name), "scene")}
+
+
+def test_each_picture_is_tried_here_and_shown_in_the_gallery() -> None:
+    tried = {name for call in CALLS.values() for name in call.__code__.co_names}
+    assert PICTURES - tried == set(), "a call for each in CALLS"
+    gallery = (ROOT / "notebooks" / "00_gallery.py").read_text()
+    assert PICTURES == set(re.findall(r"^draw\.(\w+)\(", gallery, re.M)), "a cell for each"
 
 
 @cache

@@ -16,7 +16,7 @@ from lowering.ir.register_map import WARPGROUP
 from lowering.isa.smem_descriptor import tma_cells
 from lowering.simulator.hazards import Async, SimulationError
 from lowering.simulator.machine import Machine, simulate
-from lowering.simulator.mbarriers import Box
+from lowering.simulator.mbarriers import InFlight
 from lowering.simulator.order import PASSED, Bools, Ints
 from lowering.simulator.strands import as_seen_by
 
@@ -82,7 +82,7 @@ def _load(machine: Machine, op: TmaLoad) -> None:
             cells.start(op, into, Async((machine.filler,), (barrier.agent,)), order)
             cells.copy_later(into)
             size = values.size * machine.body.buffer(load.into).dtype.bits // 8
-            barrier.send(op, Box(cells, into, values), size, filler, released, order)
+            barrier.send(op, InFlight(cells, into, values), size, filler, released, order)
     own.owed += op.size
     own.arrive(op, filler, released, order)
 

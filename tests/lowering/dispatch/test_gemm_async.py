@@ -485,7 +485,7 @@ def test_both_texts_drain_by_one_thread() -> None:
     program = storing().lower()
     for text in (program.cuda_source(), program.kernel_source()):
         assert "(thread & 127) == 0" in text
-        assert "bulk_store(D_base, " in text
-        assert text.index("bulk_wait_0(") < text.index("bulk_commit(")
+        assert "tma_store(D_base, " in text
+        assert text.index("tma_store_wait_0(") < text.index("tma_store_commit(")
     assert "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group" in program.ptx("sm_90")
     assert program.cubin("sm_90")[:4] == b"\x7fELF"

@@ -14,8 +14,8 @@ from lowering.ir.index import FREE
 from lowering.isa import dtypes
 from lowering.isa.dtypes import OUTPUTS, DType
 from lowering.kernels import tuning
-from lowering.kernels.matmul_mma_sync import EDGE, Config, Form, Problem
-from lowering.kernels.matmul_warp_specialized import fitted, launch_of, program_of
+from lowering.kernels.config import EDGE, Config, Form, Problem, fitted
+from lowering.kernels.matmul import launch_of, program_of
 from lowering.launch import arrays
 from lowering.launch.arrays import DeviceMatrix
 from lowering.launch.driver import Device, Loaded, call, compiled, device, tensor_maps

@@ -165,8 +165,8 @@ class Config:
         ):
             raise LayoutError(
                 "matmul: a cluster needs wgmma, 2 CTAs, and whole blocks of 64 in the half that "
-                f"each loads of their common operand; got cluster={self.cluster}, wgmma={self.wgmma} "
-                f"and the tile {self.tile}"
+                f"each loads of their common operand; got cluster={self.cluster}, "
+                f"wgmma={self.wgmma} and the tile {self.tile}"
             )
         (m, n, k), (along_m, along_n) = self.tile, self.warps
         if m % (16 * along_m) or n % (16 * along_n) or k % 16 or min(self.tile) < 16:

@@ -203,13 +203,8 @@ class StagedCase:
                 layout, shape = transposed(layout, shape), shape[::-1]
                 stored, given = stored[::-1], given[::-1]
             given_as[role] = kernel.param(f"{role}t" if flip else role, given, dtype)
-            shared[role] = kernel.alloc(
-                f"{role}_shared",
-                stored,
-                dtype,
-                "shared",
-                swizzled_tile(stored, self.swizzle, row.a.bits),
-            )
+            tile = swizzled_tile(stored, self.swizzle, row.a.bits)
+            shared[role] = kernel.alloc(f"{role}_shared", stored, dtype, "shared", tile)
             held[role] = kernel.alloc(f"{role}_held", shape, dtype, layout=layout)
         layout, shape = _operand(row, "D", (m, n), self.warps, self.scope)
         d = kernel.param("D", shape, row.d)

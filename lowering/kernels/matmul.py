@@ -16,6 +16,7 @@ import numpy as np
 
 from layoutalg import LayoutError
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.matrices import Matrix, poison
 from lowering.kernels.config import Config, Form, Problem
 from lowering.kernels.core import MmaSync, async_core
 from lowering.kernels.epilogue import Epilogue, TmaEpilogue
@@ -25,7 +26,6 @@ from lowering.kernels.schedule import Schedule, one_tile
 from lowering.launch.arguments import arguments
 from lowering.launch.arguments import simulate as launched
 from lowering.programs.kernel import Kernel, KernelProgram
-from lowering.simulator.machine import Matrix, poison
 
 
 def program_of(form: Form, config: Config, arch: str = "sm_90") -> KernelProgram:

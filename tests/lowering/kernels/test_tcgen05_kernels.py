@@ -14,7 +14,7 @@ from lowering.ir.tmem_ops import TensorCommit, TensorFence, TensorFree, TensorMm
 from lowering.isa import nvjitlink
 from lowering.kernels.config import Config, Form, fitted
 from lowering.kernels.matmul import program_of
-from lowering.simulator.machine import SimulationError
+from lowering.simulator.hazards import SimulationError
 from tests.lowering.kernels.test_matmul import changed
 from tests.lowering.kernels.test_wgmma_kernels import EDGES, FLIPS, exact, run
 

@@ -605,7 +605,7 @@ def test_a_matrix_of_the_other_byte_order_is_copied_in_this_one(
             copied.append(ctypes.string_at(arguments[1], arguments[2]))
         return 4096
 
-    monkeypatch.setattr(product_module, "call", call)
+    monkeypatch.setattr(driver, "call", call)
     values = np.arange(16, dtype=np.float16).reshape(2, 8)
     product_module.Uploaded().put(values.astype(values.dtype.newbyteorder()), "a")
     assert copied == [values.tobytes()]

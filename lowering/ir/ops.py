@@ -6,9 +6,9 @@ expressions of the thread and of loop variables, counted in elements of their bu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Union
+from typing import Any, ClassVar, TypeVar, Union
 
 from layoutalg import LayoutError
 from lowering.ir.index import FREE, INT, Index, Style
@@ -39,6 +39,26 @@ class Guard:
     index: Index
     low: int
     high: int | Index
+
+    def variables(self) -> set[str]:
+        """Return the names on which it depends."""
+        high = self.high.variables() if isinstance(self.high, Index) else set[str]()
+        return self.index.variables() | high
+
+    def replaced(self, values: Mapping[str, Index]) -> Guard:
+        """Return the condition with variables replaced by what they stand for."""
+        high = self.high.replaced(values) if isinstance(self.high, Index) else self.high
+        return Guard(self.index.replaced(values), self.low, high)
+
+    def holds(self, env: Mapping[str, Any]) -> Any:
+        """Return whether it holds, for numbers or arrays of numbers.
+
+        >>> Guard(Index.of("thread", 8), 2, 4).holds({"thread": 3})
+        True
+        """
+        value = self.index.value(env)
+        high = self.high.value(env) if isinstance(self.high, Index) else self.high
+        return (self.low <= value) & (value < high)
 
     def render(self, style: Style, wide: Collection[str] = ()) -> str:
         """Return the condition as text; in 32 bits where they hold sizes of a launch."""
@@ -223,6 +243,7 @@ class TmaLoad:
     """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier.
 
     ``size``: bytes that come to this CTA, those that others of the cluster load for it included.
+    ``loads``: each a :class:`BulkLoad`; before dispatch, each a call, and ``size`` is not known.
     """
 
     barrier: str
@@ -250,7 +271,10 @@ class BulkStore:
 
 @dataclass(frozen=True)
 class TmaStore:
-    """The first thread of each warpgroup stores boxes, and closes a group of them."""
+    """The first thread of each warpgroup stores boxes, and closes a group of them.
+
+    ``stores``: each a :class:`BulkStore`; before dispatch, each a call.
+    """
 
     stores: tuple[BulkStore, ...]
 
@@ -396,11 +420,33 @@ class ProxyFence:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop that stays: ``var`` runs over ``0 .. extent - 1``."""
+    """A loop: ``var`` runs over ``0 .. extent - 1``; ``unroll``: until lowering expands it."""
+
+    BODIES: ClassVar = ("body",)
 
     var: str
     extent: int | Index
     body: tuple[Op, ...]
+    unroll: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the extent: the variable is an ``int`` of C++.
+
+        Raises:
+            LayoutError: it is larger than that holds.
+        """
+        if isinstance(self.extent, int) and self.extent >= INT:
+            raise LayoutError(
+                f"loop: {self.var} takes at most {INT - 1} steps, what an int holds; got "
+                f"{self.extent}. Nest two loops"
+            )
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """The condition of a step, where the extent is no number."""
+        if isinstance(self.extent, int):
+            return ()
+        return (Guard(Index.free(self.var), 0, self.extent),)
 
 
 @dataclass(frozen=True)
@@ -420,6 +466,8 @@ class When:
     stands inside.
     """
 
+    BODIES: ClassVar = ("body",)
+
     guards: tuple[Guard, ...]
     body: tuple[Op, ...]
 
@@ -431,6 +479,8 @@ class WarpSpecialize:
     The further warpgroup gives most of its registers to the others (``setmaxnreg``).
     """
 
+    BODIES: ClassVar = ("produce", "consume")
+
     produce: tuple[Op, ...]
     consume: tuple[Op, ...]
 
@@ -441,6 +491,11 @@ class TensorOp:
 
     It stands apart because those are of one machine alone, and know its instructions.
     """
+
+
+@dataclass(frozen=True)
+class TileOp:
+    """An operation on tiles, of those in :mod:`lowering.ir.tiles`, until dispatch lowers it."""
 
 
 Op = Union[  # noqa: UP007 - refers forward, in Loop and When
@@ -475,33 +530,46 @@ Op = Union[  # noqa: UP007 - refers forward, in Loop and When
     When,
     WarpSpecialize,
     TensorOp,
+    TileOp,
 ]
+
+
+_AnyOp = TypeVar("_AnyOp", bound=Op)
+
+
+def bodies(op: Op) -> tuple[str, ...]:
+    """Return the names of the fields of an operation that hold other operations.
+
+    >>> bodies(Loop("i", 2, ())), bodies(Commit())
+    (('body',), ())
+    """
+    return getattr(op, "BODIES", ())
 
 
 def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
     """Yield every operation, loop bodies included, once."""
     for op in ops:
         yield op
-        if isinstance(op, (Loop, When)):
-            yield from walk(op.body)
-        elif isinstance(op, WarpSpecialize):
-            yield from walk((*op.produce, *op.consume))
+        for name in bodies(op):
+            yield from walk(getattr(op, name))
 
 
-def of_copy(ops: tuple[Op, ...], number: int) -> tuple[Op, ...]:
-    """Return operations whose stores that alias are those of one copy, told apart by its number.
+def with_bodies(op: _AnyOp, change: Callable[[tuple[Op, ...]], tuple[Op, ...]]) -> _AnyOp:
+    """Return an operation with what stands in it changed, body by body."""
+    inside: dict[str, Any] = {name: change(getattr(op, name)) for name in bodies(op)}
+    return replace(op, **inside) if inside else op
 
-    >>> of_copy((Store("s", Index((), 0), Registers("r", (0,)), (), 1),), 7)[0].aliases
-    7
+
+def rewrite(ops: tuple[Op, ...], change: Callable[[Op], Iterable[Op]]) -> tuple[Op, ...]:
+    """Return operations, each replaced by what it changes to, from the inside out.
+
+    >>> twice = rewrite((Loop("i", 2, (Commit(),)),), lambda op: (op, op))
+    >>> [str(len(op.body)) for op in twice]
+    ['2', '2']
     """
-    found: list[Op] = []
-    for op in ops:
-        if isinstance(op, (Loop, When)):
-            op = replace(op, body=of_copy(op.body, number))
-        elif isinstance(op, (Store, StoreMatrix, Transfer)) and op.aliases:
-            op = replace(op, aliases=number)
-        found.append(op)
-    return tuple(found)
+    return tuple(
+        new for op in ops for new in change(with_bodies(op, lambda body: rewrite(body, change)))
+    )
 
 
 def indices(value: Any) -> Iterator[Index]:
@@ -516,13 +584,9 @@ def indices(value: Any) -> Iterator[Index]:
         for each in value:
             yield from indices(each)
     elif is_dataclass(value) and not isinstance(value, type):
-        bodies = (
-            ("body", "produce", "consume")
-            if isinstance(value, (Loop, When, WarpSpecialize))
-            else ()
-        )
+        inside = getattr(value, "BODIES", ())
         for each in fields(value):
-            if each.name not in bodies:
+            if each.name not in inside:
                 yield from indices(getattr(value, each.name))
 
 
@@ -606,8 +670,8 @@ def line(op: Op) -> str:
     if isinstance(op, When):
         return f"{_where(op.guards).strip()}:"
     if isinstance(op, Loop):
-        return f"for {op.var} in range({op.extent}):"
-    if isinstance(op, TensorOp):
+        return f"for {op.var} in range({op.extent}):{'  # unrolled' * op.unroll}"
+    if isinstance(op, (TensorOp, TileOp)):
         return str(op)
     return _asynchronous(op)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from layoutalg.sizes.arguments import as_region as as_ranges
 from layoutalg.sizes.size import Size, as_extent, as_size, less, tidy
 from lowering.ir.index import Index
 from lowering.ir.names import plain
+from lowering.ir.ops import Op, TileOp, When, line
 from lowering.isa import dtypes
 from lowering.isa.dtypes import DType
 
@@ -265,7 +266,7 @@ def _is_default(name: str, value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class TilePrimitiveCall:
+class TilePrimitiveCall(TileOp):
     """A tile primitive before dispatch: what to compute, at which scope, on which operands.
 
     ``operands`` maps a role ("D", "A", "B", "C") to a region; ``config`` holds the rest.
@@ -337,6 +338,21 @@ class TilePrimitiveCall:
         ]
         inside += [f"{k}={v}" for k, v in self.config.items() if not _is_default(k, v)]
         return f"{self.op}({', '.join(inside)}, scope={self.scope})"
+
+
+@dataclass(frozen=True)
+class Dispatched(TileOp):
+    """What dispatch made of a call by one variant; of a branch that no thread takes, nothing."""
+
+    BODIES: ClassVar = ("ops",)
+
+    what: TilePrimitiveCall | When
+    variant: str
+    ops: tuple[Op, ...]
+
+    def __str__(self) -> str:
+        """Return ``zero(dst=r[0:16,0:8], scope=warp)  # zero: 1 operations``."""
+        return f"{line(self.what)}  # {self.variant}: {len(self.ops)} operations"
 
 
 def as_region(value: Any, role: str, op: str) -> BufferRegion:

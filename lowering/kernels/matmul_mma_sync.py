@@ -28,7 +28,8 @@ from lowering.isa.dtypes import OUTPUTS, DType
 from lowering.isa.mma import MMA_INSTRUCTIONS, MmaInst, compute_capability
 from lowering.launch.arguments import arguments
 from lowering.launch.arguments import simulate as launched
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 from lowering.simulator.machine import Matrix, poison
 
 EDGE = 8  # elements: what divides every size and pitch, so that vectors end at the edges

@@ -38,7 +38,8 @@ from lowering.kernels.matmul_mma_sync import (
     swizzled,
     tiles_along,
 )
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 from lowering.simulator.machine import Matrix
 
 ROUNDING = 30  # bits after the point of the reciprocal that divides the number of a tile

@@ -16,7 +16,7 @@ import numpy as np
 
 from layoutalg import LayoutError
 from lowering.dispatch.registry import DispatchError
-from lowering.programs.kernel import KernelProgram
+from lowering.programs.program import KernelProgram
 from tests.fuzz import engine, machines
 from tests.fuzz.ir import Array, Ex, Program, Reg, St, statements
 from tests.fuzz.order import Order
@@ -433,7 +433,9 @@ TILE: dict[str, Callable[[Program, random.Random], bool]] = {
 OPERATIONS: dict[str, IrFault] = {
     "op: drop a sync": _without("Sync"),
     "op: drop a proxy fence": _without("ProxyFence"),
-    "op: drop a wait or commit": _without("Wait", "Commit", "WgmmaWait", "WgmmaCommit", "TmaStoreWait"),
+    "op: drop a wait or commit": _without(
+        "Wait", "Commit", "WgmmaWait", "WgmmaCommit", "TmaStoreWait"
+    ),
     "op: drop an arrive or await": _without("Arrive", "MbarrierWait"),
     "op: drop a wgmma fence": _without("WgmmaFence"),
     "op: drop a store, load or move": _without("Store", "Load", "Move", "Zero", "StoreMatrix"),

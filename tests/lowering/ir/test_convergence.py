@@ -19,7 +19,8 @@ from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Guard, Let, Loop, Op, Sync, TensorOp, When, walk
 from lowering.ir.tiles import TilePrimitiveCall
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 from lowering.simulator.machine import execute
 from tests.support.gemm_checks import kernel_outputs
 
@@ -37,7 +38,8 @@ def test_every_operation_has_its_unit() -> None:
         if isinstance(each, type) and each.__module__ == module.__name__
     }
     parts = {
-        ops.Registers, ops.Guard, ops.Phase, ops.SharedMatrix, TensorOp, tmem_ops.TensorMatrix,
+        ops.Registers, ops.Guard, ops.Phase, ops.SharedMatrix, TensorOp, ops.TileOp,
+            tmem_ops.TensorMatrix,
     }  # fmt: skip
     assert found - parts == set(OPERATIONS)
     assert set(OPERATIONS.values()) <= set(UNITS)

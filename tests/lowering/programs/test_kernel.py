@@ -32,7 +32,8 @@ from lowering.ir.ops import (
     walk,
 )
 from lowering.isa import ptx
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 from lowering.simulator.machine import SimulationError, execute
 from tests.support import text_machine
 from tests.support.gemm_checks import kernel_outputs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from layoutalg import LayoutError
@@ -16,14 +15,10 @@ from lowering.ir.ops import (
     Let,
     Loop,
     Op,
-    Store,
-    StoreMatrix,
     TmaLoad,
     TmaStore,
-    Transfer,
     WarpSpecialize,
     When,
-    rewrite,
 )
 from lowering.ir.tiles import Dispatched, TilePrimitiveCall
 from lowering.passes.warp_specialization import check_producer
@@ -38,36 +33,6 @@ def dispatched(ir: KernelIR) -> tuple[Op, ...]:
             does something else than fill.
     """
     return _Calls(ir).block(ir.ops, ALL)
-
-
-def expanded(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    """Return operations with what dispatch made of each call in its place.
-
-    Stores that alias are told apart by the number of their copy.
-
-    >>> from lowering.ir.index import Index
-    >>> from lowering.ir.ops import Registers
-    >>> from lowering.ir.tiles import Buffer
-    >>> zero = TilePrimitiveCall("zero", {"dst": Buffer("s", (4,), "f32", "shared").region()})
-    >>> store = Store("s", Index(), Registers("r", (0,)), aliases=1)
-    >>> [op.aliases for op in expanded((Dispatched(zero, "zero", (store, store)),) * 2)]
-    [1, 1, 2, 2]
-    """
-    copies = count(1)
-
-    def change(op: Op) -> tuple[Op, ...]:
-        return _of_copy(op.ops, next(copies)) if isinstance(op, Dispatched) else (op,)
-
-    return rewrite(ops, change)
-
-
-def _of_copy(ops: tuple[Op, ...], number: int) -> tuple[Op, ...]:
-    def change(op: Op) -> tuple[Op, ...]:
-        if isinstance(op, (Store, StoreMatrix, Transfer)) and op.aliases:
-            op = replace(op, aliases=number)
-        return (op,)
-
-    return rewrite(ops, change)
 
 
 class _Calls:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from layoutalg.sizes.arguments import as_region as as_ranges
 from layoutalg.sizes.size import Size, as_extent, as_size, less, tidy
 from lowering.ir.index import Index
 from lowering.ir.names import plain
-from lowering.ir.ops import Op, TileOp, When, line
+from lowering.ir.ops import Op, Store, StoreMatrix, Transfer, When, rewrite, walk
 from lowering.isa import dtypes
 from lowering.isa.dtypes import DType
 
@@ -266,7 +267,7 @@ def _is_default(name: str, value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class TilePrimitiveCall(TileOp):
+class TilePrimitiveCall(Op):
     """A tile primitive before dispatch: what to compute, at which scope, on which operands.
 
     ``operands`` maps a role ("D", "A", "B", "C") to a region; ``config`` holds the rest.
@@ -326,6 +327,11 @@ class TilePrimitiveCall(TileOp):
             )
 
     @property
+    def unit(self) -> str:
+        """Which threads take part."""
+        return self.scope
+
+    @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffers, each once, in the order of the roles."""
         return tuple(dict.fromkeys(region.buffer for region in self.operands.values()))
@@ -341,18 +347,54 @@ class TilePrimitiveCall(TileOp):
 
 
 @dataclass(frozen=True)
-class Dispatched(TileOp):
+class Dispatched(Op):
     """What dispatch made of a call by one variant; of a branch that no thread takes, nothing."""
-
-    BODIES: ClassVar = ("ops",)
 
     what: TilePrimitiveCall | When
     variant: str
     ops: tuple[Op, ...]
 
+    @property
+    def unit(self) -> str:
+        """Which threads take part."""
+        return self.what.unit
+
+    @property
+    def writes(self) -> set[str]:
+        """The buffers in global and shared memory that its operations write."""
+        return {name for op in walk(self.ops) for name in op.writes}
+
     def __str__(self) -> str:
         """Return ``zero(dst=r[0:16,0:8], scope=warp)  # zero: 1 operations``."""
-        return f"{line(self.what)}  # {self.variant}: {len(self.ops)} operations"
+        return f"{self.what}  # {self.variant}: {len(self.ops)} operations"
+
+
+def expanded(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    """Return operations with what dispatch made of each call in its place.
+
+    Stores that alias are told apart by the number of their copy.
+
+    >>> from lowering.ir.ops import Registers
+    >>> zero = TilePrimitiveCall("zero", {"dst": Buffer("s", (4,), "f32", "shared").region()})
+    >>> store = Store("s", Index(), Registers("r", (0,)), aliases=1)
+    >>> [op.aliases for op in expanded((Dispatched(zero, "zero", (store, store)),) * 2)]
+    [1, 1, 2, 2]
+    """
+    copies = count(1)
+
+    def change(op: Op) -> tuple[Op, ...]:
+        return _of_copy(op.ops, next(copies)) if isinstance(op, Dispatched) else (op,)
+
+    return rewrite(ops, change)
+
+
+def _of_copy(ops: tuple[Op, ...], number: int) -> tuple[Op, ...]:
+    def change(op: Op) -> tuple[Op, ...]:
+        if isinstance(op, (Store, StoreMatrix, Transfer)) and op.aliases:
+            op = replace(op, aliases=number)
+        return (op,)
+
+    return rewrite(ops, change)
 
 
 def as_region(value: Any, role: str, op: str) -> BufferRegion:

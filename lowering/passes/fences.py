@@ -7,7 +7,6 @@ tensor memory come before what others do after it, by a fence on either side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from layoutalg import LayoutError
@@ -19,8 +18,6 @@ from lowering.ir.ops import (
     Op,
     ProxyFence,
     SharedMatrix,
-    Store,
-    StoreMatrix,
     Sync,
     TmaLoad,
     TmaStore,
@@ -31,6 +28,7 @@ from lowering.ir.ops import (
     rewrite,
     walk,
 )
+from lowering.ir.tiles import expanded
 from lowering.ir.tmem_ops import (
     TensorAllocate,
     TensorCommit,
@@ -51,7 +49,7 @@ def with_proxy_fences(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     buffer that the async proxy touches anywhere in the kernel.
 
     >>> from lowering.ir.index import Index
-    >>> from lowering.ir.ops import BulkStore, Registers
+    >>> from lowering.ir.ops import BulkStore, Registers, Store
     >>> at = Index(), Index()
     >>> write = Store("tile", Index(), Registers("r", (0,)))
     >>> send = TmaStore((BulkStore("a", at, (8, 8), 0, "tile", Index()),))
@@ -65,21 +63,20 @@ class _ProxyFences:
     """Follows, on every way through a kernel, whether a write is not yet fenced."""
 
     def __init__(self, ops: tuple[Op, ...]) -> None:
-        operands = (value for op in walk(ops) for value in vars(op).values())
-        self.touched = {each.memory for each in operands if isinstance(each, SharedMatrix)}
-        for op in walk(ops):
-            if isinstance(op, TmaLoad):
-                self.touched.update(load.into for load in op.loads)
-            elif isinstance(op, TmaStore):
-                self.touched.update(store.source for store in op.stores)
-        self.copied = any(isinstance(op, Transfer) and op.asynchronous for op in self.writes(ops))
+        every = list(walk(expanded(ops)))
+        parts = (part for op in every for _, part in op.parts)
+        self.touched = {part.memory for part in parts if isinstance(part, SharedMatrix)}
+        for op in every:
+            if isinstance(op, (TmaLoad, TmaStore)):
+                self.touched |= op.writes if isinstance(op, TmaLoad) else op.reads
+        copies = (op for op in every if isinstance(op, Transfer) and op.asynchronous)
+        self.copied = any(op.writes & self.touched for op in copies)
 
-    def writes(self, ops: tuple[Op, ...]) -> Iterable[Op]:
-        """Return the writes of threads to what the async proxy touches."""
-        stores = (op for op in walk(ops) if isinstance(op, (Store, StoreMatrix)))
-        yield from (op for op in stores if op.memory in self.touched)
-        copies = (op for op in walk(ops) if isinstance(op, Transfer))
-        yield from (op for op in copies if op.into in self.touched)
+    def leaves_unfenced(self, op: Op) -> bool:
+        """Say whether threads have written what the async proxy touches."""
+        if isinstance(op, Wait):
+            return self.copied
+        return not isinstance(op, TmaLoad) and bool(op.writes & self.touched)
 
     def run(self, ops: tuple[Op, ...], unfenced: bool) -> tuple[tuple[Op, ...], bool]:
         """Return operations with fences, and whether a write may be unfenced after them.
@@ -105,7 +102,7 @@ class _ProxyFences:
                 found += [ProxyFence()] * unfenced
                 unfenced = False
             else:
-                unfenced |= any(self.writes((op,))) or (self.copied and isinstance(op, Wait))
+                unfenced |= self.leaves_unfenced(op)
             found.append(op)
         return tuple(found), unfenced
 

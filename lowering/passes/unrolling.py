@@ -7,7 +7,7 @@ from typing import Any
 
 from layoutalg.sizes.size import substitute
 from lowering.ir.index import Index
-from lowering.ir.ops import Loop, Op, bodies, with_bodies
+from lowering.ir.ops import Loop, Op, with_bodies
 from lowering.ir.tiles import BufferRegion, TilePrimitiveCall
 
 
@@ -20,7 +20,7 @@ def steps(ops: tuple[Op, ...]) -> int:
     """
     found = 0
     for op in ops:
-        inside = sum(steps(getattr(op, name)) for name in bodies(op))
+        inside = sum(steps(getattr(op, name)) for name in op.bodies)
         times = op.extent if isinstance(op, Loop) and op.unroll else 1
         assert isinstance(times, int)  # else the loop stays
         found += times * max(1, inside)
@@ -30,9 +30,9 @@ def steps(ops: tuple[Op, ...]) -> int:
 def unroll(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     """Return operations with the loops that do not stay expanded.
 
-    >>> from lowering.ir.ops import Arrive, line
+    >>> from lowering.ir.ops import Arrive
     >>> body = (Arrive("full", Index.of("i", 2)),)
-    >>> [line(op) for op in unroll((Loop("i", 2, body, unroll=True),))]
+    >>> [str(op) for op in unroll((Loop("i", 2, body, unroll=True),))]
     ['arrive(full[0])', 'arrive(full[1])']
     """
     found: list[Op] = []

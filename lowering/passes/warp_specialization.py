@@ -16,12 +16,11 @@ from lowering.ir.ops import (
     TmaLoad,
     WarpSpecialize,
     When,
-    line,
     walk,
     with_bodies,
 )
 from lowering.ir.register_map import WARPGROUP
-from lowering.ir.tiles import Dispatched
+from lowering.ir.tiles import expanded
 
 
 def check_producer(ops: tuple[Op, ...]) -> None:
@@ -30,11 +29,11 @@ def check_producer(ops: tuple[Op, ...]) -> None:
     Raises:
         LayoutError: something else than fills.
     """
-    for op in walk(ops):
-        if not isinstance(op, (TmaLoad, BulkLoad, Loop, When, Let, Dispatched)):
+    for op in walk(expanded(ops)):
+        if not isinstance(op, (TmaLoad, BulkLoad, Loop, When, Let)):
             raise LayoutError(
                 f"producer: one thread is there, and it fills: tma_load(…), loops, branches and "
-                f"let fit; got {line(op)}"
+                f"let fit; got {op}"
             )
 
 

@@ -9,10 +9,11 @@ import lowering.dispatch.variants  # noqa: F401 - registers what dispatch picks 
 from layoutalg import LayoutError
 from layoutalg.sizes.budget import OPERATIONS, check_budget
 from lowering.codegen import cuda_cpp
-from lowering.dispatch.calls import dispatched, expanded
+from lowering.dispatch.calls import dispatched
 from lowering.ir import convergence, names
 from lowering.ir.kernel_ir import KernelIR, Scalar
-from lowering.ir.ops import Op, indices, line, walk
+from lowering.ir.ops import Op, indices, walk
+from lowering.ir.tiles import expanded
 from lowering.isa.limits import shared_limit
 from lowering.passes.fences import with_proxy_fences, with_tensor_memory
 from lowering.passes.unrolling import steps, unroll
@@ -99,5 +100,5 @@ def _check_sizes(ir: KernelIR) -> None:
         for index in indices(op):
             for name in sorted(coefficients & index.variables()):
                 raise LayoutError(
-                    f"lower: a size must be an s32 scalar; {line(op)} takes {name}, an f32 one"
+                    f"lower: a size must be an s32 scalar; {op} takes {name}, an f32 one"
                 )

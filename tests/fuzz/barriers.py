@@ -17,6 +17,7 @@ import numpy as np
 from tests.fuzz.ir import WARP, Array, Buf, Ex, Program, Reg, RejectError, St, holders
 
 LEVELS = ("", "warp", "warpgroup", "cta")
+STARTED = ("copy", "gemm", "tma_store")  # what goes on beside the threads, until it is waited for
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class State:
     """What has been accessed, and the groups that are under way."""
 
     accesses: list[Access] = field(default_factory=list)
-    committed: dict[str, int] = field(default_factory=lambda: {"copy": 0, "gemm": 0, "tma_store": 0})
+    committed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STARTED, 0))
     registers: dict[str, int] = field(default_factory=dict)  # accumulators under way: their group
 
 
@@ -71,7 +72,7 @@ class Placer:
             ):
                 self.wait_all(kind, state, tail)
         for each in list(state.accesses):
-            if each.pending not in ("", "copy", "gemm", "tma_store") and each in state.accesses:
+            if each.pending not in ("", *STARTED) and each in state.accesses:
                 self.complete(each, state, tail)
         if state.committed["tma_store"]:
             tail.append(St("tma_store_wait", args={"pending": 0}))
@@ -258,7 +259,7 @@ class Placer:
     def complete(self, other: Access, state: State, out: list[St]) -> None:
         """Wait for what is asynchronous."""
         kind = other.pending
-        if kind in ("copy", "gemm", "tma_store"):
+        if kind in STARTED:
             self.close(kind, other.group, state, out)
             newer = state.committed[kind] - 1 - other.group
             if kind == "gemm" or self.nest:
@@ -306,7 +307,7 @@ class Placer:
 
     def full_stop(self, state: State, out: list[St]) -> None:
         """Let everything be complete and ordered, before statements that mind themselves."""
-        for kind in ("copy", "gemm", "tma_store"):
+        for kind in STARTED:
             if any(each.pending == kind for each in state.accesses):
                 self.wait_all(kind, state, out)
         for each in list(state.accesses):
@@ -357,7 +358,7 @@ class Placer:
                 if self.matters(a[role])
             ]
         if st.op == "tma_store":
-            read = [self.access(src, False, None, False, "tma_store", state) for _, src in a["copies"]]
+            read = [self.access(src, False, None, False, st.op, state) for _, src in a["copies"]]
             return read + [
                 self.access(dst, True, None, False, "", state)
                 for dst, _ in a["copies"]

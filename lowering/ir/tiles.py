@@ -13,7 +13,7 @@ from layoutalg import Axis, ComposeLayout, LayoutError, TCol, TileLayout, TLane,
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.iters import row_major
 from layoutalg.sizes.arguments import as_region as as_ranges
-from layoutalg.sizes.size import Size, as_extent, as_size, less, tidy
+from layoutalg.sizes.size import Size, as_extent, as_size, equal, less, product, tidy
 from lowering.ir.index import Index
 from lowering.ir.names import plain
 from lowering.ir.ops import Op, Store, StoreMatrix, Transfer, When, rewrite, walk
@@ -108,8 +108,9 @@ class Buffer:
     lane and which register holds each element. Elsewhere the default is dense and row-major.
 
     Raises:
-        LayoutError: unknown dtype or scope, a shape that is none, a register buffer without a
-            layout, or one in tensor memory elsewhere than on its lanes and columns.
+        LayoutError: unknown dtype or scope, a shape that is none, a layout of another number of
+            elements, a register buffer without one, or one in tensor memory elsewhere than on its
+            lanes and columns.
 
     >>> Buffer("A", (16, 8), "float16", scope="global")[0:16, 0:8].shape
     (16, 8)
@@ -160,6 +161,12 @@ class Buffer:
             raise LayoutError(
                 f"Buffer {name}: a buffer in tensor memory (scope 'tmem') lies on the axes TLane "
                 f"and TCol; got {layout}"
+            )
+        held, wanted = layout.size(), product(extents)
+        if equal(held, wanted) is False:
+            raise LayoutError(
+                f"Buffer {name}: the shape {extents} has {wanted} elements, the layout {held}: "
+                f"{layout}"
             )
         _check_addresses(name, layout)
         ends = (None,) * len(extents) if bounds is None else _as_bounds(name, bounds, len(extents))

@@ -66,12 +66,11 @@ class _Ways:
     def repeated(self, op: Loop | When, states: set[State], path: Path) -> set[State]:
         """Return the states after a body that may run, once or again."""
         found, fresh = set(states), set(states)
-        while fresh and len(found) < WAYS:
+        while True:
             fresh = self.run(op.body, fresh, path) - found
             found |= fresh
-            if isinstance(op, When):
-                break
-        return found
+            if isinstance(op, When) or not fresh or len(found) >= WAYS:
+                return found
 
     def completed(self, path: Path) -> tuple[Registers, ...]:
         """Return what the wait at a path completes."""

@@ -45,6 +45,7 @@ from lowering.ir.ops import (
     WgmmaWait,
     When,
     indices,
+    walk,
 )
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tiles import (
@@ -135,6 +136,16 @@ class Kernel:
         self._unrolled: list[str] = []  # those of unrolled loops
         self._named: dict[str, Index] = {}  # what let() named
         self._guards: list[Guard] = []  # of the branches around
+
+    def __repr__(self) -> str:
+        """Return the name, the threads and the target, and how much is in it.
+
+        >>> Kernel("k", threads=64)
+        Kernel(k: 64 threads, sm_90, 0 buffers, 0 statements)
+        """
+        count = sum(1 for block in self._blocks for _ in walk(tuple(block)))
+        parts = f"{self.threads} threads, {self.arch}, {len(self.buffers)} buffers"
+        return f"Kernel({self.name}: {parts}, {count} statements)"
 
     @property
     def scope(self) -> str:

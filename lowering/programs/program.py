@@ -33,7 +33,7 @@ from lowering.simulator.machine import (
 Step = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program(Executable):
     """The unrolled gemm of one call, and the ways to read it.
 
@@ -46,6 +46,8 @@ class Program(Executable):
     >>> D, A, B = (lw.Buffer(r, f.shape, f.dtype, layout=f.layout)
     ...            for r, f in ((r, fragments.get(name, r)) for r in "DAB"))
     >>> program = lw.lower(lw.gemm(D, A, B))
+    >>> program
+    Program(gemm: 32 threads, 12 operations, 1 mma.m16n8k16.f16)
     >>> program.mma
     (('mma', (0, 1, 2, 3), (0, 1, 2, 3), (0, 1)),)
     """
@@ -250,7 +252,7 @@ class Program(Executable):
         return written[self.body.written[0].name]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelProgram(Executable):
     """A lowered kernel with its readers."""
 

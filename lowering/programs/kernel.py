@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from layoutalg import ComposeLayout, LayoutError, TileLayout, m
+from layoutalg import LayoutError, m
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has
+from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.budget import REGISTERS, check_budget
 from lowering.dispatch.addresses import as_index, every_value
 from lowering.dispatch.holders import check_threads_exist
@@ -197,7 +198,7 @@ class Kernel:
         name: str,
         shape: Sequence[int],
         dtype: str | DType,
-        layout: TileLayout | ComposeLayout | None = None,
+        layout: Layout | None = None,
         bounds: Sequence[Any] | None = None,
         multiple: int = 1,
     ) -> Buffer:
@@ -380,7 +381,7 @@ class Kernel:
         shape: Sequence[int],
         dtype: str | DType,
         scope: str = "local",
-        layout: TileLayout | ComposeLayout | None = None,
+        layout: Layout | None = None,
     ) -> Buffer:
         """Allocate a buffer in registers ("local"), in shared or in tensor memory ("tmem").
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from layoutalg.algebra import iters as algebra
-from layoutalg.algebra.grouping import try_group
 from layoutalg.algebra.iters import Iters
 from layoutalg.algebra.parts import HasParts, check_sizes, total_size
 from layoutalg.algebra.tables import check_concrete
@@ -119,8 +118,8 @@ def reader(parts: HasParts, coord: Sequence[Any], shape: Sequence[Any] | None, w
             f"got {len(coord)}"
         )
     entry = "coordinate {} of dimension {}"
-    grouped = try_group(shard, extents)
-    if grouped is None:
+    grouped = algebra.cut(shard, extents)
+    if isinstance(grouped, algebra.Uncut):
         check_sizes(parts, extents, what)
         return _reader(parts, what, entry, extents, (shard,), extents)
     iters, seps = grouped

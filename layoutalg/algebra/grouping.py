@@ -25,16 +25,6 @@ from layoutalg.sizes.size import (
 )
 
 
-def try_group(shard: Iters, shape: Sequence[Size]) -> tuple[Iters, tuple[int, ...]] | None:
-    """Return the grouped iters and separators, or None where the shape does not cut them.
-
-    >>> try_group((Iter(4, 6), Iter(6, 1)), (12, 2)), try_group((Iter(6, 4), Iter(4, 1)), (8, 3))
-    (((Iter(4, 6, 'm'), Iter(3, 2, 'm'), Iter(2, 1, 'm')), (0, 2, 3)), None)
-    """
-    found = algebra.cut(shard, shape)
-    return None if isinstance(found, algebra.Uncut) else found
-
-
 def permute_by_groups(
     shard: Iters, seps: Sequence[int], perm: Sequence[int], owner: object
 ) -> Iters:

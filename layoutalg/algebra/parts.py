@@ -105,30 +105,10 @@ def _fault(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> str | N
 
 
 def canonicalize(parts: HasParts, target: Target) -> HasParts:
-    """Return the canonical parts of the same map: see ``TileLayout.canonicalize``.
-
-    The argument itself comes back where it is canonical already.
-
-    Raises:
-        LayoutError: the thread axes conflict or leave a gap.
+    """Return the canonical parts of the same map; the argument itself where it is canonical.
 
     >>> print(canonicalize(Parts((Iter(8, 4), Iter(1, 9), Iter(4, 1)), (), {}), None))
     S[32:1]
-    """
-    found = canonical_parts(parts, target)
-    return parts if found is None else Parts(*found)
-
-
-def canonical_parts(
-    parts: HasParts, target: Target
-) -> tuple[Iters, Iters, Mapping[Axis, Size]] | None:
-    """Return shard, replica and offset of the canonical form; None where the parts are it.
-
-    Raises:
-        LayoutError: the thread axes conflict or leave a gap.
-
-    >>> canonical_parts(Parts((Iter(8, 4), Iter(4, 1)), (), {}), None)
-    ((Iter(32, 1, 'm'),), (), {})
     """
     replica, offset = parts.replica, parts.offset
     if offset:
@@ -146,8 +126,8 @@ def canonical_parts(
         if wider:
             return _fuse_axes(shard, replica, offset, wider)
     if shard is parts.shard and offset is parts.offset:
-        return None
-    return shard, replica, offset
+        return parts
+    return Parts(shard, replica, offset)
 
 
 def has_canonical(parts: HasParts) -> bool:
@@ -204,7 +184,7 @@ def _fuse_axes(
     replica: Iters,
     offset: Mapping[Axis, Size],
     wider: Mapping[Axis, tuple[Axis, int]],
-) -> tuple[Iters, Iters, Mapping[Axis, Size]]:
+) -> Parts:
     """Rename the axes that are part of a wider one; offsets on axes that become one add up."""
 
     def renamed(iters: Iters) -> Iters:
@@ -223,8 +203,8 @@ def _fuse_axes(
     wide_shard, replica = renamed(shard), renamed(replica)
     bare, kept = algebra.canonical(wide_shard), _nonzero(total)
     if _fault(bare, replica, kept) is None:
-        return bare, replica, kept
-    return algebra.fuse(wide_shard), replica, total
+        return Parts(bare, replica, kept)
+    return Parts(algebra.fuse(wide_shard), replica, total)
 
 
 # -- measures ---------------------------------------------------------------------------------

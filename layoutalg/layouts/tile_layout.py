@@ -83,8 +83,8 @@ class Layout(Explorable):
     def _swizzled(self, place: dict[str, Any]) -> dict[str, Any]:
         return place
 
-    def _made(self: Self, found: tuple[Iters, Iters, Mapping[Axis, Size]]) -> Self:
-        return self.over(TileLayout._make(*found))
+    def _made(self: Self, found: parts.HasParts) -> Self:
+        return self.over(TileLayout._of(found))
 
     def _is_swizzled_like(self, other: Layout) -> bool:
         return bool(other.over(self.tile_layout) == self)
@@ -355,8 +355,9 @@ class Layout(Explorable):
         tile = self.tile_layout
         known: TileLayout | None = tile._memo.get(fusing)
         if known is None:
-            found = parts.canonical_parts(tile, fusing)
-            known = tile._memo[fusing] = tile if found is None else TileLayout._make(*found)
+            found = parts.canonicalize(tile, fusing)
+            known = tile if found is tile else TileLayout._of(found)
+            tile._memo[fusing] = known
         return self.over(known)
 
     def group(self: Self, shape: Sequence[Any]) -> tuple[Self, tuple[int, ...]]:
@@ -518,7 +519,7 @@ class Layout(Explorable):
         inner = tiling.Operand(self.tile_over(shapes[1]), shapes[1], "is_tile_inner: inner")
         whole = tiled.tile_over(shapes[0])
         found = untiling.outer_of(inner, whole, shapes[0], as_target(target))
-        return None if found is None else TileLayout._make(*found)
+        return None if found is None else TileLayout._of(found)
 
     def is_tile_outer(
         self,
@@ -648,7 +649,7 @@ class Layout(Explorable):
             for layout, shape in zip((total, self), shapes, strict=True)
         )
         found = untiling.other_summand(part, whole, at, as_target(target))
-        return None if found is None else TileLayout._make(*found)
+        return None if found is None else TileLayout._of(found)
 
     # -- slices -----------------------------------------------------------------------------
 
@@ -738,19 +739,8 @@ class Layout(Explorable):
         return self._made(packing.broadcast(self.tile_layout, num, position, axis))
 
 
-class _Open(Layout):
-    """A layout that is being filled: to fill it and then close it costs half of what setters do."""
-
-    __slots__ = ("_memo", "offset", "replica", "shard")
-
-    shard: Iters
-    replica: Iters
-    offset: Mapping[Axis, Size]
-    _memo: dict[Any, Any]  # what has been derived from this value; it never changes
-
-
 @final
-class TileLayout(_Open):
+class TileLayout(Layout):
     """A layout: shard iters, replica iters, and an offset per axis.
 
     ``L(x) = {sum digit*stride + offset + sum r*stride over all replica digits r}`` on named axes,
@@ -768,7 +758,12 @@ class TileLayout(_Open):
     Source: the layout model of Apache TVM's TIRx (``TileLayout``).
     """
 
-    __slots__ = ()
+    __slots__ = ("_memo", "offset", "replica", "shard")
+
+    shard: Iters
+    replica: Iters
+    offset: Mapping[Axis, Size]
+    _memo: dict[Any, Any]  # what has been derived from this value; it never changes
 
     def __new__(cls, spec: parts.HasParts) -> TileLayout:
         """Build from ``S[...] + R[...] + offset``; :meth:`from_iters` builds from parts.
@@ -777,7 +772,7 @@ class TileLayout(_Open):
             LayoutError: the argument is no such expression.
         """
         try:
-            return cls._make(spec.shard, spec.replica, spec.offset)
+            return TileLayout._of(spec)
         except AttributeError:
             raise LayoutError(
                 f"TileLayout: needs an expression such as S[(8,4):(4@laneid,1@laneid)]; got "
@@ -804,18 +799,21 @@ class TileLayout(_Open):
         for it in shard + replica if replica else shard:
             if type(it) is not Iter:
                 raise LayoutError(f"from_iters: every entry must be an Iter; got {it!r}")
-        return cls._make(shard, replica, NO_OFFSET if offset is None else _as_offset(offset))
+        return TileLayout._make(shard, replica, NO_OFFSET if offset is None else _as_offset(offset))
 
-    @classmethod
-    def _make(cls, shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> TileLayout:
+    @staticmethod
+    def _make(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> TileLayout:
         """Build from parts that the algebra has made."""
-        layout = _Open()
-        layout.shard = shard
-        layout.replica = replica
-        layout.offset = MappingProxyType(dict(offset)) if offset else NO_OFFSET
-        layout._memo = {}
-        layout.__class__ = TileLayout  # closed: from here on it refuses to be set
-        return layout  # type: ignore[return-value]
+        layout = object.__new__(TileLayout)
+        _put_shard(layout, shard)
+        _put_replica(layout, replica)
+        _put_offset(layout, MappingProxyType(dict(offset)) if offset else NO_OFFSET)
+        _put_memo(layout, {})
+        return layout
+
+    @staticmethod
+    def _of(found: parts.HasParts) -> TileLayout:
+        return TileLayout._make(found.shard, found.replica, found.offset)
 
     def _with(self, shard: Iters) -> TileLayout:
         """Return the layout with another shard."""
@@ -909,6 +907,12 @@ class TileLayout(_Open):
     def over(self, tile_layout: TileLayout) -> TileLayout:
         """Return the tile: there is no swizzle to put over it."""
         return tile_layout
+
+
+# The slots' own setters, for _make alone: a layout in hand refuses to be set.
+_put_shard, _put_replica, _put_offset, _put_memo = (
+    TileLayout.__dict__[name].__set__ for name in ("shard", "replica", "offset", "_memo")
+)
 
 
 def _optional(shape: Sequence[Any] | None, what: str) -> tuple[Size, ...] | None:

@@ -79,7 +79,7 @@ def mma(machine: Warps, op: Mma) -> None:
     if inst.kind == "sp":
         check_positions(extra[0], machine.mask[::WARP], op)
         a = expanded(a, extra[0])
-    elif inst.kind:
+    elif inst.extras:
         a, b = scaled(a, b, *extra)
     total = gather(machine, op.d, accumulator, op) + a @ b
     if inst.modifier == "xor":  # a ^ b = a + b - 2ab

@@ -374,7 +374,7 @@ def _on_digits(
     inverse: bool,
 ) -> Verdict:
     """Compare a layout and a formula as forms in the digits of the layout grouped by the shape."""
-    from layoutalg.sizes.symbolic import Digit
+    from layoutalg.sizes.symbolic import DigitSymbol
 
     pieces, seps = algebra.group(layout.shard, shape, layout)
     claim = _claim_text(layout, names, len(shape), inverse)
@@ -406,7 +406,7 @@ def _on_digits(
 
     def named(iters: Iters, letter: str) -> list[Any]:
         return [
-            0 if it.extent == 1 else Digit(f"{stem}{letter}{k}", it.extent)
+            0 if it.extent == 1 else DigitSymbol(f"{stem}{letter}{k}", it.extent)
             for k, it in enumerate(iters)
         ]
 

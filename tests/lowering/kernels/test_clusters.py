@@ -21,7 +21,8 @@ from lowering.kernels.matmul_warp_specialized import Schedule, fitted, launch_of
 from lowering.launch import driver
 from lowering.launch.driver import Compiled, Device
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import Grid, SimulationError
+from lowering.simulator.grid import Grid
+from lowering.simulator.hazards import SimulationError
 from tests.lowering.kernels.test_matmul import changed, integers
 from tests.lowering.kernels.test_wgmma_kernels import FLIPS, exact
 

@@ -244,17 +244,7 @@ def is_dense(parts: HasParts) -> bool:
 
 
 def check_sizes(parts: HasParts, shape: Sequence[Size], what: str) -> None:
-    """Refuse a shape of another size than the layout.
-
-    Raises:
-        LayoutError: the sizes differ.
-        Undecided: that depends on a symbol.
-
-    >>> check_sizes(Parts((Iter(8, 1),), (), {}), (2, 3), "table")
-    Traceback (most recent call last):
-    layoutalg.errors.LayoutError: table: the shape must hold as many elements as the layout; \
-shape (2, 3) holds 6, S[8:1] holds 8
-    """
+    """Refuse a shape of another size than the layout."""
     wanted, held = product(shape), total_size(parts)
     if not decide(
         equal(wanted, held),
@@ -334,16 +324,7 @@ def subtract_offsets(total: Mapping[Axis, Size], part: Mapping[Axis, Size]) -> d
 def check_ranks(
     what: str, name: str, shape: Sequence[Size], other: str, beside: Sequence[Size]
 ) -> None:
-    """Refuse two shapes of different rank; ``name`` and ``other`` are what messages call them.
-
-    Raises:
-        LayoutError: the ranks differ.
-
-    >>> check_ranks("tile", "outer_shape", (2,), "inner_shape", (2, 2))
-    Traceback (most recent call last):
-    layoutalg.errors.LayoutError: tile: the shapes must have one rank; got outer_shape (2,), \
-inner_shape (2, 2)
-    """
+    """Refuse two shapes of different rank; ``name`` and ``other`` are what messages call them."""
     if len(shape) != len(beside):
         raise LayoutError(
             f"{what}: the shapes must have one rank; got {name} {tuple(shape)}, "

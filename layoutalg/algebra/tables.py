@@ -21,18 +21,7 @@ _INT64 = 1 << 63
 
 
 def check_concrete(parts: HasParts, what: str) -> None:
-    """Refuse a layout with symbols, or with coordinates that NumPy could not hold.
-
-    Raises:
-        Undecided: a size is symbolic; the symbols are named.
-        LayoutError: a coordinate or a flat index would not fit in 64 bits.
-
-    >>> from layoutalg import parse
-    >>> check_concrete(parse("S[8:9223372036854775807]"), "table")
-    Traceback (most recent call last):
-    layoutalg.errors.LayoutError: table: the coordinates of S[8:9223372036854775807] do not fit in \
-64 bits
-    """
+    """Refuse a layout with symbols, or with coordinates that NumPy could not hold."""
     sizes: list[Size] = [s for it in parts.shard + parts.replica for s in (it.extent, it.stride)]
     sizes.extend(parts.offset.values())
     if not is_int(*sizes):

@@ -6,6 +6,7 @@ thin. ``ComposeLayout`` in :mod:`layoutalg.layouts.swizzle` is the swizzled one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, final
@@ -19,7 +20,7 @@ from layoutalg.algebra.scope import as_target
 from layoutalg.algebra.slicing import slice_parts
 from layoutalg.algebra.tables import IntArray, table
 from layoutalg.errors import LayoutError
-from layoutalg.layouts.html import Explorable
+from layoutalg.layouts.html import drawing, framed
 from layoutalg.proofs import equivalence, injectivity
 from layoutalg.proofs.verdict import Verdict
 from layoutalg.sizes.arguments import as_region, check_permutation
@@ -30,7 +31,7 @@ Self = TypeVar("Self", bound="Layout")
 NO_OFFSET: Mapping[Axis, Size] = MappingProxyType({})
 
 
-class Layout(Explorable):
+class Layout:
     """A tile, or a tile whose addresses are swizzled: the operations of both.
 
     ``TileLayout`` is its own tile; ``ComposeLayout`` permutes the addresses of its tile. An
@@ -737,6 +738,41 @@ class Layout(Explorable):
         S[(8,4,8):(8,0,1)]
         """
         return self._made(packing.broadcast(self.tile_layout, num, position, axis))
+
+    # -- in a browser -----------------------------------------------------------------------
+
+    def to_html(
+        self,
+        shape: Sequence[int] | None = None,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        lane: int = 5,
+        title: str | None = None,
+        bits: int | None = None,
+    ) -> str:
+        """Return one self-contained HTML file, at most 60 kB, in which the layout is explored.
+
+        Pointing at a cell shows the element, all its owners, their registers and addresses; another
+        layout can be typed. Arguments as :func:`layoutalg.draw.layout_html`.
+
+        Raises:
+            LayoutError: the shape does not fit, or there are more than 65536 elements.
+            Undecided: a size is symbolic.
+
+        >>> from layoutalg import S, TileLayout, laneid
+        >>> D = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
+        >>> D.to_html((16, 8)).startswith("<!DOCTYPE html>")
+        True
+        """
+        text: str = drawing().layout_html(self, shape, path, lane=lane, title=title, bits=bits)
+        return text
+
+    def _repr_html_(self) -> str | None:
+        """Return the page in a frame; None where it cannot be drawn: symbols, or too large."""
+        try:
+            return framed(self.to_html(), str(self))
+        except LayoutError:
+            return None
 
 
 @final

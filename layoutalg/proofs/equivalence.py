@@ -21,7 +21,7 @@ from layoutalg.algebra.axis import Axis
 from layoutalg.algebra.iters import Iters
 from layoutalg.algebra.parts import HasParts, Parts, canonicalize, substitute_parts, total_size
 from layoutalg.algebra.scope import Target, as_target
-from layoutalg.algebra.tables import IntArray, steps, table
+from layoutalg.algebra.tables import steps
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.proofs.differing import different_sets, told
 from layoutalg.proofs.formulas import (
@@ -271,12 +271,6 @@ def _claim_text(layout: object, names: tuple[str, ...], rank: int, inverse: bool
     return late("{} is the formula ({}) -> place", layout, taken)
 
 
-def _table_of(layout: Any, shape: tuple[Size, ...], replicas: bool) -> dict[str, IntArray]:
-    if hasattr(layout, "shard"):
-        return table(layout, shape, replicas)
-    return layout.table(shape, replicas)  # type: ignore[no-any-return]
-
-
 def _same_swizzled(left: Any, right: Any, shape: Sequence[Size] | None, target: Target) -> Verdict:
     """Compare two layouts, of which one is swizzled: by their tiles, or place by place.
 
@@ -322,7 +316,7 @@ def _on_elements(
     check_budget("prove", product(shape) * len(shape), ENTRIES, "coordinates", "Prove a slice")
     index = indices(tuple(map(int, shape)))
     if inverse:
-        places = _table_of(layout, shape, True)
+        places = layout.table(shape, True)
         given = as_coordinates(formula(**{k: exact(x) for k, x in places.items()}), len(shape))
         have = {
             f"i{dim}": np.broadcast_to(x[..., None], next(iter(places.values())).shape)
@@ -330,7 +324,7 @@ def _on_elements(
         }
         want = {f"i{dim}": x for dim, x in enumerate(given)}
         return _compared(claim, shape, have, want, places)
-    have = _table_of(layout, shape, False)
+    have = layout.table(shape)
     return _compared(claim, shape, have, as_place(formula(*index)))
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import sympy
+from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
 from layoutalg.errors import LayoutError, Undecided
@@ -497,3 +498,21 @@ def tidy(expr: Any) -> Any:
         if weight != 0 and sympy.expand(expr.coeff(floor) - weight * b) == 0:
             return tidy(expr - weight * rest - weight * b * floor + weight * x)
     return plain(expr)
+
+
+class _Latex(LatexPrinter):  # type: ignore[misc]
+    """Print floors and remainders as factors without a second pair of brackets."""
+
+    def _needs_mul_brackets(self, expr: Any, first: bool = False, last: bool = False) -> bool:
+        if isinstance(expr, DigitFunction):
+            return False
+        return bool(super()._needs_mul_brackets(expr, first, last))
+
+
+def latex(expr: Any, names: Mapping[Any, str]) -> str:
+    r"""Print an expression as LaTeX; ``names`` says how symbols are written.
+
+    >>> print(latex(2 * Mod(nonnegative("i"), 4), {}))
+    2 \left(i \bmod 4\right)
+    """
+    return str(_Latex({"symbol_names": dict(names)}).doprint(expr))

@@ -210,6 +210,25 @@ def _fuse_axes(
 # -- measures ---------------------------------------------------------------------------------
 
 
+def sizes(parts: HasParts) -> list[Size]:
+    """Return every extent, stride and offset.
+
+    >>> sizes(Parts((Iter(8, 4),), (), {Axis.get("m"): 3}))
+    [8, 4, 3]
+    """
+    its = parts.shard + parts.replica
+    return [*(s for it in its for s in (it.extent, it.stride)), *parts.offset.values()]
+
+
+def symbols(parts: HasParts) -> dict[str, Any]:
+    """Return the symbols by name.
+
+    >>> symbols(Parts((Iter(8, 1),), (), {}))
+    {}
+    """
+    return {str(s): s for size in sizes(parts) for s in getattr(size, "free_symbols", ())}
+
+
 def total_size(parts: HasParts) -> Size:
     """Return how many elements the layout holds: the product of the shard extents."""
     return product(it.extent for it in parts.shard)

@@ -618,17 +618,7 @@ class Layout:
     ) -> TileLayout | None:
         """Return the right layout with ``right.direct_sum(self, …)`` the map of ``total``, or None.
 
-        This layout must stand in ``total`` in the same axes (under CUDA: in those of its canonical
-        form).
-
-        Args:
-            total: the sum.
-            interleaved_shape: ``(l0, r0, l1, r1, …)``.
-            left_shape: ``(l0, l1, …)``.
-            target: None or "cuda", as in :meth:`canonicalize`.
-
-        Raises:
-            LayoutError: a shape does not group, or the shapes do not interleave.
+        As :meth:`is_direct_sum_right`, where ``left_shape`` is ``(l0, l1, …)``.
 
         >>> from layoutalg import S
         >>> left = TileLayout(S[(2, 2):(8, 2)])

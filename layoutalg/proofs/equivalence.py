@@ -19,7 +19,14 @@ import numpy as np
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import Axis
 from layoutalg.algebra.iters import Iters
-from layoutalg.algebra.parts import HasParts, Parts, canonicalize, substitute_parts, total_size
+from layoutalg.algebra.parts import (
+    HasParts,
+    Parts,
+    canonicalize,
+    substitute_parts,
+    symbols,
+    total_size,
+)
 from layoutalg.algebra.scope import Target, as_target
 from layoutalg.algebra.tables import steps
 from layoutalg.errors import LayoutError, Undecided
@@ -40,7 +47,6 @@ from layoutalg.proofs.normal_form import (
     coordinate,
     copies_of,
     is_small,
-    named_symbols,
     normal,
     place_of,
     symbols_of,
@@ -180,9 +186,9 @@ def _witnesses(left: HasParts, right: HasParts) -> str:
     """Say for which small values of the symbols two layouts agree and differ."""
     from layoutalg.sizes.polynomials import examples
 
-    symbols = named_symbols(left, right)
-    names = sorted(symbols)
-    tried = (examples(symbols[name]) for name in names)
+    free = symbols(left) | symbols(right)
+    names = sorted(free)
+    tried = (examples(free[name]) for name in names)
     seen: dict[bool, str] = {}
     for numbers in itertools.islice(itertools.product(*tried), 81):
         values = dict(zip(names, numbers, strict=True))

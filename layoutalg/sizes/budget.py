@@ -20,6 +20,7 @@ OWNERS = 1 << 16  # places of one element that `owners` lists
 ENTRIES = 1 << 27  # entries of a table: 1 GiB on each axis
 SHIFT = 1 << 12  # bits by which a formula shifts a symbolic index
 CELLS = 1 << 18  # elements of a tile in a picture
+DOCUMENT = 1 << 17  # cells of an SVG, 15 to 30 MB: browsers still open it
 EXPLORED = 1 << 16  # elements of a layout on a page
 EXPLORED_OWNERS = 1 << 20  # places of all elements of a layout on a page
 SEARCHED = 1 << 19  # elements of a shared tile, gaps included, for which a swizzle is sought

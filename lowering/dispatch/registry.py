@@ -77,7 +77,7 @@ def check_inputs_kept(ops: Sequence[Op]) -> None:
             if lost:
                 fail(
                     f"D overlaps {role} in {operand.buffer}: register {min(lost)[1]} of {role} is "
-                    f"overwritten before it is read; {role} must be apart from D"
+                    f"overwritten before it is read; {role} must be disjoint from D"
                 )
 
 

@@ -81,7 +81,7 @@ def check_overlap(into: Registers, source: Registers) -> None:
     if into.buffer == source.buffer and shared and into != source:
         fail(
             f"dst and src overlap in register {min(shared)} of {into.buffer}: src must be dst's "
-            "own region or apart from it"
+            "own region or disjoint from it"
         )
 
 

@@ -372,7 +372,7 @@ def products(
             if lost:
                 fail(
                     f"C overlaps D in {d_buffer}: register {min(lost)} of C is overwritten before "
-                    "it is read; C must be D's own region or apart from it"
+                    "it is read; C must be D's own region or disjoint from it"
                 )
             ops.append(Move(d, c))
             written.update(d.numbers)

@@ -1,4 +1,4 @@
-"""``gemm_async`` by ``tcgen05.mma``: one thread starts products that end in tensor memory.
+"""``gemm_async`` by ``tcgen05.mma``: one thread issues products whose accumulator is in tensor memory.
 
 Nothing about its data paths is written here. An accumulator, A in tensor memory and block scales
 are each compared, element by element, with the layout that the instruction prescribes; where A and
@@ -55,7 +55,7 @@ def both_scales_or_none(context: Context) -> Answer:
 
 @dataclass(frozen=True)
 class Sizes:
-    """M, N and K of a call, of both CTAs of a pair; ``block``: elements of K per scale, or 0."""
+    """M, N and K of a call, over both CTAs of a pair; ``block``: elements of K per scale, or 0."""
 
     m: int
     n: int
@@ -165,7 +165,7 @@ def left_in_tensor_memory(inst: TensorInst, tile: TensorTile, row: int, k: int) 
     if inst.rows * 2 == LANES and inst.cta_group == 1:
         fail("A in tensor memory has 128 rows; where 64 lie, descriptions of the hardware differ")
     if inst.cta_group == 2 and inst.n % 32:
-        fail(f"with A in tensor memory a pair of CTAs has multiples of 32 columns; got {inst.n}")
+        fail(f"with A in tensor memory, N of cta_group 2 must be a multiple of 32; got {inst.n}")
     shape = (inst.rows, inst.k)
     prescribed = tmem_mma_operand_layout("A", shape, inst.m, inst.cta_group)
     base = tile.base(row, k, places(prescribed, shape, inst.a.bits))
@@ -227,8 +227,8 @@ def instructions(context: Context, size: Sizes) -> Iterator[TensorInst]:
     if not shapes and group == 2:
         some = tcgen05.legal_n(kind, fitting[-1], group)
         fail(
-            f"a pair of CTAs has the columns of one instruction, half of them in each B: N must be "
-            f"a multiple of {some[0]} up to {some[-1]}; got {size.n}"
+            f"cta_group 2 has one instruction along N, half of its columns in the B of each CTA: N "
+            f"must be a multiple of {some[0]} up to {some[-1]}; got {size.n}"
         )
     if not shapes:
         steps = [tcgen05.legal_n(kind, m, group)[0] for m in fitting]

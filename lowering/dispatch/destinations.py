@@ -76,8 +76,8 @@ m 4: S[(8,8):(4,1)]; give each an address of its own, or say aliases=True
     free = any(index.high >= FREE - 1 for index in begins)
     if env is None or free or math.prod(buffer.shape) > MOST or count * math.prod(extents) > MOST:
         raise LayoutError(
-            f"{op}: {buffer.name} has elements that share an address, and {region} cannot be compared "
-            f"one by one: {buffer.layout}; {_fitting(op)}"
+            f"{op}: {buffer.name} has elements that share an address, and {region} cannot be "
+            f"compared one by one: {buffer.layout}; {_fitting(op)}"
         )
     table = tile.table(buffer.shape, replicas=True)
     starts = np.stack([np.broadcast_to(each.value(env), (count,)) for each in begins], axis=1)

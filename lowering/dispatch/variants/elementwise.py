@@ -39,7 +39,7 @@ def paired(
     """
     if dst.shape != src.shape:
         fail(f"both sides must have one shape; got {dst} and {src}")
-    threads, active = context.threads, context.arriving.active
+    threads, active = context.threads, context.flow.active
     found: list[Op] = []
     try:
         sources, parts = holders_of(src, threads), holders_of(dst, threads)
@@ -116,7 +116,7 @@ def lower_blend(context: Context) -> Lowered:
 def lower_zero(context: Context) -> Lowered:
     """Lower ``dst = 0`` to one operation."""
     region = context.call.operands["dst"]
-    name, active = region.buffer.name, context.arriving.active
+    name, active = region.buffer.name, context.flow.active
     try:
         parts = holders_of(region, context.threads)
         check_reached(parts, active)

@@ -1,9 +1,9 @@
 """``gemm`` in registers through warp-wide ``mma.sync``.
 
-Every operand is sliced to its region and seen as two logical dimensions. Each dimension has an
-anchor (D for M and N, A for K) whose digits cut all operands alike. An instruction fits when each
-dimension groups into ``[warps | lane digits | tiles | register digits]`` with the digits of the
-instruction's own fragments; nothing about m16n8 is written here.
+Every operand is sliced to its region and grouped by its two dimensions. Each of M, N and K has an
+anchor (D for M and N, A for K): all operands are cut by the anchor's digits and permuted as it is.
+An instruction fits when each dimension then cuts into ``[warps | lane digits | tiles | register
+digits]`` with the digits of the instruction's fragments.
 """
 
 from __future__ import annotations
@@ -417,7 +417,7 @@ def _check_held(
             f"D: the region {d} lies in some of the threads that hold {d.buffer.name}; all threads "
             "would run and overwrite their own part of it"
         )
-    active, wanted = context.arriving.active, int(product(d.shape))
+    active, wanted = context.flow.active, int(product(d.shape))
     if active is not None and np.unique(held[inside]).size == wanted:
         inside = inside & active[:, None]
         if np.unique(held[inside]).size != wanted:

@@ -21,17 +21,21 @@ from tests.support.paths import ROOT
 # Imports run downwards, and no two files import each other round a circle.
 FLOORS = {
     "layoutalg": (
-        "errors", "files", "sizes", "algebra", "proofs", "layouts", "interop", "fragments",
-        "memory", "conversions", "draw", "__init__", "__main__",
+        "errors", "files", "front_door", "sizes", "algebra", "proofs", "layouts", "fragments",
+        "interop", "memory", "conversions", "draw", "__init__", "__main__",
     ),
     "lowering": (
         "isa", "ir", "passes", "simulator", "dispatch", "codegen", "launch", "programs", "kernels",
         "verification", "probing", "audit", "__init__", "cli",
     ),
 }  # fmt: skip
-# A layout shows itself in a notebook, and drawing comes after layouts: the one edge that runs back.
-# It is inside a function, so that no circle of imports arises and `import layoutalg` stays light.
-BACKWARD = {("layoutalg.layouts.html", "layoutalg.draw")}
+# The two edges that run back: a layout shows itself in a notebook, and text stands for a layout
+# wherever one is taken. They are inside functions, so that no circle of imports arises and
+# `import layoutalg` stays light.
+BACKWARD = {
+    ("layoutalg.layouts.html", "layoutalg.draw"),
+    ("layoutalg.front_door", "layoutalg.interop.registry"),
+}
 
 # the modules whose every public function says its law in a doctest
 LAWS = (
@@ -92,7 +96,7 @@ def floor(module: str) -> str:
 
 
 def downward(package: str) -> dict[str, set[str]]:
-    """Return the edges of a package without the one that may run back."""
+    """Return the edges of a package without those that may run back."""
     return {
         module: {each for each in targets if (module, each) not in BACKWARD}
         for module, targets in edges(package).items()
@@ -116,13 +120,29 @@ def test_imports_run_downwards(package: str) -> None:
     assert not wrong
 
 
-def test_the_edge_that_runs_back_is_not_taken_at_import() -> None:
-    (at_top,) = {module for module, _ in BACKWARD}
-    names = {name for name, top in imported(modules("layoutalg")[at_top]) if top}
-    assert not [name for name in names if name.startswith("layoutalg.draw")]
-    assert in_a_fresh_python("import sys, layoutalg; print('layoutalg.draw' in sys.modules)") == (
-        "False\n"
-    )
+def test_the_edges_that_run_back_are_not_taken_at_import() -> None:
+    for module, target in BACKWARD:
+        names = {name for name, top in imported(modules("layoutalg")[module]) if top}
+        assert not [name for name in names if name.startswith(target)]
+        assert in_a_fresh_python(f"import sys, layoutalg; print({target!r} in sys.modules)") == (
+            "False\n"
+        )
+
+
+NAMES = """
+import sys, layoutalg
+assert set(dir(layoutalg)) == {*layoutalg.__all__, "draw", "interop"}
+assert not [name for name in sys.modules if name.startswith(("layoutalg.draw", "layoutalg.interop"))]
+assert layoutalg.interop.read("8:1").notation == "cute" and layoutalg.draw.lane_map
+assert not hasattr(layoutalg, "nothing")
+import lowering
+assert dir(lowering) == sorted(lowering.__all__)
+print("names")
+"""
+
+
+def test_dir_shows_the_public_names_and_the_packages_that_come_later() -> None:
+    assert in_a_fresh_python(NAMES) == "names\n"
 
 
 @pytest.mark.parametrize("package", FLOORS)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from layoutalg.algebra.iters import Iter, Iters
 from layoutalg.errors import LayoutError
 from layoutalg.interop.expressions import read_size, size_text
+from layoutalg.interop.registry import Notation, register
 from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
 from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.sizes.size import Size
@@ -170,3 +171,14 @@ def _decode(value: Any) -> Size:
     if isinstance(value, str):
         return read_size(value, "from_json")
     raise LayoutError(f"from_json: a size is an integer or text; got {value!r}")
+
+
+register(
+    Notation(
+        "json",
+        '{"layoutalg": 1, "shard": [[8, 4, "laneid"]]}',
+        lambda text, _: (from_json(text), None),
+        lambda layout, _: to_json(layout),
+        r'\{\s*(["}]|\w+\s*:|$)',
+    )
+)

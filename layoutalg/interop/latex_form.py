@@ -9,7 +9,9 @@ import re
 
 from layoutalg.algebra import printing
 from layoutalg.errors import LayoutError
+from layoutalg.interop.registry import Notation, register
 from layoutalg.layouts.parser import parse
+from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import TileLayout
 
 _BRACKET = re.compile(
@@ -22,7 +24,7 @@ _POWER = re.compile(r"\^\{(\d+)\}")
 _TIMES = re.compile(r"(?<=[\w)]) +(?=[\w(])(?!mod\b)(?<!mod )")  # a blank between factors
 
 
-def to_latex(layout: TileLayout) -> str:
+def to_latex(layout: TileLayout | ComposeLayout) -> str:
     r"""Write a layout as mathematics, without dollar signs.
 
     Raises:
@@ -65,3 +67,14 @@ def _bracket(found: re.Match[str]) -> str:
         )
     extents, strides = (",".join(row) for row in rows)
     return f"{found[1]}[({extents},):({strides},)]"
+
+
+register(
+    Notation(
+        "latex",
+        r"S\left[\begin{array}{c}8 \\ 4@\mathrm{laneid}\end{array}\right]",
+        lambda text, _: (from_latex(text), None),
+        lambda layout, _: to_latex(layout),
+        r'\$|[^{#"]*\\',
+    )
+)

@@ -15,6 +15,7 @@ from typing import Any
 
 from layoutalg.algebra.axis import Axis, cbx, laneid, m, warpid
 from layoutalg.errors import LayoutError
+from layoutalg.interop.registry import Notation, Options, plain, register
 from layoutalg.interop.strided_digits import Digit, chain, digits_of, layout_of
 from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.sizes.size import as_shape, as_size
@@ -279,3 +280,20 @@ def to_triton(
                 rows.append(tuple(row))
         bases.append((name, tuple(rows)))
     return LinearLayout(tuple(bases), extents)
+
+
+def _read(text: str, options: Options) -> tuple[TileLayout, tuple[int, ...]]:
+    linear = LinearLayout.parse(text, options.shape)
+    return from_triton(linear), linear.shape
+
+
+register(
+    Notation(
+        "triton",
+        "#ttg.linear<{register = [[0, 1]], lane = [[0, 2], [1, 0]]}>",
+        _read,
+        lambda layout, options: str(to_triton(plain(layout, "triton"), options.shape or ())),
+        r"#|\{\s*\w+\s*=|[^{\"]*->|[^{\"]*is a size 1 dimension",
+        over_shape=True,
+    )
+)

@@ -16,6 +16,7 @@ from layoutalg.algebra.axis import Axis, Term, m
 from layoutalg.algebra.iters import Iter, Iters
 from layoutalg.errors import LayoutError
 from layoutalg.interop.expressions import Reader, last_name, size_text
+from layoutalg.interop.registry import Notation, register
 from layoutalg.layouts.spec import LayoutSpec, R, S
 from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
 from layoutalg.layouts.tile_layout import TileLayout
@@ -301,3 +302,14 @@ class _ScriptReader(Reader):
             return Axis.get(name)
         except LayoutError as error:
             self.refuse(node, str(error))
+
+
+register(
+    Notation(
+        "tvm",
+        "T.TileLayout(T.S[8:4 @ Axis.laneid])",
+        lambda text, _: (from_tvmscript(text), None),
+        lambda layout, _: to_tvmscript(layout),
+        r"(\w+\.)*(TileLayout|ComposeLayout|SwizzleLayout|from_iters)\b|\w+\.S\[",
+    )
+)

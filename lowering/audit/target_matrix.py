@@ -13,8 +13,8 @@ from functools import cache
 from itertools import groupby, product
 
 from layoutalg import fragments
-from layoutalg.fragments.rows import BITS
 from layoutalg.fragments.targets import TARGETS, parts, targets_of
+from layoutalg.sizes.dtypes import bits_of
 from lowering.isa import ptx
 from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY
 from lowering.isa.nvjitlink import AssembleError, assemble, version
@@ -85,7 +85,7 @@ def wgmma(n: int, d: str, a: str, b: str) -> str:
         "f" if d == "f32" else "r", fragments.get(f"wgmma.m64n{n}", f"D.{d}").registers
     )
     scales = {"s32": ""}.get(d, ", 1, 1") + (", 0" if a in ("f16", "bf16") else "")
-    mnemonic = f"wgmma.mma_async.sync.aligned.m64n{n}k{256 // BITS[a]}.{d}.{a}.{b}"
+    mnemonic = f"wgmma.mma_async.sync.aligned.m64n{n}k{256 // bits_of(a)}.{d}.{a}.{b}"
     return f"{mnemonic} {into}, {_registers('r', 4)}, %l0, %p0{scales};"
 
 

@@ -252,8 +252,8 @@ def finished(text: str, path: str | os.PathLike[str] | None) -> str:
 def layout_html(
     layout: TileLayout | ComposeLayout,
     shape: Sequence[int] | None = None,
-    path: str | os.PathLike[str] | None = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     lane: int = DEFAULT_LANE,
     title: str | None = None,
     bits: int | None = None,
@@ -321,8 +321,8 @@ def _fragment_space(fragment: Fragment, lane: int) -> dict[str, Any]:
 
 def fragment_html(
     fragment: Fragment,
-    path: str | os.PathLike[str] | None = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     lane: int = DEFAULT_LANE,
     title: str | None = None,
 ) -> str:
@@ -357,8 +357,8 @@ def fragment_html(
 def operands_html(
     instruction: str,
     accumulator: str | None = None,
-    path: str | os.PathLike[str] | None = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     lane: int = DEFAULT_LANE,
     title: str | None = None,
 ) -> str:

@@ -53,7 +53,8 @@ from layoutalg.proofs.formulas import where
 from layoutalg.proofs.verdict import Certificate, Verdict
 
 if TYPE_CHECKING:
-    from layoutalg import draw, interop
+    from layoutalg import draw as draw
+    from layoutalg import interop as interop
 
 __all__ = [
     "Axis", "Bank", "Certificate", "ComposeLayout", "Conversion", "F", "Inverse", "Iter",

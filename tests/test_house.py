@@ -7,35 +7,15 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 import layoutalg
+from tests.support import architecture
+from tests.support.house import BACKWARD, FLOORS, downward, floor, imported, modules, parsed
 from tests.support.paths import ROOT
-
-# The floors of each package, from the ground up: a folder, or a file at the package's root.
-# Imports run downwards, and no two files import each other round a circle.
-FLOORS = {
-    "layoutalg": (
-        "errors", "files", "front_door", "sizes", "algebra", "proofs", "layouts", "fragments",
-        "interop", "memory", "conversions", "draw", "__init__", "__main__",
-    ),
-    "lowering": (
-        "isa", "ir", "passes", "simulator", "dispatch", "codegen", "launch", "programs", "kernels",
-        "verification", "probing", "audit", "__init__", "cli",
-    ),
-}  # fmt: skip
-# The two edges that run back: a layout shows itself in a notebook, and text stands for a layout
-# wherever one is taken. They are inside functions, so that no circle of imports arises and
-# `import layoutalg` stays light.
-BACKWARD = {
-    ("layoutalg.layouts.html", "layoutalg.draw"),
-    ("layoutalg.front_door", "layoutalg.interop.registry"),
-}
 
 # the modules whose every public function says its law in a doctest
 LAWS = (
@@ -43,64 +23,6 @@ LAWS = (
     "layouts.html", "layouts.mapping", "layouts.parser", "layouts.spec", "layouts.swizzle",
     "layouts.tile_layout",
 )  # fmt: skip
-
-
-@cache
-def modules(package: str) -> dict[str, Path]:
-    """Return the modules of a package by dotted name."""
-    found = {}
-    for path in sorted((ROOT / package).rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts).removesuffix(".__init__")] = path
-    return found
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    """Return the tree of a file: each is read once."""
-    return ast.parse(path.read_text())
-
-
-def imported(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield each absolute name that a file imports, and whether at its top level."""
-    tree = parsed(path)
-    top = {id(node) for node in tree.body}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, id(node) in top) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}", id(node) in top
-
-
-@cache
-def edges(package: str) -> dict[str, set[str]]:
-    """Return which modules of the package each of its modules imports, wherever in the file."""
-    known = modules(package)
-    found: dict[str, set[str]] = {name: set() for name in known}
-    for name, path in known.items():
-        for target, _ in imported(path):
-            parts = target.split(".")
-            prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
-            module = next((prefix for prefix in prefixes if prefix in known), None)
-            if module not in (None, name):
-                found[name].add(str(module))
-    return found
-
-
-def floor(module: str) -> str:
-    """Return what a module is part of at the root of its package: a folder, or itself."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "__init__"
-
-
-def downward(package: str) -> dict[str, set[str]]:
-    """Return the edges of a package without those that may run back."""
-    return {
-        module: {each for each in targets if (module, each) not in BACKWARD}
-        for module, targets in edges(package).items()
-    }
 
 
 @pytest.mark.parametrize("package", FLOORS)
@@ -132,7 +54,7 @@ def test_the_edges_that_run_back_are_not_taken_at_import() -> None:
 NAMES = """
 import sys, layoutalg
 assert set(dir(layoutalg)) == {*layoutalg.__all__, "draw", "interop"}
-assert not [name for name in sys.modules if name.startswith(("layoutalg.draw", "layoutalg.interop"))]
+assert not {"layoutalg.draw", "layoutalg.interop"} & set(sys.modules)
 assert layoutalg.interop.read("8:1").notation == "cute" and layoutalg.draw.lane_map
 assert not hasattr(layoutalg, "nothing")
 import lowering
@@ -165,6 +87,11 @@ def test_each_folder_says_what_it_is(package: str) -> None:
     assert not silent
 
 
+def test_the_picture_of_the_architecture_is_what_the_imports_draw() -> None:
+    kept = architecture.PICTURE.read_text(encoding="utf-8")
+    assert kept == architecture.picture(), "run python -m tests.support.architecture"
+
+
 def importers(name: str, top_only: bool = False) -> set[str]:
     """Return the modules of both packages that import a package."""
     return {
@@ -178,6 +105,13 @@ def importers(name: str, top_only: bool = False) -> set[str]:
 
 def test_layoutalg_never_imports_lowering() -> None:
     assert importers("lowering") & set(modules("layoutalg")) == {"layoutalg.__main__"}
+
+
+def test_the_judges_import_nothing_of_ours() -> None:
+    """What the definitions say is computed by other code than what they judge."""
+    for name in ("support/oracle.py", "fuzz/algebra/laws.py", "fuzz/algebra/places.py"):
+        heard = {target.split(".")[0] for target, _ in imported(ROOT / "tests" / name)}
+        assert not heard & set(FLOORS), name
 
 
 def test_each_heavy_package_has_its_importers() -> None:
@@ -390,7 +324,8 @@ def test_every_test_can_fail() -> None:
 
 TOP = {
     "setup.cfg", "layoutalg", "lowering", "notebooks", "tests", "figures", "README.md",
-    "pyproject.toml", "LICENSE", ".ruff.toml", ".gitignore", ".ci", ".github",
+    "pyproject.toml", "LICENSE", ".ruff.toml", ".gitignore", ".pre-commit-config.yaml", ".ci",
+    ".github",
 }  # fmt: skip
 
 

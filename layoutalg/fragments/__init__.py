@@ -85,7 +85,7 @@ def get(instruction: str, operand: str) -> Fragment:
         LayoutError: no such instruction or operand.
 
     >>> get("mma.m16n8k16.bf16", "D").operand, get("wgmma.m64n8", "C").operand
-    ('C/D.f32', 'D.f16')
+    ('C/D.f32', 'D.f32')
     """
     known = rows(instruction)
     for row in known:

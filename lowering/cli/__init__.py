@@ -1,4 +1,4 @@
-"""The commands of ``layoutalg``, by job; :mod:`lowering.cli.main` gathers them."""
+"""The command ``layoutalg``: a file for each group of verbs."""
 
 from lowering.cli.conversions import convert, swizzle
 from lowering.cli.explaining import explain

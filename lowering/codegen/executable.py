@@ -11,6 +11,7 @@ from layoutalg import LayoutError
 from lowering.codegen import cuda_cpp, explorer_data
 from lowering.ir.kernel_ir import KernelIR
 from lowering.isa import nvjitlink
+from lowering.isa.gpu_extra import missing
 
 
 def numba_machine() -> ModuleType:
@@ -22,10 +23,7 @@ def numba_machine() -> ModuleType:
     try:
         from lowering.codegen import numba_cuda
     except ImportError as error:
-        raise LayoutError(
-            f"kernel: needs numba-cuda, which pip installs on Linux and Windows ({error}); "
-            "simulate() and cuda_source() need no GPU software"
-        ) from None
+        raise missing("kernel", "numba-cuda", error) from None
     return numba_cuda
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numba_cuda  # noqa: F401 - the wheel: numba's own CUDA target lacks what kernels need
 import numpy as np
 from llvmlite import ir
 from numba import cuda, types

@@ -9,7 +9,8 @@ from layoutalg.algebra.axis import WARP
 from lowering.codegen.register_words import words
 from lowering.ir.index import Index, Style
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.ops import Registers, SharedMatrix, TensorOp, unknown
+from lowering.ir.ops import Registers, SharedMatrix
+from lowering.ir.readers import unknown
 from lowering.ir.tmem_ops import (
     Issued,
     TensorAllocate,
@@ -19,6 +20,7 @@ from lowering.ir.tmem_ops import (
     TensorFree,
     TensorLoad,
     TensorMatrix,
+    TensorOp,
     TensorStore,
     TensorWait,
 )

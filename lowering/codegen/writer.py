@@ -48,7 +48,6 @@ from lowering.ir.ops import (
     Store,
     StoreMatrix,
     Sync,
-    TensorOp,
     TmaLoad,
     TmaStore,
     TmaStoreWait,
@@ -62,12 +61,11 @@ from lowering.ir.ops import (
     WgmmaWait,
     When,
     Zero,
-    line,
-    unknown,
     walk,
 )
+from lowering.ir.readers import unknown
 from lowering.ir.register_map import WARPGROUP
-from lowering.ir.tmem_ops import ISSUED
+from lowering.ir.tmem_ops import Issued, TensorOp
 from lowering.isa import ptx, wgmma
 from lowering.isa.mma import MmaInst
 from lowering.isa.ptx import Asm
@@ -237,8 +235,8 @@ class Writer:
             first, *rest = same
             if isinstance(first, Wgmma):
                 self.products((first, *(op for op in rest if isinstance(op, Wgmma))))
-            elif isinstance(first, ISSUED):
-                tcgen05.issue(self, (first, *(op for op in rest if isinstance(op, ISSUED))))
+            elif isinstance(first, Issued):
+                tcgen05.issue(self, (first, *(op for op in rest if isinstance(op, Issued))))
             else:
                 for op in (first, *rest):
                     self.step(op)
@@ -546,7 +544,7 @@ class Writer:
         if op.into == op.source:
             return
         if op.into.buffer == op.source.buffer and set(op.into.numbers) & set(op.source.numbers):
-            raise LayoutError(f"text: {line(op)} overwrites registers that it reads")
+            raise LayoutError(f"text: {op} overwrites registers that it reads")
         into, source = self.token(op.into.buffer), self.token(op.source.buffer)
         if into == "f32" and source != "f32":
             self.widen(op, source)
@@ -650,7 +648,7 @@ def _product_kind(op: Op) -> tuple[object, ...]:
 
     With A in registers, which D must not share, one that overwrites D stands alone.
     """
-    if isinstance(op, ISSUED):
+    if isinstance(op, Issued):
         return (op.issuer,)
     if not isinstance(op, Wgmma):
         return ()
@@ -686,7 +684,7 @@ def shared_operands(body: KernelIR) -> dict[str, tuple[SharedMatrix, Index]]:
     """Return by variable an operand in shared memory, and what the thread adds to its start."""
     found = {}
     for op in walk(body.ops):
-        for operand in vars(op).values():
+        for _, operand in op.parts:
             if isinstance(operand, SharedMatrix):
                 name, fixed, _ = descriptor_variable(operand)
                 found[name] = operand, fixed

@@ -15,6 +15,7 @@ from layoutalg.layouts.thread_slots import THREADS_IN
 from lowering.dispatch.destinations import check_writes
 from lowering.dispatch.holders import ALL, Arriving
 from lowering.ir.ops import Mma, Op, Registers, Wgmma
+from lowering.ir.readers import unknown
 from lowering.ir.tiles import TilePrimitiveCall
 from lowering.isa.mma import compute_capability
 
@@ -127,6 +128,16 @@ class Lowered:
     ops: tuple[Op, ...]
     placements: Mapping[str, TileLayout] = field(default_factory=dict)
     variant: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that a variant gives operations.
+
+        Raises:
+            LayoutError: it gives something else.
+        """
+        for op in self.ops:
+            if not isinstance(op, Op):
+                raise unknown(op, "lower")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Which threads an operation takes together, and over which a branch is the same.
 
 An instruction of a warp or a warpgroup has no meaning where some of its threads are elsewhere, and
-a barrier waits forever for them. Each operation has its unit in one table; lowering refuses one
-that stands under a branch, or in a loop, that its unit does not take alike.
+a barrier waits forever for them. Each operation names its unit; lowering refuses one that stands
+under a branch, or in a loop, that its unit does not take alike.
 
 Source: PTX ISA, ``.sync.aligned`` of mma, ldmatrix, stmatrix, wgmma and tcgen05; bar.sync.
 """
@@ -17,90 +17,11 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError
 from layoutalg.layouts.thread_slots import THREADS_IN
-from lowering.ir import tmem_ops
 from lowering.ir.index import Index
-from lowering.ir.ops import (
-    Arrive,
-    Blend,
-    BulkLoad,
-    BulkStore,
-    Commit,
-    Guard,
-    Let,
-    Load,
-    LoadMatrix,
-    Loop,
-    MbarrierWait,
-    Mma,
-    Move,
-    MoveMatrix,
-    Op,
-    ProxyFence,
-    Store,
-    StoreMatrix,
-    Sync,
-    TmaLoad,
-    TmaStore,
-    TmaStoreWait,
-    Transfer,
-    TryWait,
-    Wait,
-    WarpSpecialize,
-    Wgmma,
-    WgmmaCommit,
-    WgmmaFence,
-    WgmmaWait,
-    When,
-    Zero,
-    line,
-    unknown,
-)
+from lowering.ir.ops import Arrive, Guard, Let, Loop, Op, WarpSpecialize, When
 
 UNITS = ("thread", "warp", "warpgroup", "cta", "cluster")  # from the smallest on
 MOST = 1 << 22  # conditions that are evaluated one by one: threads times values of variables
-
-# Of each operation, who must come to its instruction together. A barrier has its scope, what the
-# tensor core of tensor memory is told may be issued by a whole warp.
-OPERATIONS: Mapping[type, str] = {
-    Zero: "thread", Move: "thread", Blend: "thread", Load: "thread", Store: "thread",
-    Let: "thread", Loop: "thread", When: "thread", Commit: "thread", Wait: "thread",
-    ProxyFence: "thread", TryWait: "thread", MbarrierWait: "thread", BulkLoad: "thread",
-    BulkStore: "thread", Transfer: "thread", TmaLoad: "thread", TmaStore: "thread",
-    TmaStoreWait: "thread",
-    Mma: "warp", LoadMatrix: "warp", StoreMatrix: "warp", MoveMatrix: "warp", Arrive: "warp",
-    Wgmma: "warpgroup", WgmmaFence: "warpgroup", WgmmaCommit: "warpgroup", WgmmaWait: "warpgroup",
-    WarpSpecialize: "cta", Sync: "cta",
-    tmem_ops.TensorLoad: "warp", tmem_ops.TensorStore: "warp", tmem_ops.TensorWait: "warp",
-    tmem_ops.TensorFence: "thread", tmem_ops.TensorMma: "thread",
-    tmem_ops.TensorCopy: "thread", tmem_ops.TensorCommit: "thread",
-    tmem_ops.TensorAllocate: "cta", tmem_ops.TensorFree: "cta",
-}  # fmt: skip
-# What lowering shares out over more threads than the instruction takes, or gives to one of them:
-# all of these must come, or a part would be left undone.
-SHARED_OUT: Mapping[type, str] = {
-    Transfer: "cta", TmaLoad: "cta", TmaStore: "cta", TmaStoreWait: "warpgroup",
-    tmem_ops.TensorMma: "cta", tmem_ops.TensorCopy: "cta", tmem_ops.TensorCommit: "cta",
-}  # fmt: skip
-
-
-def unit_of(op: Op, reader: str = "lower") -> str:
-    """Return which threads come to the instruction of an operation together.
-
-    Args:
-        op: which.
-        reader: who asks, for the message.
-
-    Raises:
-        LayoutError: an operation that is not in the table.
-
-    >>> unit_of(Sync("warp")), unit_of(Commit())
-    ('warp', 'thread')
-    """
-    if type(op) not in OPERATIONS:
-        raise unknown(op, reader)
-    if getattr(op, "issuer", "") == "warp":
-        return "warp"
-    return op.scope if isinstance(op, Sync) else OPERATIONS[type(op)]
 
 
 @dataclass(frozen=True)
@@ -209,8 +130,9 @@ def check(ops: Sequence[Op], threads: int) -> None:
         threads: of the CTA, those of a producer left out.
 
     Raises:
-        LayoutError: the operation, the branch and the unit are named; or an unknown operation.
+        LayoutError: the operation, the branch and the unit are named.
 
+    >>> from lowering.ir.ops import Sync
     >>> def under(high: int) -> When:
     ...     return When((Guard(Index.of("thread", 64), 0, high),), (Sync("warp"),))
     >>> check([under(32)], 64)
@@ -226,22 +148,22 @@ def _check(
     ops: Iterable[Op], threads: int, path: tuple[Condition, ...], values: dict[str, Index]
 ) -> None:
     for op in ops:
-        unit = SHARED_OUT.get(type(op)) or unit_of(op)
+        unit = op.shared_out or op.unit
         asked = path
         if isinstance(op, Arrive) and op.guards:
-            asked = (*path, Condition(line(op), op.guards))
+            asked = (*path, Condition(str(op), op.guards))
         _check_unit(op, unit, threads, asked, values)
         if isinstance(op, Let):
             values[op.var] = op.value.replaced(values)
         elif isinstance(op, When):
-            inside = Condition(line(op).rstrip(":"), op.guards)
+            inside = Condition(str(op).rstrip(":"), op.guards)
             _check(op.body, threads, (*path, inside), dict(values))
         elif isinstance(op, Loop):
             inner = {name: value for name, value in values.items() if name != op.var}
             more: tuple[Condition, ...] = ()
             if isinstance(op.extent, Index):
                 ends = Guard(Index.free(op.var), 0, op.extent)
-                more = (Condition(line(op).rstrip(":"), (ends,)),)
+                more = (Condition(str(op).rstrip(":"), (ends,)),)
             _check(op.body, threads, (*path, *more), inner)
         elif isinstance(op, WarpSpecialize):  # one thread alone does what is produced
             _check(op.consume, threads, path, dict(values))
@@ -262,7 +184,7 @@ def _check_unit(
         path[-1],
     )
     raise LayoutError(
-        f"lower: {line(op)} takes whole {_plural(unit)}; `{guilty.text}` differs between the "
+        f"lower: {op} takes whole {_plural(unit)}; `{guilty.text}` differs between the "
         f"{'CTAs' if unit == 'cluster' else 'threads'} of one. Take it out of there, or decide by "
         f"what a whole {_name(unit)} shares."
     )

@@ -19,18 +19,14 @@ from lowering.ir.ops import (
     Move,
     Op,
     Registers,
-    Store,
-    StoreMatrix,
     TmaLoad,
     TmaStore,
-    Transfer,
     WarpSpecialize,
     Wgmma,
     WgmmaWait,
     When,
     Zero,
     indices,
-    line,
     script,
     walk,
 )
@@ -109,9 +105,7 @@ class KernelIR:
     @property
     def written(self) -> tuple[Buffer, ...]:
         """The parameters that the program writes."""
-        names = {op.memory for op in walk(self.ops) if isinstance(op, (Store, StoreMatrix))}
-        names |= {op.into for op in walk(self.ops) if isinstance(op, Transfer)}
-        names |= {s.memory for op in walk(self.ops) if isinstance(op, TmaStore) for s in op.stores}
+        names = set[str]().union(*(op.writes for op in walk(self.ops)))
         return tuple(buffer for buffer in self.params if buffer.name in names)
 
     @property
@@ -246,7 +240,7 @@ class KernelIR:
                 lacking = [n for n in each.numbers if (each.buffer, n) not in known]
                 if lacking:
                     raise LayoutError(
-                        f"lower: {line(op)} reads register {lacking[0]} of {each.buffer}, which "
+                        f"lower: {op} reads register {lacking[0]} of {each.buffer}, which "
                         "nothing sets first: copy to it, or begin with zero()"
                     )
 
@@ -316,7 +310,6 @@ def _set(op: Op) -> Iterator[Registers]:
 
 def _read(op: Op) -> Iterator[Registers]:
     """Yield the registers that an operation reads."""
-    for name, value in vars(op).items():
-        if name != "into" or isinstance(op, Blend):
-            each = value if isinstance(value, tuple) else (value,)
-            yield from (part for part in each if isinstance(part, Registers))
+    for name, part in op.parts:
+        if isinstance(part, Registers) and (name != "into" or isinstance(op, Blend)):
+            yield part

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from layoutalg import LayoutError
-from lowering.ir.ops import Let, Loop, Op, WarpSpecialize, When, indices, line
+from lowering.ir.ops import Let, Loop, Op, indices
 
 # What a kernel text says itself, in Python or in C++.
 _TEXTS = frozenset(
@@ -169,29 +169,25 @@ def _check_scopes(ops: Iterable[Op], known: Mapping[str, int]) -> None:
             for digit, _ in index.digits():
                 if digit.var not in inside:
                     raise LayoutError(
-                        f"lower: {line(op)} uses {digit.var}, which has no value there: a loop's "
+                        f"lower: {op} uses {digit.var}, which has no value there: a loop's "
                         "variable lives inside its loop, and what let() names inside its block"
                     )
                 if digit.limit < inside[digit.var]:
                     raise LayoutError(
-                        f"lower: {line(op)} takes {digit.var} for one of {digit.limit} values; it "
+                        f"lower: {op} takes {digit.var} for one of {digit.limit} values; it "
                         f"has {inside[digit.var]}"
                     )
         if isinstance(op, (Let, Loop)) and op.var in inside:
             raise LayoutError(
-                f"lower: {line(op)} names {op.var}, which has a value there already; take another "
-                "name"
+                f"lower: {op} names {op.var}, which has a value there already; take another name"
             )
+        here = inside
         if isinstance(op, Let):
             inside[op.var] = 0
         elif isinstance(op, Loop):
-            steps = op.extent if isinstance(op.extent, int) else 0
-            _check_scopes(op.body, inside | {op.var: steps})
-        elif isinstance(op, When):
-            _check_scopes(op.body, inside)
-        elif isinstance(op, WarpSpecialize):
-            _check_scopes(op.produce, inside)
-            _check_scopes(op.consume, inside)
+            here = inside | {op.var: op.extent if isinstance(op.extent, int) else 0}
+        for body in op.bodies:
+            _check_scopes(getattr(op, body), here)
 
 
 def check_made(made: Iterable[tuple[str, str]], kernel: str) -> None:

@@ -6,9 +6,10 @@ expressions of the thread and of loop variables, counted in elements of their bu
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Union
+from typing import Any, ClassVar
 
 from layoutalg import LayoutError
 from lowering.ir.index import FREE, INT, Index, Style
@@ -57,41 +58,121 @@ class Guard:
         return f"{self.low} <= {text} {'&&' if style == 'c' else 'and'} {upper}"
 
 
+class Op(ABC):
+    """An operation. ``str(op)`` is its line of a script; that of a loop or branch, its first.
+
+    A class says of its operations:
+
+    - ``bodies``: the fields that hold operations;
+    - ``sources``, ``targets``: the fields that name buffers in memory which it reads, or writes;
+    - ``unit``: which threads come to its instruction together;
+    - ``shared_out``: which threads lowering shares it out over, or picks one of: all of them must
+      come, or a part would be left undone;
+    - ``aligned``: whether its instruction waits for the whole warp: ``.sync.aligned``.
+    """
+
+    bodies: ClassVar[tuple[str, ...]] = ()
+    sources: ClassVar[tuple[str, ...]] = ()
+    targets: ClassVar[tuple[str, ...]] = ()
+    shared_out: ClassVar[str] = ""
+    aligned: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """One of "thread", "warp", "warpgroup", "cta", "cluster"."""
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+    @property
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """Its fields with their names, tuples element by element; bodies are left out.
+
+        >>> [name for name, _ in Move(Registers("a", (0,)), Registers("b", (0,))).parts]
+        ['into', 'source']
+        """
+        for name, value in vars(self).items():
+            if name not in self.bodies:
+                each = value if isinstance(value, tuple) else (value,)
+                yield from ((name, part) for part in each)
+
+    @property
+    def reads(self) -> set[str]:
+        """The buffers in global and shared memory that it reads.
+
+        >>> Load(Registers("r", (0,)), "a", Index()).reads
+        {'a'}
+        """
+        found = {getattr(self, name) for name in self.sources}
+        for _, part in self.parts:
+            if isinstance(part, SharedMatrix):
+                found.add(part.memory)
+            elif isinstance(part, Op):
+                found |= part.reads
+        return found
+
+    @property
+    def writes(self) -> set[str]:
+        """The buffers in global and shared memory that it writes."""
+        inner = (part.writes for _, part in self.parts if isinstance(part, Op))
+        return {getattr(self, name) for name in self.targets}.union(*inner)
+
+
 @dataclass(frozen=True)
-class Zero:
+class Zero(Op):
     """Set registers to zero."""
+
+    unit = "thread"
 
     into: Registers
 
+    def __str__(self) -> str:
+        return f"{self.into} = 0"
+
 
 @dataclass(frozen=True)
-class Move:
+class Move(Op):
     """Copy registers, converting to the destination's dtype."""
+
+    unit = "thread"
 
     into: Registers
     source: Registers
 
+    def __str__(self) -> str:
+        return f"{self.into} = {self.source}"
+
 
 @dataclass(frozen=True)
-class Blend:
+class Blend(Op):
     """``into = alpha * into + beta * source``, in the type of ``into``; without source, the first.
 
     ``alpha`` and ``beta`` are names of scalars that the launch gives.
     """
+
+    unit = "thread"
 
     into: Registers
     alpha: str
     source: Registers | None = None
     beta: str = ""
 
+    def __str__(self) -> str:
+        more = "" if self.source is None else f" + {self.beta} * {self.source}"
+        return f"{self.into} = {self.alpha} * {self.into}{more}"
+
 
 @dataclass(frozen=True)
-class Mma:
+class Mma(Op):
     """``d += a·b``: one warp-wide instruction; elements in PTX operand order.
 
     ``extra`` is what the instruction takes beside: the positions E of sparse A, or the scales of A
     and B.
     """
+
+    unit = "warp"
+    aligned = True
 
     instruction: MmaInst
     d: Registers
@@ -99,19 +180,29 @@ class Mma:
     b: Registers
     extra: tuple[Registers, ...] = ()
 
+    def __str__(self) -> str:
+        operands = ", ".join(map(str, (self.d, self.a, self.b, self.d, *self.extra)))
+        return f"{self.instruction.shape}({operands})"
+
 
 @dataclass(frozen=True)
-class Load:
+class Load(Op):
     """One vector load: consecutive addresses into registers."""
+
+    unit = "thread"
+    sources = ("memory",)
 
     into: Registers
     memory: str
     address: Index
     guards: tuple[Guard, ...] = ()
 
+    def __str__(self) -> str:
+        return f"{self.into} = {self.memory}[{self.address}]{_where(self.guards)}"
+
 
 @dataclass(frozen=True)
-class Store:
+class Store(Op):
     """One vector store: registers to consecutive addresses.
 
     ``aliases``: the number of a copy in which two threads may write one cell, and either may win;
@@ -119,6 +210,9 @@ class Store:
     stores for it; they must not differ.
     """
 
+    unit = "thread"
+    targets = ("memory",)
+
     memory: str
     address: Index
     source: Registers
@@ -126,10 +220,17 @@ class Store:
     aliases: int = 0
     copies: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.memory}[{self.address}] = {self.source}{_where(self.guards)}"
+
 
 @dataclass(frozen=True)
-class LoadMatrix:
+class LoadMatrix(Op):
     """``ldmatrix``: each lane gives the address of one 16-byte row; 1, 2 or 4 matrices."""
+
+    unit = "warp"
+    aligned = True
+    sources = ("memory",)
 
     into: Registers
     memory: str
@@ -137,10 +238,18 @@ class LoadMatrix:
     count: int
     trans: bool
 
+    def __str__(self) -> str:
+        how = f"x{self.count}{'.trans' * self.trans}"
+        return f"{self.into} = ldmatrix.{how}({self.memory}[{self.address}])"
+
 
 @dataclass(frozen=True)
-class StoreMatrix:
+class StoreMatrix(Op):
     """``stmatrix``: the inverse of :class:`LoadMatrix`; ``aliases``, ``copies`` as of Store."""
+
+    unit = "warp"
+    aligned = True
+    targets = ("memory",)
 
     memory: str
     address: Index
@@ -150,23 +259,38 @@ class StoreMatrix:
     aliases: int = 0
     copies: int = 0
 
+    def __str__(self) -> str:
+        how = f"x{self.count}{'.trans' * self.trans}"
+        return f"stmatrix.{how}({self.memory}[{self.address}], {self.source})"
+
 
 @dataclass(frozen=True)
-class MoveMatrix:
+class MoveMatrix(Op):
     """``movmatrix``: each word of ``source``, an 8x8 matrix across the warp, transposed."""
+
+    unit = "warp"
+    aligned = True
 
     into: Registers
     source: Registers
 
+    def __str__(self) -> str:
+        return f"{self.into} = movmatrix.trans({self.source})"
+
 
 @dataclass(frozen=True)
-class Transfer:
+class Transfer(Op):
     """Memory to memory, ``count`` consecutive elements per thread.
 
     ``asynchronous``: by ``cp.async``, complete after :class:`Wait`; else through registers.
     ``fill``: where the guards do not hold, zeros are written and nothing is read. ``aliases`` as of
     :class:`Store`.
     """
+
+    unit = "thread"
+    shared_out = "cta"
+    sources = ("memory",)
+    targets = ("into",)
 
     into: str
     into_address: Index
@@ -178,27 +302,47 @@ class Transfer:
     fill: bool = False
     aliases: int = 0
 
+    def __str__(self) -> str:
+        verb = "cp.async" if self.asynchronous else "copy"
+        target, source = f"{self.into}[{self.into_address}]", f"{self.memory}[{self.address}]"
+        rest = " else 0" if self.fill else ""
+        return f"{verb}.{self.count}({target}, {source}){_where(self.guards)}{rest}"
+
 
 @dataclass(frozen=True)
-class Commit:
+class Commit(Op):
     """Close a group of asynchronous transfers."""
 
+    unit = "thread"
+
+    def __str__(self) -> str:
+        return "cp.async.commit"
+
 
 @dataclass(frozen=True)
-class Wait:
+class Wait(Op):
     """Wait until at most ``pending`` groups of this thread's transfers are under way."""
+
+    unit = "thread"
 
     pending: int
 
+    def __str__(self) -> str:
+        return f"cp.async.wait({self.pending})"
+
 
 @dataclass(frozen=True)
-class BulkLoad:
+class BulkLoad(Op):
     """A box of a matrix in global memory to consecutive cells of shared memory, by one thread.
 
     ``cp.async.bulk.tensor``: ``box`` rows and columns from ``place`` on; beyond the matrix there
     are zeros. ``swizzle``: bytes of a row, whose 16-byte units are permuted by the row.
     ``multicast``: to the same cells of every CTA of the cluster, and of its barrier.
     """
+
+    unit = "thread"
+    sources = ("memory",)
+    targets = ("into",)
 
     into: str
     into_address: Index
@@ -207,6 +351,11 @@ class BulkLoad:
     box: tuple[int, int]
     swizzle: int
     multicast: bool = False
+
+    def __str__(self) -> str:
+        (row, col), (rows, cols) = self.place, self.box
+        into = f"{self.into}[{self.into_address}]{' of all CTAs' * self.multicast}"
+        return f"{into} = {self.memory}[{row} +{rows}, {col} +{cols}]"
 
 
 @dataclass(frozen=True)
@@ -217,13 +366,19 @@ class Phase:
     slot: int | Index
     parity: Index
 
+    def __str__(self) -> str:
+        return f"{self.barrier}[{self.slot}], {self.parity}"
+
 
 @dataclass(frozen=True)
-class TmaLoad:
+class TmaLoad(Op):
     """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier.
 
     ``size``: bytes that come to this CTA, those that others of the cluster load for it included.
     """
+
+    unit = "thread"
+    shared_out = "cta"
 
     barrier: str
     slot: int | Index
@@ -231,14 +386,23 @@ class TmaLoad:
     loads: tuple[BulkLoad, ...]
     free: Phase | None = None
 
+    def __str__(self) -> str:
+        free = "" if self.free is None else f" after {self.free}"
+        boxes = ", ".join(map(str, self.loads))
+        return f"tma_load({self.barrier}[{self.slot}]: {boxes}){free}"
+
 
 @dataclass(frozen=True)
-class BulkStore:
+class BulkStore(Op):
     """Consecutive cells of shared memory to a box of a matrix in global memory, by one thread.
 
     ``cp.async.bulk.tensor``: the reverse of :class:`BulkLoad`; beyond the matrix nothing is
     written.
     """
+
+    unit = "thread"
+    sources = ("source",)
+    targets = ("memory",)
 
     memory: str
     place: tuple[Index, Index]
@@ -247,52 +411,85 @@ class BulkStore:
     source: str
     source_address: Index
 
+    def __str__(self) -> str:
+        (row, col), (rows, cols) = self.place, self.box
+        into = f"{self.memory}[{row} +{rows}, {col} +{cols}]"
+        return f"{into} = {self.source}[{self.source_address}]"
+
 
 @dataclass(frozen=True)
-class TmaStore:
+class TmaStore(Op):
     """The first thread of each warpgroup stores boxes, and closes a group of them."""
+
+    unit = "thread"
+    shared_out = "cta"
 
     stores: tuple[BulkStore, ...]
 
+    def __str__(self) -> str:
+        return f"tma_store({', '.join(map(str, self.stores))})"
+
 
 @dataclass(frozen=True)
-class TmaStoreWait:
+class TmaStoreWait(Op):
     """The first thread of each warpgroup waits until at most ``pending`` groups are being read."""
+
+    unit = "thread"
+    shared_out = "warpgroup"
 
     pending: int
 
+    def __str__(self) -> str:
+        return f"tma_store_wait({self.pending})"
+
 
 @dataclass(frozen=True)
-class Arrive:
+class Arrive(Op):
     """One arrival per warp at an mbarrier: what its threads read before, they have read.
 
     A warp in which a guard does not hold, alike for its threads, does not arrive.
     ``everywhere``: at that mbarrier of every CTA of the cluster.
     """
 
+    unit = "warp"
+
     barrier: str
     slot: int | Index
     guards: tuple[Guard, ...] = ()
     everywhere: bool = False
 
+    def __str__(self) -> str:
+        everywhere = " of all CTAs" * self.everywhere
+        return f"arrive({self.barrier}[{self.slot}]{everywhere}){_where(self.guards)}"
+
 
 @dataclass(frozen=True)
-class TryWait:
+class TryWait(Op):
     """Ask whether a phase is complete, for the next :class:`MbarrierWait` of it; nothing waits."""
+
+    unit = "thread"
 
     phase: Phase
 
+    def __str__(self) -> str:
+        return f"try_wait({self.phase})"
+
 
 @dataclass(frozen=True)
-class MbarrierWait:
+class MbarrierWait(Op):
     """All threads wait until a phase is complete; ``tried``: unless a peek has seen that it is."""
+
+    unit = "thread"
 
     phase: Phase
     tried: bool = False
 
+    def __str__(self) -> str:
+        return f"mbarrier_wait({self.phase})"
+
 
 @dataclass(frozen=True)
-class Sync:
+class Sync(Op):
     """A barrier of all threads of a scope: "warp", "warpgroup" or "cta", and orders their memory.
 
     That of a "cluster" orders it where ``memory`` says so; else none: mbarriers of the other CTAs
@@ -312,6 +509,14 @@ class Sync:
         """
         return self.memory or self.scope in ("cta", "warpgroup")
 
+    @property
+    def unit(self) -> str:
+        """Its scope."""
+        return self.scope
+
+    def __str__(self) -> str:
+        return f"sync({self.scope}{', memory' * self.memory})"
+
 
 @dataclass(frozen=True)
 class SharedMatrix:
@@ -330,11 +535,14 @@ class SharedMatrix:
 
 
 @dataclass(frozen=True)
-class Wgmma:
+class Wgmma(Op):
     """``d += a·b``, or ``d = a·b``: started by a whole warpgroup, complete after a wait.
 
     ``accumulate``: whether to add; or a number that says so where it is not 0.
     """
+
+    unit = "warpgroup"
+    aligned = True
 
     instruction: WgmmaInst
     d: Registers
@@ -364,128 +572,135 @@ class Wgmma:
                     f"{operand.descriptor.element_bits}"
                 )
 
+    def __str__(self) -> str:
+        into = str(self.d if self.accumulate else 0)
+        if isinstance(self.accumulate, Index):
+            into = f"{self.d} if {self.accumulate}"
+        return f"wgmma.{self.instruction.shape}({self.d}, {self.a}, {self.b}, {into})"
+
 
 @dataclass(frozen=True)
-class WgmmaFence:
+class WgmmaFence(Op):
     """``wgmma.fence``: registers touched before it may be operands of a :class:`Wgmma` after it."""
 
+    unit = "warpgroup"
+    aligned = True
+
+    def __str__(self) -> str:
+        return "wgmma.fence"
+
 
 @dataclass(frozen=True)
-class WgmmaCommit:
+class WgmmaCommit(Op):
     """Close a group of :class:`Wgmma`."""
 
+    unit = "warpgroup"
+    aligned = True
+
+    def __str__(self) -> str:
+        return "wgmma.commit"
+
 
 @dataclass(frozen=True)
-class WgmmaWait:
+class WgmmaWait(Op):
     """Wait until at most ``pending`` groups are under way.
 
     ``complete`` are the registers that may be touched after it; reading them depends on the wait.
     """
 
+    unit = "warpgroup"
+    aligned = True
+
     pending: int
     complete: tuple[Registers, ...] = ()
 
+    def __str__(self) -> str:
+        return f"wgmma.wait({', '.join(map(str, (self.pending, *self.complete)))})"
+
 
 @dataclass(frozen=True)
-class ProxyFence:
+class ProxyFence(Op):
     """``fence.proxy.async``: shared memory written before it may be read asynchronously.
 
     By a :class:`Wgmma`, or by a :class:`BulkStore`.
     """
 
+    unit = "thread"
+
+    def __str__(self) -> str:
+        return "fence.proxy.async"
+
 
 @dataclass(frozen=True)
-class Loop:
+class Loop(Op):
     """A loop that stays: ``var`` runs over ``0 .. extent - 1``."""
+
+    unit = "thread"
+    bodies = ("body",)
 
     var: str
     extent: int | Index
     body: tuple[Op, ...]
 
+    def __str__(self) -> str:
+        return f"for {self.var} in range({self.extent}):"
+
 
 @dataclass(frozen=True)
-class Let:
+class Let(Op):
     """Name the value of an index: ``var = value``, which lies in ``0 .. extent - 1``."""
+
+    unit = "thread"
 
     var: str
     value: Index
     extent: int = FREE
 
+    def __str__(self) -> str:
+        return f"{self.var} = {self.value}"
+
 
 @dataclass(frozen=True)
-class When:
+class When(Op):
     """Operations that run in the threads in which the guards hold.
 
     :mod:`lowering.ir.convergence` says over which threads a condition must be the same for what
     stands inside.
     """
 
+    unit = "thread"
+    bodies = ("body",)
+
     guards: tuple[Guard, ...]
     body: tuple[Op, ...]
 
+    def __str__(self) -> str:
+        return f"{_where(self.guards).strip()}:"
+
 
 @dataclass(frozen=True)
-class WarpSpecialize:
+class WarpSpecialize(Op):
     """Two programs at once: one thread of a further warpgroup fills, the others do the rest.
 
     The further warpgroup gives most of its registers to the others (``setmaxnreg``).
     """
 
+    unit = "cta"
+    bodies = ("produce", "consume")
+
     produce: tuple[Op, ...]
     consume: tuple[Op, ...]
 
-
-@dataclass(frozen=True)
-class TensorOp:
-    """An operation on tensor memory, of those in :mod:`lowering.ir.tmem_ops`; its text is its line.
-
-    It stands apart because those are of one machine alone, and know its instructions.
-    """
-
-
-Op = Union[  # noqa: UP007 - refers forward, in Loop and When
-    Zero,
-    Move,
-    Blend,
-    Mma,
-    Load,
-    Store,
-    LoadMatrix,
-    StoreMatrix,
-    MoveMatrix,
-    Transfer,
-    Commit,
-    Wait,
-    Sync,
-    Wgmma,
-    WgmmaFence,
-    WgmmaCommit,
-    WgmmaWait,
-    ProxyFence,
-    BulkLoad,
-    TmaLoad,
-    BulkStore,
-    TmaStore,
-    TmaStoreWait,
-    Arrive,
-    TryWait,
-    MbarrierWait,
-    Loop,
-    Let,
-    When,
-    WarpSpecialize,
-    TensorOp,
-]
+    def __str__(self) -> str:
+        return "produce:"
 
 
 def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
     """Yield every operation, loop bodies included, once."""
     for op in ops:
         yield op
-        if isinstance(op, (Loop, When)):
-            yield from walk(op.body)
-        elif isinstance(op, WarpSpecialize):
-            yield from walk((*op.produce, *op.consume))
+        for body in op.bodies:
+            yield from walk(getattr(op, body))
 
 
 def of_copy(ops: tuple[Op, ...], number: int) -> tuple[Op, ...]:
@@ -516,122 +731,10 @@ def indices(value: Any) -> Iterator[Index]:
         for each in value:
             yield from indices(each)
     elif is_dataclass(value) and not isinstance(value, type):
-        bodies = (
-            ("body", "produce", "consume")
-            if isinstance(value, (Loop, When, WarpSpecialize))
-            else ()
-        )
+        bodies = value.bodies if isinstance(value, Op) else ()
         for each in fields(value):
             if each.name not in bodies:
                 yield from indices(getattr(value, each.name))
-
-
-def unknown(op: object, reader: str) -> LayoutError:
-    """Return the error of a reader that comes to an operation which it does not know.
-
-    >>> print(unknown(3, "script"))
-    script: the operation int is unknown to this reader; got 3
-    """
-    return LayoutError(
-        f"{reader}: the operation {type(op).__name__} is unknown to this reader; got {op}"
-    )
-
-
-def line(op: Op) -> str:
-    """Return an operation as one line of script; the body of a loop or branch is not shown.
-
-    >>> line(Zero(Registers("D", (0, 1, 2, 3))))
-    'D[0..3] = 0'
-
-    Raises:
-        LayoutError: an operation that is none of those here.
-    """
-    if isinstance(op, Zero):
-        return f"{op.into} = 0"
-    if isinstance(op, Move):
-        return f"{op.into} = {op.source}"
-    if isinstance(op, Blend):
-        more = "" if op.source is None else f" + {op.beta} * {op.source}"
-        return f"{op.into} = {op.alpha} * {op.into}{more}"
-    if isinstance(op, Mma):
-        operands = ", ".join(map(str, (op.d, op.a, op.b, op.d, *op.extra)))
-        return f"{op.instruction.shape}({operands})"
-    if isinstance(op, Load):
-        return f"{op.into} = {op.memory}[{op.address}]{_where(op.guards)}"
-    if isinstance(op, Store):
-        return f"{op.memory}[{op.address}] = {op.source}{_where(op.guards)}"
-    if isinstance(op, LoadMatrix):
-        return f"{op.into} = ldmatrix.x{op.count}{'.trans' * op.trans}({op.memory}[{op.address}])"
-    if isinstance(op, StoreMatrix):
-        return f"stmatrix.x{op.count}{'.trans' * op.trans}({op.memory}[{op.address}], {op.source})"
-    if isinstance(op, MoveMatrix):
-        return f"{op.into} = movmatrix.trans({op.source})"
-    if isinstance(op, Transfer):
-        verb = "cp.async" if op.asynchronous else "copy"
-        target, source = f"{op.into}[{op.into_address}]", f"{op.memory}[{op.address}]"
-        rest = " else 0" if op.fill else ""
-        return f"{verb}.{op.count}({target}, {source}){_where(op.guards)}{rest}"
-    if isinstance(op, Commit):
-        return "cp.async.commit"
-    if isinstance(op, Wait):
-        return f"cp.async.wait({op.pending})"
-    if isinstance(op, Sync):
-        return f"sync({op.scope}{', memory' * op.memory})"
-    if isinstance(op, TmaLoad):
-        free = "" if op.free is None else f" after {_phase(op.free)}"
-        boxes = ", ".join(line(load) for load in op.loads)
-        return f"tma_load({op.barrier}[{op.slot}]: {boxes}){free}"
-    if isinstance(op, BulkLoad):
-        (row, col), (rows, cols) = op.place, op.box
-        into = f"{op.into}[{op.into_address}]{' of all CTAs' * op.multicast}"
-        return f"{into} = {op.memory}[{row} +{rows}, {col} +{cols}]"
-    if isinstance(op, TmaStore):
-        return f"tma_store({', '.join(line(store) for store in op.stores)})"
-    if isinstance(op, BulkStore):
-        (row, col), (rows, cols) = op.place, op.box
-        return f"{op.memory}[{row} +{rows}, {col} +{cols}] = {op.source}[{op.source_address}]"
-    if isinstance(op, TmaStoreWait):
-        return f"tma_store_wait({op.pending})"
-    if isinstance(op, Arrive):
-        everywhere = " of all CTAs" * op.everywhere
-        return f"arrive({op.barrier}[{op.slot}]{everywhere}){_where(op.guards)}"
-    if isinstance(op, MbarrierWait):
-        return f"mbarrier_wait({_phase(op.phase)})"
-    if isinstance(op, TryWait):
-        return f"try_wait({_phase(op.phase)})"
-    if isinstance(op, Let):
-        return f"{op.var} = {op.value}"
-    if isinstance(op, WarpSpecialize):
-        return "produce:"
-    if isinstance(op, When):
-        return f"{_where(op.guards).strip()}:"
-    if isinstance(op, Loop):
-        return f"for {op.var} in range({op.extent}):"
-    if isinstance(op, TensorOp):
-        return str(op)
-    return _asynchronous(op)
-
-
-def _asynchronous(op: Wgmma | WgmmaFence | WgmmaCommit | WgmmaWait | ProxyFence) -> str:
-    """Return an operation of the warpgroup as one line of script."""
-    if isinstance(op, Wgmma):
-        into = str(op.d if op.accumulate else 0)
-        if isinstance(op.accumulate, Index):
-            into = f"{op.d} if {op.accumulate}"
-        return f"wgmma.{op.instruction.shape}({op.d}, {op.a}, {op.b}, {into})"
-    if isinstance(op, WgmmaWait):
-        return f"wgmma.wait({', '.join(map(str, (op.pending, *op.complete)))})"
-    if isinstance(op, ProxyFence):
-        return "fence.proxy.async"
-    if isinstance(op, WgmmaFence):
-        return "wgmma.fence"
-    if isinstance(op, WgmmaCommit):
-        return "wgmma.commit"
-    raise unknown(op, "script")
-
-
-def _phase(phase: Phase) -> str:
-    return f"{phase.barrier}[{phase.slot}], {phase.parity}"
 
 
 def _where(guards: tuple[Guard, ...]) -> str:
@@ -644,10 +747,8 @@ def script(ops: tuple[Op, ...], indent: str = "") -> str:
     """Return the operations as text, loop bodies indented."""
     lines = []
     for op in ops:
-        lines.append(indent + line(op))
-        if isinstance(op, WarpSpecialize):
-            lines.append(script(op.produce, indent + "    "))
-            lines.extend([f"{indent}consume:", script(op.consume, indent + "    ")])
-        elif isinstance(op, (Loop, When)):
-            lines.append(script(op.body, indent + "    "))
+        lines.append(f"{indent}{op}")
+        for at, body in enumerate(op.bodies):
+            lines.extend([f"{indent}{body}:"] * (at > 0))
+            lines.append(script(getattr(op, body), indent + "    "))
     return "\n".join(lines)

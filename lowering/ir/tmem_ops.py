@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from layoutalg import LayoutError, fragments
 from layoutalg.fragments import Fragment
 from lowering.ir.index import Index
-from lowering.ir.ops import Registers, SharedMatrix, TensorOp
+from lowering.ir.ops import Op, Registers, SharedMatrix
 from lowering.isa.tcgen05 import Multiplication
 
 ISSUERS = ("thread", "warp")  # who starts what is asynchronous: thread 0, or one of warp 0
@@ -35,11 +35,13 @@ class TensorMatrix:
 
 
 @dataclass(frozen=True)
-class TensorMma(TensorOp):
+class TensorMma(Op):
     """``d += a·b`` or ``d = a·b``, started by one thread.
 
     ``accumulate``: whether; or a number that says so where it is not 0. ``scales``: SFA and SFB.
     """
+
+    shared_out = "cta"
 
     what: Multiplication
     d: TensorMatrix
@@ -48,6 +50,11 @@ class TensorMma(TensorOp):
     accumulate: bool | Index = True
     scales: tuple[TensorMatrix, ...] = ()
     issuer: str = "thread"
+
+    @property
+    def unit(self) -> str:
+        """The threads that come to it: warp 0 elects one of its own, or thread 0 comes alone."""
+        return self.issuer
 
     def __post_init__(self) -> None:
         """Check the operands against the instruction.
@@ -95,11 +102,13 @@ COPIES = {"32x128b.warpx4": (32, 128), "128x256b": (128, 256), "128x128b": (128,
 
 
 @dataclass(frozen=True)
-class TensorCopy(TensorOp):
+class TensorCopy(Op):
     """Rows of shared memory to lanes of tensor memory, started by one thread: ``tcgen05.cp``.
 
     ``shape``: rows by bits; ``warpx4`` writes 32 rows to each of the four groups of 32 lanes.
     """
+
+    shared_out = "cta"
 
     shape: str
     into: TensorMatrix
@@ -107,14 +116,22 @@ class TensorCopy(TensorOp):
     cta_group: int = 1
     issuer: str = "thread"
 
+    @property
+    def unit(self) -> str:
+        """The threads that come to it: warp 0 elects one of its own, or thread 0 comes alone."""
+        return self.issuer
+
     def __str__(self) -> str:
         """Return ``SFA[lane 0, column 0] = tcgen05.cp.32x128b.warpx4(SFA_tile[…])``."""
         return f"{self.into} = tcgen05.cp.{self.shape}({self.source})"
 
 
 @dataclass(frozen=True)
-class TensorLoad(TensorOp):
+class TensorLoad(Op):
     """Tensor memory to registers, by every warp from a lane of its own: ``tcgen05.ld``."""
+
+    unit = "warp"
+    aligned = True
 
     shape: str
     count: int
@@ -132,8 +149,11 @@ class TensorLoad(TensorOp):
 
 
 @dataclass(frozen=True)
-class TensorStore(TensorOp):
+class TensorStore(Op):
     """Registers to tensor memory: the inverse of :class:`TensorLoad`, ``tcgen05.st``."""
+
+    unit = "warp"
+    aligned = True
 
     shape: str
     count: int
@@ -160,11 +180,14 @@ def moved(verb: str, shape: str, count: int) -> Fragment:
 
 
 @dataclass(frozen=True)
-class TensorWait(TensorOp):
+class TensorWait(Op):
     """Wait until this thread's loads ("ld") or stores ("st") are complete.
 
     ``complete``: the registers that loads fill; reading them depends on the wait.
     """
+
+    unit = "warp"
+    aligned = True
 
     verb: str
     complete: tuple[Registers, ...] = ()
@@ -175,13 +198,20 @@ class TensorWait(TensorOp):
 
 
 @dataclass(frozen=True)
-class TensorCommit(TensorOp):
+class TensorCommit(Op):
     """An arrival at an mbarrier (of each CTA of a pair) once what was started is complete."""
+
+    shared_out = "cta"
 
     barrier: str
     slot: int | Index
     cta_group: int = 1
     issuer: str = "thread"
+
+    @property
+    def unit(self) -> str:
+        """The threads that come to it: warp 0 elects one of its own, or thread 0 comes alone."""
+        return self.issuer
 
     def __str__(self) -> str:
         """Return ``tcgen05.commit(done[0])``."""
@@ -189,8 +219,10 @@ class TensorCommit(TensorOp):
 
 
 @dataclass(frozen=True)
-class TensorFence(TensorOp):
+class TensorFence(Op):
     """Order tensor memory "before" what other threads do after a barrier, or "after" it."""
+
+    unit = "thread"
 
     side: str
 
@@ -200,8 +232,10 @@ class TensorFence(TensorOp):
 
 
 @dataclass(frozen=True)
-class TensorAllocate(TensorOp):
+class TensorAllocate(Op):
     """Warp 0 allocates columns; after a barrier of the CTA all threads know where."""
+
+    unit = "cta"
 
     columns: int
     cta_group: int = 1
@@ -212,8 +246,10 @@ class TensorAllocate(TensorOp):
 
 
 @dataclass(frozen=True)
-class TensorFree(TensorOp):
+class TensorFree(Op):
     """After a barrier of the CTA, warp 0 frees the columns."""
+
+    unit = "cta"
 
     columns: int
     cta_group: int = 1
@@ -224,4 +260,6 @@ class TensorFree(TensorOp):
 
 
 Issued = TensorMma | TensorCopy | TensorCommit  # what one thread starts
-ISSUED = (TensorMma, TensorCopy, TensorCommit)
+TensorOp = (
+    Issued | TensorLoad | TensorStore | TensorWait | TensorFence | TensorAllocate | TensorFree
+)

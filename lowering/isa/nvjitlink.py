@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from layoutalg.fragments.targets import TARGETS
+from lowering.isa.gpu_extra import missing
 
 __all__ = ["TARGETS", "AssembleError", "assemble", "version"]
 
@@ -24,9 +25,7 @@ def _linker() -> Any:
     try:
         from cuda.bindings import nvjitlink
     except ImportError as error:
-        raise AssembleError(
-            f"nvJitLink is not installed ({error}): install numba-cuda[cu13], on Linux or Windows"
-        ) from None
+        raise AssembleError(str(missing("assemble", "nvJitLink", error))) from None
     return nvjitlink
 
 

@@ -22,16 +22,11 @@ from lowering.ir.kernel_ir import KernelIR, Scalar
 from lowering.ir.ops import (
     Guard,
     Let,
-    Load,
-    LoadMatrix,
     Loop,
     Op,
-    TmaLoad,
-    Transfer,
     WarpSpecialize,
     When,
     indices,
-    line,
     walk,
 )
 from lowering.ir.tiles import Buffer, cells
@@ -126,8 +121,7 @@ def _check_names(body: KernelIR, given: Mapping[str, Any]) -> None:
         LayoutError: what is needed is listed.
     """
     written = {buffer.name for buffer in body.written}
-    read = {op.memory for op in walk(body.ops) if isinstance(op, (Load, LoadMatrix, Transfer))}
-    read |= {load.memory for op in walk(body.ops) if isinstance(op, TmaLoad) for load in op.loads}
+    read = set[str]().union(*(op.reads for op in walk(body.ops)))
     params = [buffer.name for buffer in body.params]
     needed = [name for name in params if name in read - written]
     needed += [scalar.name for scalar in body.scalars]
@@ -215,7 +209,7 @@ def _check_lets(
             found = np.broadcast_to(value, taking.shape)[taking]
             if found.size and not 0 <= found.min() <= found.max() < op.extent:
                 raise LayoutError(
-                    f"run: {line(op)} is one of {op.extent} values from 0 on; with the grid {grid} "
+                    f"run: {op} is one of {op.extent} values from 0 on; with the grid {grid} "
                     f"it is {found.min()} to {found.max()}"
                 )
 

@@ -26,6 +26,7 @@ from layoutalg import LayoutError, files
 from lowering.codegen.executable import Executable, numba_machine
 from lowering.ir.kernel_ir import KernelIR
 from lowering.isa import dtypes, nvjitlink
+from lowering.isa.gpu_extra import missing
 from lowering.launch.arguments import Arguments
 
 _MAGIC = b"layoutalg kernel 1\n"
@@ -173,9 +174,7 @@ def _driver() -> Any:
     try:
         from cuda.bindings import driver
     except ImportError as error:
-        raise LayoutError(
-            f"matmul: needs cuda-bindings, which comes with numba-cuda ({error})"
-        ) from None
+        raise missing("launch", "cuda-bindings", error) from None
     return driver
 
 
@@ -224,8 +223,9 @@ def device(index: int) -> Device:
     """Return a device.
 
     Raises:
-        LayoutError: there is none of this number.
+        LayoutError: there is none of this number, or the wheels of the extra ``gpu`` are missing.
     """
+    _driver()
     if not 0 <= index < device_count():
         raise LayoutError(f"matmul: there is no CUDA device {index}; there are {device_count()}")
     attribute = _driver().CUdevice_attribute

@@ -96,8 +96,7 @@ class _Walk:
 def with_completed(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     """Return operations whose waits for products name what they complete.
 
-    >>> from lowering.ir.ops import line
-    >>> [line(op) for op in with_completed((WgmmaCommit(), WgmmaWait(0)))]
+    >>> [str(op) for op in with_completed((WgmmaCommit(), WgmmaWait(0)))]
     ['wgmma.commit', 'wgmma.wait(0)']
     """
     pending = (op.pending for op in every(ops) if isinstance(op, WgmmaWait))

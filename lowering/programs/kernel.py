@@ -53,7 +53,6 @@ from lowering.ir.ops import (
     WgmmaWait,
     When,
     indices,
-    line,
     of_copy,
     walk,
 )
@@ -855,7 +854,7 @@ class Kernel:
             for index in indices(op):
                 for name in sorted(coefficients & index.variables()):
                     raise LayoutError(
-                        f"lower: a size must be an s32 scalar; {line(op)} takes {name}, an f32 one"
+                        f"lower: a size must be an s32 scalar; {op} takes {name}, an f32 one"
                     )
 
     def _check_begins(self, call: TilePrimitiveCall) -> None:
@@ -901,10 +900,10 @@ class Kernel:
                 ops.append(Loop(str(each.var), each.extent, body))
             elif isinstance(each, Refill):
                 fill = self._refill(each)
-                taken.append(f"{indent}{line(fill)}")
+                taken.append(f"{indent}{fill}")
                 ops.append(fill)
             elif isinstance(each, Branch):
-                branch = f"{indent}{line(When((each.guard,), ()))}"
+                branch = f"{indent}{When((each.guard,), ())}"
                 before, arriving = self._unfenced, self._arriving
                 narrowed = self._narrowed(each.guard)
                 if narrowed.active is not None and not narrowed.active.any():
@@ -918,14 +917,14 @@ class Kernel:
                 ops.append(When((each.guard,), body))
             elif isinstance(each, Emptying):
                 drain = self._emptying(each)
-                taken.append(f"{indent}{line(drain)}")
+                taken.append(f"{indent}{drain}")
                 ops.append(drain)
             elif isinstance(each, (Sync, Arrive)):
                 if self._unfenced and _orders(each):
-                    taken.append(f"{indent}{line(ProxyFence())}")
+                    taken.append(f"{indent}{ProxyFence()}")
                     ops.append(ProxyFence())
                     self._unfenced = False
-                taken.append(f"{indent}{line(each)}")
+                taken.append(f"{indent}{each}")
                 ops.append(each)
             elif isinstance(each, TilePrimitiveCall):
                 lowered = self._dispatch(each)
@@ -934,7 +933,7 @@ class Kernel:
                 ops.extend(of_copy(lowered.ops, len(taken)))
             else:
                 self._unfenced |= self._completes_copies(each)
-                taken.append(f"{indent}{line(each)}")
+                taken.append(f"{indent}{each}")
                 ops.append(each)
         return tuple(ops)
 
@@ -1087,7 +1086,7 @@ def _check_producer(ops: tuple[Op, ...]) -> None:
         if not isinstance(op, (TmaLoad, BulkLoad, Loop, When, Let)):
             raise LayoutError(
                 f"producer: one thread is there, and it fills: tma_load(…), loops, branches and "
-                f"let fit; got {line(op)}"
+                f"let fit; got {op}"
             )
 
 

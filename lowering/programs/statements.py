@@ -23,7 +23,6 @@ from lowering.ir.ops import (
     WgmmaCommit,
     WgmmaWait,
     When,
-    line,
 )
 from lowering.ir.tiles import BufferRegion, TilePrimitiveCall
 from lowering.ir.tmem_ops import TensorCommit
@@ -194,7 +193,7 @@ def text(statements: Sequence[Statement], indent: str = "") -> str:
             lines.append(f"{indent}for {each.var} in range({each.extent}):{mark}")
             lines.append(text(each.body, indent + "    "))
         elif isinstance(each, Branch):
-            lines.append(f"{indent}{line(When((each.guard,), ()))}")
+            lines.append(f"{indent}{When((each.guard,), ())}")
             lines.append(text(each.body, indent + "    "))
         elif isinstance(each, Specialised):
             lines.append(f"{indent}produce, while the rest is done:")
@@ -207,5 +206,5 @@ def text(statements: Sequence[Statement], indent: str = "") -> str:
         elif isinstance(each, TilePrimitiveCall):
             lines.append(f"{indent}{each}")
         else:
-            lines.append(f"{indent}{line(each)}")
+            lines.append(f"{indent}{each}")
     return "\n".join(lines)

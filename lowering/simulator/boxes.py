@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.ops import BulkLoad, BulkStore, Op, Phase, TmaLoad, TmaStore, TmaStoreWait, line
+from lowering.ir.ops import BulkLoad, BulkStore, Op, Phase, TmaLoad, TmaStore, TmaStoreWait
 from lowering.ir.register_map import WARPGROUP
 from lowering.isa.smem_descriptor import tma_cells
 from lowering.simulator.hazards import Cells, SimulationError
@@ -136,7 +136,7 @@ def fill(machine: Holder, op: TmaLoad) -> None:
 def _not_waited_for(op: TmaLoad) -> SimulationError:
     """Return the error of a fill that comes before the last one of its stage is done with."""
     return SimulationError(
-        f"simulate: {line(op)} races: what filled {op.barrier}[{op.slot}] last is still "
+        f"simulate: {op} races: what filled {op.barrier}[{op.slot}] last is still "
         "under way, or nobody has waited for it"
     )
 

@@ -66,7 +66,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg import LayoutError
-from lowering.ir.ops import Op, line
+from lowering.ir.ops import Op
 from lowering.simulator.order import FOREVER, MEMORY, PROXY, Order
 
 Ints = npt.NDArray[np.int64]
@@ -277,7 +277,7 @@ class Cells:
             one = int(np.broadcast_to(me, cell.shape)[at])
             one, other = sorted((one, int(self.writer[cell[at]])))
             raise SimulationError(
-                f"simulate: {line(op)} races: {order.name(one)} and {order.name(other)} write "
+                f"simulate: {op} races: {order.name(one)} and {order.name(other)} write "
                 f"{self.name} at {int(cell[at])} in one instruction: let one of them write it"
             )
         self.wrote[cell] = order.clock
@@ -389,7 +389,7 @@ class Cells:
         if cell.size and (cell.min() < 0 or cell.max() >= size):
             at = int(cell.max() if cell.max() >= size else cell.min())
             raise SimulationError(
-                f"simulate: {line(op)} reaches {self.name} at {at}; it has {size} cells"
+                f"simulate: {op} reaches {self.name} at {at}; it has {size} cells"
             )
 
     def check_written(self, op: Op, cell: Ints) -> None:
@@ -403,7 +403,7 @@ class Cells:
             at = int(cell[~written].flat[0])
             copied = self.tracked and self.pending[at]
             state = "still being copied: wait for it" if copied else "which nothing wrote"
-            raise SimulationError(f"simulate: {line(op)} reads {self.name} at {at}, {state}")
+            raise SimulationError(f"simulate: {op} reads {self.name} at {at}, {state}")
 
     def check_fenced(
         self, op: Op, cell: Ints, starters: Sequence[int], order: Order, verb: str
@@ -419,7 +419,7 @@ class Cells:
         if hidden.any():
             at = tuple(np.argwhere(hidden)[0])
             raise SimulationError(
-                f"simulate: {line(op)} {verb} {self.name} at {int(cell[at])}, which "
+                f"simulate: {op} {verb} {self.name} at {int(cell[at])}, which "
                 f"{order.name(int(writer[at]))} wrote with no fence.proxy.async in between"
             )
         if self.beside.size:
@@ -430,7 +430,7 @@ class Cells:
                 first = int(np.argmax(hidden))
                 who, where = order.name(int(writer[first])), int(cell.flat[place[first]])
                 raise SimulationError(
-                    f"simulate: {line(op)} {verb} {self.name} at {where}, which {who} wrote with "
+                    f"simulate: {op} {verb} {self.name} at {where}, which {who} wrote with "
                     "no fence.proxy.async in between"
                 )
 
@@ -483,7 +483,7 @@ class Cells:
         if self.pending[at] if goes_on is None else goes_on:
             wrong = "still copies to: wait for it"
         raise SimulationError(
-            f"simulate: {line(op)} races: {order.name(me)} {verb} {self.name} at {at}, which "
+            f"simulate: {op} races: {order.name(me)} {verb} {self.name} at {at}, which "
             f"{order.name(writer)} {wrong}"
         )
 
@@ -516,7 +516,7 @@ class Cells:
         if touched[cell].any():
             at = tuple(np.argwhere(touched[cell])[0])
             raise SimulationError(
-                f"simulate: {line(op)} races: {order.name(int(who[at]))} {verb} {self.name} at "
+                f"simulate: {op} races: {order.name(int(who[at]))} {verb} {self.name} at "
                 f"{int(cell[at])}, which another CTA of the grid {did}: nothing orders the two"
             )
 
@@ -528,7 +528,7 @@ class Cells:
         if copied.any():
             at = tuple(np.argwhere(copied)[0])
             raise SimulationError(
-                f"simulate: {line(op)} races: {order.name(int(who[at]))} overwrites {self.name} at "
+                f"simulate: {op} races: {order.name(int(who[at]))} overwrites {self.name} at "
                 f"{int(cell[at])}, which a copy still reads: wait for it"
             )
         for agents, latest in self.readers.items():
@@ -542,7 +542,7 @@ class Cells:
                 done = order.complete[list(agents)].min() > stamp[at]
                 reader = READERS[order.kind(agents[0])][int(done)].format(order.name(agents[0]))
                 raise SimulationError(
-                    f"simulate: {line(op)} overwrites {self.name} at {int(cell[at])} in "
+                    f"simulate: {op} overwrites {self.name} at {int(cell[at])} in "
                     f"{order.name(int(who[at]))}, which {reader}"
                 )
         if self.elsewhere is not None:
@@ -571,7 +571,7 @@ class Cells:
                 first = np.argmin(here[late])
                 who_read, at = each.who[row[late][first]], each.cell[late][first]
                 raise SimulationError(
-                    f"simulate: {line(op)} races: {order.name(int(writers[here[late].min()]))} "
+                    f"simulate: {op} races: {order.name(int(writers[here[late].min()]))} "
                     f"overwrites {self.name} at {int(at)}, which {order.name(int(who_read))} read "
                     f"{UNORDERED}"
                 )

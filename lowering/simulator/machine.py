@@ -24,7 +24,6 @@ from layoutalg import LayoutError
 from layoutalg.algebra.axis import WARP
 from layoutalg.layouts.thread_slots import THREADS_IN
 from layoutalg.memory import access
-from lowering.ir.convergence import OPERATIONS, unit_of
 from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
@@ -48,7 +47,6 @@ from lowering.ir.ops import (
     Store,
     StoreMatrix,
     Sync,
-    TensorOp,
     TmaLoad,
     TmaStore,
     TmaStoreWait,
@@ -62,13 +60,12 @@ from lowering.ir.ops import (
     WgmmaWait,
     When,
     Zero,
-    line,
-    unknown,
     walk,
 )
+from lowering.ir.readers import unknown
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tiles import Buffer, cells
-from lowering.ir.tmem_ops import TensorCommit
+from lowering.ir.tmem_ops import TensorCommit, TensorOp
 from lowering.isa.dtypes import DType
 from lowering.simulator import boxes, products, tensor_cores
 from lowering.simulator.boxes import Drains
@@ -295,7 +292,7 @@ class Machine:
         if not known.all() and not known[self.mask].all():
             thread, at = (int(i) for i in np.argwhere(~known & self.mask[:, None])[0])
             raise SimulationError(
-                f"simulate: {line(op)} reads {source.buffer}[{numbers[at]}] of thread {thread}, "
+                f"simulate: {op} reads {source.buffer}[{numbers[at]}] of thread {thread}, "
                 "which nothing wrote"
             )
         return self.registers[source.buffer][:, numbers]
@@ -339,7 +336,7 @@ class Machine:
         if start.size and (start % count).any():
             at = int(start[start % count != 0][0])
             raise SimulationError(
-                f"simulate: {line(op)} takes {count} cells at once and must begin at a multiple of "
+                f"simulate: {op} takes {count} cells at once and must begin at a multiple of "
                 f"{count}; it begins at {at} of {name}"
             )
 
@@ -360,7 +357,7 @@ class Machine:
             groups = np.where(taking, groups, first)[taking.any(axis=1)]
         bits = self.body.buffer(name).dtype.bits
         words = access.bank_counts(self.body.shared_offsets[name] + groups * bits // 8, size)
-        count = self.banks.setdefault(line(op), [0, 0])
+        count = self.banks.setdefault(str(op), [0, 0])
         count[0] += int(access.wavefronts(words).sum())
         count[1] += int(access.fewest_wavefronts(words).sum())
 
@@ -396,7 +393,7 @@ class Machine:
         """
         if self.reaching is not None:
             raise SimulationError(
-                f"simulate: {line(self.reaching)} may reach a CTA that has ended: sync the cluster "
+                f"simulate: {self.reaching} may reach a CTA that has ended: sync the cluster "
                 "after the last"
             )
         boxes = any(each.boxes for each in self.barriers.values())
@@ -468,9 +465,7 @@ class Machine:
         values = np.broadcast_to(value, self.mask.shape)[self.mask]
         wrong = values[(values < 0) | (values >= op.extent)]
         if wrong.size:
-            return Broken(
-                f"simulate: {line(op)} is one of {op.extent} values from 0 on; got {wrong[0]}"
-            )
+            return Broken(f"simulate: {op} is one of {op.extent} values from 0 on; got {wrong[0]}")
         return value
 
     def ready(self, op: Op, strand: Strand) -> bool:
@@ -507,7 +502,7 @@ class Machine:
         """
         if self.mask.all():
             return None
-        unit = unit_of(op, "simulate")
+        unit = op.unit
         size = THREADS_IN.get(unit, len(self.mask))
         whole = self.mask.reshape(-1, size) if len(self.mask) % size == 0 else self.mask[None]
         parts = whole.any(axis=1) & ~whole.all(axis=1)
@@ -527,7 +522,7 @@ class Machine:
         if found is not None:
             unit, active, idle = found
             raise SimulationError(
-                f"simulate: {line(op)} is done by whole {unit}s: thread {active} comes to it, and "
+                f"simulate: {op} is done by whole {unit}s: thread {active} comes to it, and "
                 f"thread {idle} of its {unit} does not"
             )
 
@@ -540,7 +535,7 @@ class Machine:
     def stuck(self, op: Op) -> SimulationError:
         """Return the error of an operation that waits forever."""
         return SimulationError(
-            f"simulate: {line(op)} waits forever: "
+            f"simulate: {op} waits forever: "
             + ", ".join(
                 f"{name}[{slot}] has completed {state.completed} phases, {state.arrived} of "
                 f"{state.expected} arrived"
@@ -555,7 +550,7 @@ class Machine:
             LayoutError: the machine has no such operation.
         """
         self.order.clock += 1
-        if type(op) in CONVERGENT and self.parted.any():
+        if op.aligned and self.parted.any():
             self.converge()
         if not isinstance(op, ASYNCHRONOUS):
             self.touch(op)
@@ -599,7 +594,7 @@ class Machine:
         """
         if not self.passed:
             raise SimulationError(
-                f"simulate: {line(op)} reaches a CTA whose barriers may not be ready: sync the "
+                f"simulate: {op} reaches a CTA whose barriers may not be ready: sync the "
                 "cluster first"
             )
         self.reaching = op
@@ -674,7 +669,7 @@ class Machine:
             other = (tried[:, :2] != (state.agent, parity)).any(axis=1)
             if other.any():
                 raise SimulationError(
-                    f"simulate: {line(op)} counts on a peek at the same phase; the last of "
+                    f"simulate: {op} counts on a peek at the same phase; the last of "
                     f"{self.order.name(int(who[other][0]))} was at another"
                 )
             known = tried[:, 2]
@@ -704,7 +699,7 @@ class Machine:
             found = np.unique(found[self.mask])
             if len(found) > 1:
                 raise SimulationError(
-                    f"simulate: {line(op)} needs one slot of one mbarrier and one parity; got "
+                    f"simulate: {op} needs one slot of one mbarrier and one parity; got "
                     f"{value} = {found[0]} in some threads, {found[1]} in others"
                 )
         return int(found.flat[0])
@@ -803,7 +798,7 @@ class Machine:
             row, column = (int(each) for each in np.argwhere(wrong)[0])
             first = threads[taking][place[row, column] // len(numbers)]
             raise SimulationError(
-                f"simulate: {line(op)}: thread {threads[others][row]} holds another value of "
+                f"simulate: {op}: thread {threads[others][row]} holds another value of "
                 f"{op.source.buffer}[{numbers[column]}] than thread {first}, which stores: copies "
                 "differ"
             )
@@ -822,7 +817,7 @@ class Machine:
         if skewed.any():
             thread = int(np.flatnonzero(skewed)[0])
             raise SimulationError(
-                f"simulate: {line(op)} needs 16-byte rows: thread {thread} gives {op.memory} at "
+                f"simulate: {op} needs 16-byte rows: thread {thread} gives {op.memory} at "
                 f"{int(start[thread])}"
             )
         rows = start.reshape(-1, WARP)
@@ -961,9 +956,6 @@ RUN: dict[type, Callable[..., None]] = {
 }
 # What uses registers while it is under way, and says itself which.
 ASYNCHRONOUS = (Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, ProxyFence)
-
-# Whose instruction waits until all threads of a warp have come to it: ``.sync.aligned``.
-CONVERGENT = {op for op, unit in OPERATIONS.items() if unit in ("warp", "warpgroup")} - {Arrive}
 
 
 @dataclass

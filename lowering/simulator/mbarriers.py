@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowering.ir.ops import Op, line
+from lowering.ir.ops import Op
 from lowering.simulator.hazards import NEVER, Cells, SimulationError
 from lowering.simulator.order import PASSED, Order
 
@@ -107,7 +107,7 @@ class Mbarrier:
         late = known < self.completed - 1
         if late.any():
             raise SimulationError(
-                f"simulate: {line(op)} may pass on an older phase of {order.barrier(self.agent)}: "
+                f"simulate: {op} may pass on an older phase of {order.barrier(self.agent)}: "
                 f"{order.name(int(who[late][0]))} does not know that the phase before is complete: "
                 "await that first"
             )
@@ -151,7 +151,7 @@ class Mbarrier:
         late[room:] = True
         if late.any():
             raise SimulationError(
-                f"simulate: {line(op)} may count for an older phase of "
+                f"simulate: {op} may count for an older phase of "
                 f"{order.barrier(self.agent)}: {order.name(int(who[late][0]))} does not know that "
                 "it is complete: await that first"
             )
@@ -175,7 +175,7 @@ class Mbarrier:
         late = self.waited > self.gathered[PASSED]
         if late.any():
             raise SimulationError(
-                f"simulate: {line(self.last)} may complete the next phase of "
+                f"simulate: {self.last} may complete the next phase of "
                 f"{order.barrier(self.agent)} while {order.name(int(np.argmax(late)))} still waits "
                 "for the one before: sync between that wait and this"
             )

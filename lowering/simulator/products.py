@@ -16,7 +16,7 @@ from layoutalg.algebra.axis import WARP
 from layoutalg.fragments import Fragment
 from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.ops import Mma, Op, Registers, SharedMatrix, Wgmma, line
+from lowering.ir.ops import Mma, Op, Registers, SharedMatrix, Wgmma
 from lowering.ir.register_map import WARPGROUP
 from lowering.isa.semantics import as_accumulated, as_multiplied, expanded, scaled
 from lowering.isa.smem_descriptor import Descriptor
@@ -101,7 +101,7 @@ def check_positions(positions: Matrix, active: Bools, op: Op) -> None:
         warp, row, chunk = (int(i) for i in wrong[0])
         pair = positions[warp, row, 2 * chunk : 2 * chunk + 2].astype(int).tolist()
         raise SimulationError(
-            f"simulate: {line(op)} needs positions that ascend in each chunk of four; row {row} "
+            f"simulate: {op} needs positions that ascend in each chunk of four; row {row} "
             f"chunk {chunk} of warp {warp} has {pair}"
         )
 
@@ -115,7 +115,7 @@ def wgmma(machine: Warps, op: Wgmma) -> None:
     inst, fragment = op.instruction, op.instruction.fragment("D")
     if machine.body.threads % WARPGROUP:
         raise SimulationError(
-            f"simulate: {line(op)} takes whole warpgroups of {WARPGROUP} threads; there are "
+            f"simulate: {op} takes whole warpgroups of {WARPGROUP} threads; there are "
             f"{machine.body.threads}"
         )
     groups = np.flatnonzero(machine.mask[::WARPGROUP])
@@ -148,7 +148,7 @@ def _shared(
     starts = machine.addresses(operand.address).reshape(-1, WARPGROUP)[groups]
     if (starts != starts[:, :1]).any():
         raise SimulationError(
-            f"simulate: {line(op)} needs one start address per warpgroup; the threads of "
+            f"simulate: {op} needs one start address per warpgroup; the threads of "
             f"{operand.memory} differ"
         )
     order, found = machine.order, []

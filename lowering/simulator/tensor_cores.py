@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.ops import Op, Registers, SharedMatrix, TensorOp, line, unknown
+from lowering.ir.ops import Op, Registers, SharedMatrix
+from lowering.ir.readers import unknown
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tmem_ops import (
     COPIES,
-    ISSUED,
     Issued,
     TensorAllocate,
     TensorCommit,
@@ -28,6 +28,7 @@ from lowering.ir.tmem_ops import (
     TensorLoad,
     TensorMatrix,
     TensorMma,
+    TensorOp,
     TensorStore,
     TensorWait,
 )
@@ -92,7 +93,7 @@ def step(machine: Warps, op: TensorOp) -> None:
 
     Of a pair of CTAs the first starts what both take part in.
     """
-    if isinstance(op, ISSUED):
+    if isinstance(op, Issued):
         if machine.mask[ISSUER] and (op.cta_group == 1 or machine.rank == 0):
             _issue(machine, op, machine.cluster if op.cta_group == 2 else [machine])
         return
@@ -206,9 +207,7 @@ def _left(machine: Warps, op: TensorMma, inst: TensorInst, env: Env) -> Matrix:
     words = machine.tensor.read(op, cell, np.int64(machine.tensor.core), UNDER_WAY)
     copies = words.reshape(-1, inst.rows, words.shape[1])
     if (copies != copies[0]).any():
-        raise SimulationError(
-            f"simulate: {line(op)} has other rows of A in lanes 64 on than in 0 on"
-        )
+        raise SimulationError(f"simulate: {op} has other rows of A in lanes 64 on than in 0 on")
     return matrix_of(copies[0], inst.a, shape)
 
 
@@ -248,7 +247,7 @@ def _scales(machine: Warps, op: TensorMma, place: tuple[int, int], rows: int, by
     wrong = np.argwhere(found != found[:, :1])
     if wrong.size:
         raise SimulationError(
-            f"simulate: {line(op)} has other scales in lanes {32 * int(wrong[0, 1])} on than in "
+            f"simulate: {op} has other scales in lanes {32 * int(wrong[0, 1])} on than in "
             f"the first 32, of row {int(wrong[0, 0])}"
         )
     scales = from_cells(found[:, 0], inst.scale)[:, byte : byte + inst.scales]
@@ -288,7 +287,7 @@ def _moved(machine: Warps, op: TensorLoad | TensorStore, place: TensorMatrix) ->
     own = machine.mask.reshape(-1, apart)[:, 0]
     warps = [each.reshape(-1, apart)[own] for each in (lanes, columns)]
     if any((each != each[:, :1]).any() for each in warps):
-        raise SimulationError(f"simulate: {line(op)} needs one address per warp")
+        raise SimulationError(f"simulate: {op} needs one address per warp")
     row, col = np.moveaxis(fragment.coords, -1, 0)
     lane = warps[0][:, :1, None] + row
     column = warps[1][:, :1, None] + col + first
@@ -298,7 +297,7 @@ def _moved(machine: Warps, op: TensorLoad | TensorStore, place: TensorMatrix) ->
     if outside.any():
         at = int(np.argwhere(outside)[0][0])
         raise SimulationError(
-            f"simulate: {line(op)} reaches lane {int(lane[outside][0])}; warp {numbers[at]} may "
+            f"simulate: {op} reaches lane {int(lane[outside][0])}; warp {numbers[at]} may "
             f"touch lanes {int(allowed[at])} to {int(allowed[at]) + apart - 1}"
         )
     return machine.tensor.cells(op, lane, column).reshape(int(machine.mask.sum()), -1)

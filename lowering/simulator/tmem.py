@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg.algebra.axis import WARP
-from lowering.ir.ops import Op, TensorOp, line
+from lowering.ir.ops import Op
 from lowering.ir.register_map import WARPGROUP
-from lowering.ir.tmem_ops import TensorCopy, TensorLoad, TensorMma
+from lowering.ir.tmem_ops import TensorCopy, TensorLoad, TensorMma, TensorOp
 from lowering.isa.dtypes import DType
 from lowering.isa.tcgen05 import CELL, COLUMNS, LANES
 from lowering.simulator.hazards import SimulationError
@@ -157,7 +157,7 @@ class TensorMemory:
             at = np.argwhere(late)[0]
             here = tuple(at)
             raise SimulationError(
-                f"simulate: {line(op)} {verbs[0]} tensor memory at {where(int(cell[here]))}, which "
+                f"simulate: {op} {verbs[0]} tensor memory at {where(int(cell[here]))}, which "
                 + self.reason(
                     int(who[here]),
                     int(seen_by[here]),
@@ -191,18 +191,18 @@ class TensorMemory:
         synced, released = (self.order.known[kind, me, who] for kind in (MEMORY, TENSOR))
         if who == self.core:
             if stamp == UNDER_WAY:
-                return f"{line(before)} still {verb}: commit it to an mbarrier, and await that"
+                return f"{before} still {verb}: commit it to an mbarrier, and await that"
             if stamp >= synced:
-                return f"{line(before)} {verb}, and nobody awaited its commit before"
-            return f"{line(before)} {verb}: after the await a tcgen05.fence.after is missing"
+                return f"{before} {verb}, and nobody awaited its commit before"
+            return f"{before} {verb}: after the await a tcgen05.fence.after is missing"
         thread = self.order.name(who)
         if stamp == UNDER_WAY:
-            return f"{line(before)} of {thread} still {verb}: wait for it"
+            return f"{before} of {thread} still {verb}: wait for it"
         if stamp >= synced:
-            return f"{line(before)} of {thread} {verb} with no barrier in between: sync first"
+            return f"{before} of {thread} {verb} with no barrier in between: sync first"
         side = "before it" if stamp >= released else "after it"
         which = side.split()[0]
-        return f"{line(before)} of {thread} {verb}: a tcgen05.fence.{which} is missing {side}"
+        return f"{before} of {thread} {verb}: a tcgen05.fence.{which} is missing {side}"
 
     # -- cells --------------------------------------------------------------------------------
 
@@ -213,15 +213,13 @@ class TensorMemory:
             SimulationError: they are not allocated.
         """
         if not self.allocated:
-            raise SimulationError(
-                f"simulate: {line(op)} needs tensor memory, and none is allocated"
-            )
+            raise SimulationError(f"simulate: {op} needs tensor memory, and none is allocated")
         lane, column = np.broadcast_arrays(lane, column)
         wrong = (lane < 0) | (lane >= LANES) | (column < 0) | (column >= self.allocated)
         if wrong.any():
             at = tuple(np.argwhere(wrong)[0])
             raise SimulationError(
-                f"simulate: {line(op)} reaches lane {int(lane[at])}, column {int(column[at])}; "
+                f"simulate: {op} reaches lane {int(lane[at])}, column {int(column[at])}; "
                 f"{LANES} lanes and {self.allocated} columns are allocated"
             )
         return lane * COLUMNS + column
@@ -238,7 +236,7 @@ class TensorMemory:
         if not self.written[cell].all():
             at = int(cell[~self.written[cell]].flat[0])
             raise SimulationError(
-                f"simulate: {line(op)} reads tensor memory at {where(at)}, which nothing wrote"
+                f"simulate: {op} reads tensor memory at {where(at)}, which nothing wrote"
             )
         self.check(op, cell, me, self.writes, ("reads", "writes"))
         who = np.broadcast_to(me, cell.shape)
@@ -280,8 +278,8 @@ class TensorMemory:
         if early:
             (name, number), _ = early[0]
             raise SimulationError(
-                f"simulate: {line(op)} touches {name}[{number}], which "
-                f"{line(self.loading[early[0]])} still fills: wait for it"
+                f"simulate: {op} touches {name}[{number}], which "
+                f"{self.loading[early[0]]} still fills: wait for it"
             )
 
     # -- the whole ----------------------------------------------------------------------------
@@ -289,7 +287,7 @@ class TensorMemory:
     def allocate(self, op: Op, columns: int) -> None:
         """Allocate columns, poisoned."""
         if self.allocated:
-            raise SimulationError(f"simulate: {line(op)} allocates tensor memory a second time")
+            raise SimulationError(f"simulate: {op} allocates tensor memory a second time")
         self.allocated = columns
 
     def free(self, op: Op) -> None:
@@ -310,7 +308,7 @@ class TensorMemory:
         """Refuse to end with tensor memory allocated, or something under way."""
         if self.open:
             raise SimulationError(
-                f"simulate: {line(self.open[0])} is under way at the end: commit it to an "
+                f"simulate: {self.open[0]} is under way at the end: commit it to an "
                 "mbarrier, and await that"
             )
         if self.last_commit >= self.order.known[MEMORY, :, self.core].max():

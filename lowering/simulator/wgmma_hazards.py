@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from lowering.ir.ops import Op, Registers, Wgmma, WgmmaWait, line
+from lowering.ir.ops import Op, Registers, Wgmma, WgmmaWait
 from lowering.simulator.hazards import SimulationError
 
 Register = tuple[str, int]
@@ -41,12 +41,8 @@ def touched(op: Op) -> frozenset[Register]:
     >>> sorted(touched(Move(Registers("A", (0,)), Registers("B", (1,)))))
     [('A', 0), ('B', 1)]
     """
-    found: set[Register] = set()
-    for value in vars(op).values():
-        for each in value if isinstance(value, tuple) else (value,):
-            if isinstance(each, Registers):
-                found |= registers(each)
-    return frozenset(found)
+    found = (registers(each) for _, each in op.parts if isinstance(each, Registers))
+    return frozenset().union(*found)
 
 
 @dataclass
@@ -92,7 +88,7 @@ class Warpgroup:
             SimulationError: always.
         """
         raise SimulationError(
-            f"simulate: {line(op)} touches {register[0]}[{register[1]}], which {line(other)} "
+            f"simulate: {op} touches {register[0]}[{register[1]}], which {other} "
             f"still {verb}: commit, and wait for it (naming what it completes)"
         )
 
@@ -104,7 +100,7 @@ class Warpgroup:
         """
         if not self.fenced:
             raise SimulationError(
-                f"simulate: {line(op)} is the first of its warpgroup: a wgmma.fence must precede it"
+                f"simulate: {op} is the first of its warpgroup: a wgmma.fence must precede it"
             )
         into = registers(op.d)
         source = registers(op.a) if isinstance(op.a, Registers) else frozenset()
@@ -112,8 +108,8 @@ class Warpgroup:
         if stale:
             first = min(stale)
             raise SimulationError(
-                f"simulate: {line(op)} uses {first[0]}[{first[1]}] after "
-                f"{line(self.touches[first])} with no wgmma.fence in between"
+                f"simulate: {op} uses {first[0]}[{first[1]}] after "
+                f"{self.touches[first]} with no wgmma.fence in between"
             )
         for register in sorted((into | source) & self.accumulating.keys()):
             other = self.accumulating[register]
@@ -152,8 +148,8 @@ class Warpgroup:
             for register in sorted(registers(elements)):
                 if register in running:
                     raise SimulationError(
-                        f"simulate: {line(op)} does not complete {register[0]}[{register[1]}], "
-                        f"which {line(running[register])} still accumulates: commit it, and let "
+                        f"simulate: {op} does not complete {register[0]}[{register[1]}], "
+                        f"which {running[register]} still accumulates: commit it, and let "
                         "fewer groups be pending"
                     )
                 self.accumulating.pop(register, None)
@@ -167,6 +163,5 @@ class Warpgroup:
         """
         if self.under_way:
             raise SimulationError(
-                f"simulate: {line(self.under_way[0])} is under way at the end: commit, and wait "
-                "for it"
+                f"simulate: {self.under_way[0]} is under way at the end: commit, and wait for it"
             )

@@ -114,5 +114,5 @@ def _no_bindings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_no_bindings")
 def test_without_nvjitlink_the_advice_is_to_install_it() -> None:
-    with pytest.raises(AssembleError, match=r"^nvJitLink is not installed .*: install numba-cuda"):
+    with pytest.raises(AssembleError, match=r"^assemble: needs nvJitLink .*: pip install"):
         nvjitlink.assemble(module("sm_80", K16), "sm_80")

@@ -37,7 +37,6 @@ from lowering.ir.ops import (
     WgmmaFence,
     WgmmaWait,
     Zero,
-    line,
 )
 from lowering.ir.tiles import Buffer
 from lowering.isa import nvjitlink, wgmma
@@ -512,7 +511,7 @@ def product(body: KernelIR) -> Wgmma:
     return next(op for op in loop.body if isinstance(op, Wgmma))
 
 
-WGMMA = line(product(SHARED))
+WGMMA = str(product(SHARED))
 REWRITE = Transfer("B", Index.of("thread", 128) * 2, "B_image", Index.of("thread", 128) * 2, 2)
 
 UNORDERED: dict[str, tuple[Callable[[list[Op]], Any], str]] = {
@@ -563,12 +562,12 @@ UNORDERED: dict[str, tuple[Callable[[list[Op]], Any], str]] = {
     ),
     "overwritten under way": (
         place(REWRITE, Loop),
-        f"simulate: {line(REWRITE)} overwrites B at 0 in thread 0, which a wgmma of warpgroup 0 "
+        f"simulate: {REWRITE} overwrites B at 0 in thread 0, which a wgmma of warpgroup 0 "
         "still reads: commit, and wait for it",
     ),
     "overwritten with no barrier": (
         place(REWRITE, WgmmaWait),
-        f"simulate: {line(REWRITE)} overwrites B at 0 in thread 0, which a wgmma of warpgroup 0 "
+        f"simulate: {REWRITE} overwrites B at 0 in thread 0, which a wgmma of warpgroup 0 "
         "read with no barrier in between: sync first",
     ),
     "under way at the end": (
@@ -656,7 +655,7 @@ def test_registers_of_a_under_way_are_refused() -> None:
     """Loading the next A while the last is being read."""
     given, _ = inputs(F16, REGISTERS, 32)
     body = changed(REGISTERS, without(WgmmaWait))
-    load = line(next(op for op in REGISTERS.ops if isinstance(op, Loop)).body[0])
+    load = str(next(op for op in REGISTERS.ops if isinstance(op, Loop)).body[0])
     with pytest.raises(SimulationError) as caught:
         execute(body, given)
     assert str(caught.value).startswith(f"simulate: {load} touches A[0], which wgmma.m64n16k16(")

@@ -30,7 +30,6 @@ from lowering.ir.ops import (
     WgmmaWait,
     When,
     Zero,
-    line,
     walk,
 )
 from lowering.isa import nvjitlink
@@ -256,12 +255,12 @@ def is_drain(op: Op) -> bool:
 
 def is_of_the_turn_before(op: Op) -> bool:
     """Say whether an operation is the branch that writes what the first turn lacks."""
-    return isinstance(op, When) and line(op) == "if 0 < turn:"
+    return isinstance(op, When) and str(op) == "if 0 < turn:"
 
 
 def is_of_the_last(op: Op) -> bool:
     """Say whether an operation is the branch of the tile that no other follows."""
-    return isinstance(op, When) and line(op).startswith("if total <")
+    return isinstance(op, When) and str(op).startswith("if total <")
 
 
 LATE_FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {

@@ -28,7 +28,6 @@ from lowering.ir.ops import (
     Transfer,
     Wait,
     Zero,
-    line,
     walk,
 )
 from lowering.isa import ptx
@@ -507,7 +506,7 @@ def test_operations_read_as_lines() -> None:
         Registers("b", (0, 1, 4, 5)),
     )
     assert [
-        line(op)
+        str(op)
         for op in (
             mma,
             COPY,

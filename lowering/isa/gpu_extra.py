@@ -1,0 +1,16 @@
+"""The extra ``gpu``: the wheels that compile, assemble and launch, and the error without them."""
+
+from __future__ import annotations
+
+from layoutalg import LayoutError
+
+INSTALL = "pip install 'layoutalg[gpu]'"
+
+
+def missing(operation: str, package: str, error: ImportError) -> LayoutError:
+    """Return the error of an operation that needs a wheel of the extra.
+
+    >>> str(missing("ptx", "numba-cuda", ImportError("no module")))
+    "ptx: needs numba-cuda (no module): pip install 'layoutalg[gpu]', on Linux or Windows"
+    """
+    return LayoutError(f"{operation}: needs {package} ({error}): {INSTALL}, on Linux or Windows")

@@ -9,8 +9,9 @@ import click
 from click.core import ParameterSource
 
 from layoutalg import LayoutError, fragments
+from layoutalg.interop import Reading
 from layoutalg.memory.access import ACCESSES
-from lowering.cli.arguments import Given, command, layout_of, numbers, one_input
+from lowering.cli.arguments import command, layout_of, numbers, one_input, shape_of
 
 _OF_INSTRUCTIONS = ("operands", "registers", "ldmatrix", "tiling")
 _OF_LAYOUTS = ("lane_map", "derivation", "banks")
@@ -135,12 +136,12 @@ def _draw_instruction(
 
 
 def _draw_layouts(
-    kind: str, given: list[Given], lane: int, dtype: str, access: str, path: Path
+    kind: str, given: list[Reading], lane: int, dtype: str, access: str, path: Path
 ) -> None:
     """Draw one of the pictures of a layout, or of two."""
     from layoutalg import draw as drawing
 
-    extents = next((each for each in given if each.shape), given[0]).over("draw")
+    extents = shape_of(next((each for each in given if each.shape), given[0]), "draw")
     layout: Any = given[0].layout
     other: Any = given[-1].layout
     width = int(dtype) if dtype.isdecimal() else dtype

@@ -18,9 +18,10 @@ from typing import Any, cast
 import numpy as np
 
 import lowering.dispatch.variants  # noqa: F401 - registers what dispatch picks from
-from layoutalg import ComposeLayout, LayoutError, TileLayout, m
+from layoutalg import LayoutError, m
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has
+from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.budget import OPERATIONS, REGISTERS, check_budget
 from lowering.codegen import cuda_cpp
 from lowering.codegen.executable import Executable
@@ -214,7 +215,7 @@ class Kernel:
         name: str,
         shape: Sequence[int],
         dtype: str | DType,
-        layout: TileLayout | ComposeLayout | None = None,
+        layout: Layout | None = None,
         bounds: Sequence[Any] | None = None,
         multiple: int = 1,
     ) -> Buffer:
@@ -401,7 +402,7 @@ class Kernel:
         shape: Sequence[int],
         dtype: str | DType,
         scope: str = "local",
-        layout: TileLayout | ComposeLayout | None = None,
+        layout: Layout | None = None,
     ) -> Buffer:
         """Allocate a buffer in registers ("local"), in shared or in tensor memory ("tmem").
 

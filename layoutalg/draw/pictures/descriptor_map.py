@@ -40,8 +40,7 @@ from layoutalg.draw.scene.scene import (
     text_width,
 )
 from layoutalg.errors import LayoutError
-from layoutalg.layouts.swizzle import ComposeLayout
-from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.layouts.tile_layout import Layout
 from layoutalg.memory.access import LINE_BYTES, element_bits
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def _checked(visits: Visits, tile: int) -> dict[str, IntArray]:
 
 
 def descriptor_scene(
-    layout: TileLayout | ComposeLayout,
+    layout: Layout,
     shape: Sequence[int],
     visits: Visits,
     dtype: int | str = 16,
@@ -146,7 +145,7 @@ def descriptor_scene(
     """Return the picture that :func:`descriptor` draws, as data."""
     bits = element_bits(dtype, "descriptor")
     extents = checked_shape(shape, "descriptor")
-    if len(extents) != 2 or not isinstance(layout, TileLayout | ComposeLayout):
+    if len(extents) != 2 or not isinstance(layout, Layout):
         raise LayoutError(
             f"descriptor: a tile in memory is a layout over (rows, columns); got {layout} over "
             f"{extents}"
@@ -297,7 +296,7 @@ def _memory(
 
 
 def descriptor(
-    layout: TileLayout | ComposeLayout,
+    layout: Layout,
     shape: Sequence[int],
     visits: Visits,
     dtype: int | str = 16,
@@ -330,7 +329,7 @@ def descriptor(
         LayoutError: no tile in memory, places outside of it or not in chunks, lines that there are
             not, an unknown suffix, or too narrow a page.
 
-    >>> from layoutalg import S
+    >>> from layoutalg import ComposeLayout, S, TileLayout
     >>> tile = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))
     >>> figure = descriptor(tile, (64, 64), {"k = 0": tile.table((64, 64))["m"][:, :16]}, "f16")
     >>> cells = figure.scene.panel("visit 0").cells

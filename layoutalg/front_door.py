@@ -12,8 +12,10 @@ from typing import Any
 
 from layoutalg.errors import LayoutError
 
+LayoutLike = Any  # a layout, a fragment, or text in any notation
 
-def as_layout(given: Any) -> Any:
+
+def as_layout(given: LayoutLike) -> Any:
     """Return the layout that an argument stands for; anything else is left to the caller's check.
 
     Raises:
@@ -33,7 +35,7 @@ def as_layout(given: Any) -> Any:
     return registry.read(given).layout
 
 
-def with_shape(given: Any, shape: Sequence[Any] | None, what: str) -> tuple[Any, Any]:
+def with_shape(given: LayoutLike, shape: Sequence[Any] | None, what: str) -> tuple[Any, Any]:
     """Return a layout and its logical shape; a fragment is tiled to a shape of its own.
 
     Args:

@@ -15,6 +15,7 @@ from layoutalg.errors import LayoutError, did_you_mean
 from layoutalg.fragments.certification import KINDS
 from layoutalg.fragments.fragment import Formula, Fragment
 from layoutalg.fragments.rows import TABLE
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.html import drawing
 from layoutalg.layouts.tile_layout import TileLayout
 
@@ -24,15 +25,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-def transposed(layout: TileLayout, shape: Sequence[int]) -> TileLayout:
+def transposed(layout: LayoutLike, shape: Sequence[int]) -> TileLayout:
     """Return the layout of the transposed tile: element (…, j, i) lies where (…, i, j) lay.
 
     >>> print(transposed(get("mma.m16n8k8.f16", "B").layout, (8, 8)))
     S[(8,4,2):(4@laneid,1@laneid,1)]
     """
-    grouped, seps = layout.group(shape)
+    grouped, seps = as_layout(layout).group(shape)
     rank = len(shape)
-    return grouped.permute_by_groups(seps, (*range(rank - 2), rank - 1, rank - 2))
+    found: TileLayout = grouped.permute_by_groups(seps, (*range(rank - 2), rank - 1, rank - 2))
+    return found
 
 
 def names() -> tuple[str, ...]:

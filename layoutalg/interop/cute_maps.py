@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import overload
 
 from layoutalg.algebra.axis import m
 from layoutalg.algebra.iters import Iter
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.interop.cute import CuteLayout, Leaf, Nested, coalesced, from_leaves
 from layoutalg.interop.cute_swizzle import CuteComposed, CuteSwizzle, parse_cute
 from layoutalg.interop.registry import Notation, Options, register
 from layoutalg.interop.strided_digits import check_numbers, grouped
 from layoutalg.layouts.swizzle import ComposeLayout
-from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.sizes.size import as_shape
 
 
 def from_cute(
     source: str | CuteLayout | CuteComposed, unit: str | None = None, bits: int | None = None
-) -> TileLayout | ComposeLayout:
+) -> Layout:
     """Return the layout in memory that a CuTe layout is; its logical shape is ``.extents``.
 
     ``from_cute(L).apply(*c, shape=L.extents)["m"] == L(*c)``: each mode is one dimension, and its
@@ -55,14 +55,8 @@ def _tile(layout: CuteLayout, offset: int) -> TileLayout:
     return TileLayout.from_iters(shard, offset={"m": offset} if offset else None)
 
 
-@overload
-def to_cute(layout: TileLayout, shape: Sequence[int]) -> CuteLayout: ...
-@overload
 def to_cute(
-    layout: ComposeLayout, shape: Sequence[int], unit: str = ..., bits: int | None = ...
-) -> CuteComposed: ...
-def to_cute(
-    layout: TileLayout | ComposeLayout,
+    layout: LayoutLike,
     shape: Sequence[int],
     unit: str = "elements",
     bits: int | None = None,
@@ -93,7 +87,7 @@ def to_cute(
     layoutalg.errors.LayoutError: to_cute: a CuTe layout gives offsets in one memory; \
 S[(8,2):(4@laneid,1)] uses laneid (to_tv writes threads and values)
     """
-    extents = whole_shape(shape, "to_cute")
+    layout, extents = as_layout(layout), whole_shape(shape, "to_cute")
     if isinstance(layout, ComposeLayout):
         tile = layout.tile_over(extents)
         modes = _modes(tile, extents)
@@ -150,17 +144,10 @@ def whole_shape(shape: Sequence[int], what: str) -> tuple[int, ...]:
     return tuple(int(extent) for extent in extents)
 
 
-def _read(text: str, options: Options) -> tuple[TileLayout | ComposeLayout, tuple[int, ...]]:
+def _read(text: str, options: Options) -> tuple[Layout, tuple[int, ...]]:
     parsed = parse_cute(text, options.unit, options.bits)
     inner = parsed.layout if isinstance(parsed, CuteComposed) else parsed
     return from_cute(parsed), inner.extents
-
-
-def _write(layout: TileLayout | ComposeLayout, options: Options) -> str:
-    shape = options.shape or ()
-    if isinstance(layout, ComposeLayout):
-        return str(to_cute(layout, shape, options.unit or "elements", options.bits))
-    return str(to_cute(layout, shape))
 
 
 register(
@@ -168,7 +155,9 @@ register(
         "cute",
         "((4,8),2):((2,16),1)",
         _read,
-        _write,
+        lambda layout, said: str(
+            to_cute(layout, said.shape or (), said.unit or "elements", said.bits)
+        ),
         r"(Sw|S|Swizzle)<|(?!(.*[\s+])?[SR]\[)[(_\d]",
         over_shape=True,
     )

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from layoutalg import fragments
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
-from layoutalg.front_door import as_layout
-from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
-from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.front_door import LayoutLike, as_layout
+from layoutalg.layouts.swizzle import SwizzleLayout
+from layoutalg.layouts.tile_layout import Layout, TileLayout
 
-Layout = TileLayout | ComposeLayout
 Shape = tuple[int, ...]
 
 
@@ -150,7 +149,7 @@ def _fragment(text: str, shape: Shape | None) -> Reading:
 
 
 def write(
-    layout: Layout,
+    layout: LayoutLike,
     notation: str,
     shape: Sequence[int] | None = None,
     unit: str = "elements",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from layoutalg.interop.registry import Notation, Options, register
-from layoutalg.interop.tvmscript import Layout, from_tvmscript
+from layoutalg.interop.tvmscript import Readable, from_tvmscript
 from layoutalg.layouts.parser import parse
 
 
-def _read(text: str, _: Options) -> tuple[Layout, None]:
+def _read(text: str, _: Options) -> tuple[Readable, None]:
     swizzled = text.strip().startswith("ComposeLayout")  # which TVM writes alike
     return (from_tvmscript if swizzled else parse)(text), None
 

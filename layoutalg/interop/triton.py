@@ -15,6 +15,7 @@ from typing import Any
 
 from layoutalg.algebra.axis import Axis, cbx, laneid, m, warpid
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.interop.registry import Notation, Options, plain, register
 from layoutalg.interop.strided_digits import Digit, chain, digits_of, layout_of
 from layoutalg.layouts.tile_layout import TileLayout
@@ -234,7 +235,7 @@ which no digits of a TileLayout say
 
 
 def to_triton(
-    layout: TileLayout, shape: Sequence[int], axes: Mapping[str, Axis] = AXES
+    layout: LayoutLike, shape: Sequence[int], axes: Mapping[str, Axis] = AXES
 ) -> LinearLayout:
     """Return the linear layout that leads from each place to the element that lies there.
 
@@ -254,7 +255,7 @@ def to_triton(
     >>> print(to_triton(TileLayout(S[(2, 4) : (1, 1 @ laneid)] + R[2 : 1 @ warpid]), (2, 4)))
     #ttg.linear<{register = [[1, 0]], lane = [[0, 1], [0, 2]], warp = [[0, 0]], block = []}>
     """
-    extents = tuple(as_shape(shape, "to_triton"))
+    layout, extents = as_layout(layout), tuple(as_shape(shape, "to_triton"))
     digits = digits_of(layout, extents, "to_triton")
     unknown = sorted({digit.axis.name for digit in digits} - {axis.name for axis in axes.values()})
     if unknown:

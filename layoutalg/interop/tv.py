@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from layoutalg.algebra.axis import Axis, laneid, m, tid_in_wg, tx
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.interop.cute import CuteLayout
 from layoutalg.interop.cute_maps import one_mode, whole_shape
 from layoutalg.interop.registry import Notation, Options, plain, register
@@ -116,7 +117,7 @@ def _steps(stride: int, weight: int, dim: int, shape: Sequence[int], name: str) 
 
 
 def to_tv(
-    layout: TileLayout,
+    layout: LayoutLike,
     shape: Sequence[int],
     thread: Axis | str | None = None,
     value: Axis | str = m,
@@ -140,7 +141,7 @@ def to_tv(
     >>> print(to_tv(D.layout, D.shape))
     ((4,8),(2,2)):((32,1),(16,8))
     """
-    extents = whole_shape(shape, "to_tv")
+    layout, extents = as_layout(layout), whole_shape(shape, "to_tv")
     digits = digits_of(layout, extents, "to_tv")
     axes = {digit.axis for digit in digits}
     value = Axis.get(value)

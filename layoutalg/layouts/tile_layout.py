@@ -19,6 +19,7 @@ from layoutalg.algebra.scope import as_target
 from layoutalg.algebra.slicing import slice_parts
 from layoutalg.algebra.tables import IntArray, table
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.html import Explorable
 from layoutalg.proofs import equivalence, injectivity
 from layoutalg.proofs.verdict import Verdict
@@ -27,6 +28,7 @@ from layoutalg.sizes.size import Size, as_shape, as_size
 from layoutalg.sizes.size import product as product_of
 
 Self = TypeVar("Self", bound="Layout")
+_Kind = TypeVar("_Kind")
 NO_OFFSET: Mapping[Axis, Size] = MappingProxyType({})
 
 
@@ -277,7 +279,7 @@ class Layout(Explorable):
     # -- questions about the map --------------------------------------------------------------
 
     def equivalent(
-        self, other: Layout, target: str | None = None, shape: Sequence[Any] | None = None
+        self, other: LayoutLike, target: str | None = None, shape: Sequence[Any] | None = None
     ) -> Verdict:
         """Decide whether two layouts put each element in the same set of places.
 
@@ -293,7 +295,7 @@ class Layout(Explorable):
         (True, False)
         """
         return equivalence.equivalent(
-            self, other, as_target(target), _optional(shape, "equivalent")
+            self, as_layout(other), as_target(target), _optional(shape, "equivalent")
         )
 
     def is_injective(self, shape: Sequence[Any] | None = None) -> Verdict:
@@ -437,7 +439,7 @@ class Layout(Explorable):
 
     def tile(
         self: Self,
-        outer: TileLayout,
+        outer: LayoutLike,
         outer_shape: Sequence[Any],
         inner_shape: Sequence[Any],
         target: str | None = None,
@@ -459,7 +461,7 @@ class Layout(Explorable):
         S[(8,2,32):(64,1,2)]
         """
         tile = self.tile_over(inner_shape)
-        _check(outer, TileLayout, "tile", "outer")
+        outer = _taken(outer, TileLayout, "tile", "outer")
         over = tiling.Operand(outer, as_shape(outer_shape, "tile"), "tile: outer")
         under = tiling.Operand(tile, as_shape(inner_shape, "tile"), "tile: inner")
         parts.check_ranks("tile", "outer_shape", over.shape, "inner_shape", under.shape)
@@ -492,7 +494,7 @@ class Layout(Explorable):
 
     def is_tile_inner(
         self,
-        tiled: Any,
+        tiled: LayoutLike,
         tiled_shape: Sequence[Any],
         inner_shape: Sequence[Any],
         target: str | None = None,
@@ -512,7 +514,7 @@ class Layout(Explorable):
         S[(8,8):(8,1)]
         """
         shapes = as_shape(tiled_shape, "is_tile_inner"), as_shape(inner_shape, "is_tile_inner")
-        _check(tiled, Layout, "is_tile_inner", "tiled")
+        tiled = _taken(tiled, Layout, "is_tile_inner", "tiled")
         if not self._is_swizzled_like(tiled):
             return None
         inner = tiling.Operand(self.tile_over(shapes[1]), shapes[1], "is_tile_inner: inner")
@@ -522,7 +524,7 @@ class Layout(Explorable):
 
     def is_tile_outer(
         self,
-        tiled: Any,
+        tiled: LayoutLike,
         tiled_shape: Sequence[Any],
         outer_shape: Sequence[Any],
         target: str | None = None,
@@ -544,7 +546,7 @@ class Layout(Explorable):
         S[(2,4):(1,2)]
         """
         shapes = as_shape(tiled_shape, "is_tile_outer"), as_shape(outer_shape, "is_tile_outer")
-        _check(tiled, Layout, "is_tile_outer", "tiled")
+        tiled = _taken(tiled, Layout, "is_tile_outer", "tiled")
         outer = self.tile_layout
         if outer is not self:
             return None  # a swizzled layout arranges nothing
@@ -557,7 +559,7 @@ class Layout(Explorable):
 
     def direct_sum(
         self: Self,
-        left: TileLayout,
+        left: LayoutLike,
         left_shape: Sequence[Any],
         right_shape: Sequence[Any],
         target: str | None = None,
@@ -573,7 +575,7 @@ class Layout(Explorable):
         S[16:1]
         """
         right = self.tile_over(right_shape)
-        _check(left, TileLayout, "direct_sum", "left")
+        left = _taken(left, TileLayout, "direct_sum", "left")
         one = tiling.Operand(left, as_shape(left_shape, "direct_sum"), "direct_sum: left")
         other = tiling.Operand(right, as_shape(right_shape, "direct_sum"), "direct_sum: right")
         parts.check_ranks("direct_sum", "left_shape", one.shape, "right_shape", other.shape)
@@ -581,7 +583,7 @@ class Layout(Explorable):
 
     def is_direct_sum_right(
         self,
-        total: Any,
+        total: LayoutLike,
         interleaved_shape: Sequence[Any],
         right_shape: Sequence[Any],
         target: str | None = None,
@@ -609,7 +611,7 @@ class Layout(Explorable):
 
     def is_direct_sum_left(
         self,
-        total: Any,
+        total: LayoutLike,
         interleaved_shape: Sequence[Any],
         left_shape: Sequence[Any],
         target: str | None = None,
@@ -640,7 +642,7 @@ class Layout(Explorable):
     ) -> TileLayout | None:
         what = "is_direct_sum_right" if at else "is_direct_sum_left"
         shapes = as_shape(interleaved, what), as_shape(own, what)
-        _check(total, Layout, what, "total")
+        total = _taken(total, Layout, what, "total")
         if not self._is_swizzled_like(total):
             return None
         whole, part = (
@@ -936,12 +938,14 @@ def _as_tuple(iters: Iterable[Iter]) -> Iters:
         return (iters,)  # type: ignore[return-value]  # refused as no Iter
 
 
-def _check(value: object, kind: type, what: str, name: str) -> None:
+def _taken(given: LayoutLike, kind: type[_Kind], what: str, name: str) -> _Kind:
+    value = as_layout(given)
     if not isinstance(value, kind):
         raise LayoutError(f"{what}: {name} must be a TileLayout; got {value!r}")
+    return value
 
 
-def align(anchor: TileLayout, follower: TileLayout) -> TileLayout:
+def align(anchor: LayoutLike, follower: LayoutLike) -> TileLayout:
     """Cut the follower like the anchor and list its iters in the anchor's canonical order.
 
     The canonical order of the anchor's iters: thread axes first, then memory, each by descending
@@ -957,7 +961,7 @@ def align(anchor: TileLayout, follower: TileLayout) -> TileLayout:
     >>> print(align(anchor, TileLayout(S[16:1])))
     S[(8,2):(1,8)]
     """
-    _check(anchor, TileLayout, "align", "anchor")
-    _check(follower, TileLayout, "align", "follower")
+    anchor = _taken(anchor, TileLayout, "align", "anchor")
+    follower = _taken(follower, TileLayout, "align", "follower")
     shard = algebra.align(anchor.shard, follower.shard, follower)
     return TileLayout._make(shard, follower.replica, follower.offset)

@@ -11,6 +11,9 @@ class ElementType(NamedTuple):
     """A type: ``name`` as NumPy, ml_dtypes and TVM spell it, ``token`` as PTX does, and its bits.
 
     The bits are those of an element in memory: six-bit floats take a byte.
+
+    >>> OPERANDS[1]
+    ElementType(name='bfloat16', token='bf16', bits=16)
     """
 
     name: str

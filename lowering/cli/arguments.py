@@ -25,15 +25,16 @@ Each = TypeVar("Each")
 _NAME = re.compile(r"([A-Za-z~/.]|[\w-]+[./][A-Za-z])[^\[({<=\\\n]*")
 
 
-def shape_of(given: Reading, command: str) -> tuple[int, ...]:
-    """Return the shape of a layout.
+def shape_of(command: str, *given: Reading) -> tuple[int, ...]:
+    """Return the first shape that layouts have.
 
     Raises:
-        LayoutError: it is not known.
+        LayoutError: none is known.
     """
-    if given.shape is None:
-        raise LayoutError(f"{command}: give the shape of {given.layout}, such as --shape 16,8")
-    return given.shape
+    for each in given:
+        if each.shape is not None:
+            return each.shape
+    raise LayoutError(f"{command}: give the shape of {given[-1].layout}, such as --shape 16,8")
 
 
 class WithExamples(click.Command):

@@ -32,6 +32,7 @@ from lowering.cli.arguments import (
     shape_option,
 )
 
+_NOTATION = click.Choice(tuple(NOTATIONS))
 _BITS = ("4", "8", "16", "32", "64")
 
 
@@ -45,8 +46,8 @@ _BITS = ("4", "8", "16", "32", "64")
 @click.argument("layout")
 @click.argument("other", required=False)
 @shape_option
-@click.option("--to", type=click.Choice(tuple(NOTATIONS)), help="Print LAYOUT in this notation.")
-@click.option("--from", "notation", type=click.Choice(tuple(NOTATIONS)), help="How LAYOUT is written.")
+@click.option("--to", type=_NOTATION, help="Print LAYOUT in this notation.")
+@click.option("--from", "notation", type=_NOTATION, help="How LAYOUT is written.")
 @click.option(
     "--unit", type=click.Choice(["elements", "bytes"]), help="What a CuTe swizzle counts."
 )
@@ -79,7 +80,7 @@ def convert(
     left = layout_of(layout, shape, notation, unit, width)
     if other is not None:
         right = layout_of(other, shape)
-        extents = shape_of(left if left.shape else right, "convert")
+        extents = shape_of("convert", left, right)
         src, dst = _plain(left), _plain(right)
         found = convert_layouts(src, dst, extents, width or 16, via)
         if as_json:

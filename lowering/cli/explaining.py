@@ -81,7 +81,9 @@ def explain(
         raise LayoutError("explain: --target is for two layouts")
     if at is not None:
         given = layout_of(layout, shape)
-        found = explain_element(given.layout, numbers(at, "--at", "9,3"), shape_of(given, "explain"))
+        found = explain_element(
+            given.layout, numbers(at, "--at", "9,3"), shape_of("explain", given)
+        )
         if as_json:
             echo_json(found.record() | _register(given, found))
         else:
@@ -91,7 +93,8 @@ def explain(
     operands = _operands(layout, shape)
     _check_reach(wanted, operands, "--lane" if lane is not None else "--place")
     reports = [
-        (given, explain_held(given.layout, wanted, shape_of(given, "explain"))) for given in operands
+        (given, explain_held(given.layout, wanted, shape_of("explain", given)))
+        for given in operands
     ]
     if not as_json:
         click.echo("\n\n".join(_held_text(*report, wanted) for report in reports))
@@ -115,7 +118,7 @@ def _operands(layout: str, shape: str | None) -> list[Reading]:
 def _check_reach(wanted: Mapping[str, int], operands: Sequence[Reading], option: str) -> None:
     """Refuse what lies beyond all operands on an axis; between there may be nothing."""
     for axis, value in wanted.items():
-        found = [reach(given.layout, axis, shape_of(given, "explain")) for given in operands]
+        found = [reach(given.layout, axis, shape_of("explain", given)) for given in operands]
         ends = [pair for pair in found if pair is not None]
         if axis == "laneid" and any(given.fragment is not None for given in operands):
             ends.append((0, _LANES - 1))
@@ -180,7 +183,7 @@ def _compare(left: Reading, right: Reading, target: str | None) -> Verdict:
     one, other, shape = left.layout, right.layout, left.shape or right.shape
     if isinstance(one, TileLayout) and isinstance(other, TileLayout) and not shape:
         return one.equivalent(other, target)
-    return prove(one, shape_of(left if left.shape else right, "explain"), other, target)
+    return prove(one, shape_of("explain", left, right), other, target)
 
 
 def _record(verdict: Verdict) -> dict[str, Any]:

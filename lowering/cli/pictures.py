@@ -141,7 +141,7 @@ def _draw_layouts(
     """Draw one of the pictures of a layout, or of two."""
     from layoutalg import draw as drawing
 
-    extents = shape_of(next((each for each in given if each.shape), given[0]), "draw")
+    extents = shape_of("draw", *given)
     layout: Any = given[0].layout
     other: Any = given[-1].layout
     width = int(dtype) if dtype.isdecimal() else dtype

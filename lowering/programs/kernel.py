@@ -21,7 +21,7 @@ import lowering.dispatch.variants  # noqa: F401 - registers what dispatch picks 
 from layoutalg import LayoutError, m
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has
-from layoutalg.layouts.tile_layout import Layout
+from layoutalg.front_door import LayoutLike
 from layoutalg.sizes.budget import OPERATIONS, REGISTERS, check_budget
 from lowering.codegen import cuda_cpp
 from lowering.codegen.executable import Executable
@@ -215,7 +215,7 @@ class Kernel:
         name: str,
         shape: Sequence[int],
         dtype: str | DType,
-        layout: Layout | None = None,
+        layout: LayoutLike | None = None,
         bounds: Sequence[Any] | None = None,
         multiple: int = 1,
     ) -> Buffer:
@@ -402,7 +402,7 @@ class Kernel:
         shape: Sequence[int],
         dtype: str | DType,
         scope: str = "local",
-        layout: Layout | None = None,
+        layout: LayoutLike | None = None,
     ) -> Buffer:
         """Allocate a buffer in registers ("local"), in shared or in tensor memory ("tmem").
 

@@ -79,7 +79,7 @@ def convert(
     Source: PTX ISA, shfl.sync, movmatrix, prmt.
     """
     extents = as_shape(shape, "convert")
-    src, dst = as_layout(src), as_layout(dst)
+    src, dst = as_layout(src, "convert: src"), as_layout(dst, "convert: dst")
     row = element_type(bits)
     bits = bits if row is None else row.bits
     if not isinstance(bits, int) or bits not in _BITS:

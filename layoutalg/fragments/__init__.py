@@ -31,7 +31,7 @@ def transposed(layout: LayoutLike, shape: Sequence[int]) -> TileLayout:
     >>> print(transposed(get("mma.m16n8k8.f16", "B").layout, (8, 8)))
     S[(8,4,2):(4@laneid,1@laneid,1)]
     """
-    grouped, seps = as_layout(layout).group(shape)
+    grouped, seps = as_layout(layout, "transposed").group(shape)
     rank = len(shape)
     found: TileLayout = grouped.permute_by_groups(seps, (*range(rank - 2), rank - 1, rank - 2))
     return found

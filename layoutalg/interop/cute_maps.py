@@ -87,7 +87,7 @@ def to_cute(
     layoutalg.errors.LayoutError: to_cute: a CuTe layout gives offsets in one memory; \
 S[(8,2):(4@laneid,1)] uses laneid (to_tv writes threads and values)
     """
-    layout, extents = as_layout(layout), whole_shape(shape, "to_cute")
+    layout, extents = as_layout(layout, "to_cute"), whole_shape(shape, "to_cute")
     if isinstance(layout, ComposeLayout):
         tile = layout.tile_over(extents)
         modes = _modes(tile, extents)

@@ -35,7 +35,7 @@ def to_json(layout: LayoutLike | SwizzleLayout) -> str:
     >>> to_json(parse("S[(16*Mt,8):(8,1)] + 3@warpid"))
     '{"layoutalg": 1, "shard": [["16*Mt", 8, "m"], [8, 1, "m"]], "offset": {"warpid": 3}}'
     """
-    return json.dumps({"layoutalg": VERSION} | encode(as_layout(layout)))
+    return json.dumps({"layoutalg": VERSION} | encode(as_layout(layout, "to_json")))
 
 
 def from_json(text: str) -> Readable:

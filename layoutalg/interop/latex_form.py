@@ -33,7 +33,7 @@ def to_latex(layout: LayoutLike) -> str:
     >>> print(to_latex(parse("S[8:4@laneid] + 3")))
     S\left[\begin{array}{c}8 \\ 4@\mathrm{laneid}\end{array}\right] + 3
     """
-    layout = as_layout(layout)
+    layout = as_layout(layout, "to_latex")
     if not isinstance(layout, TileLayout):
         raise LayoutError(f"to_latex: a swizzled layout has no such form; got {layout}")
     return printing.latex(layout.shard, layout.replica, layout.offset)

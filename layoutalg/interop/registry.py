@@ -142,10 +142,46 @@ def _fragment(text: str, shape: Shape | None) -> Reading:
     if not operand:
         have = ", ".join(f"{name}:{each}" for each in fragments.operands(name))
         raise LayoutError(f"layout: name an operand of {name}: {have}")
-    row = fragments.get(name, operand)
+    return _tiled(fragments.get(name, operand), shape)
+
+
+def _tiled(row: Fragment, shape: Shape | None) -> Reading:
     if shape is None or shape == row.tile:
         return Reading(row.layout, "fragment", row.tile, row)
     return Reading(row.layout.tile_to(shape, row.tile), "fragment", shape)
+
+
+def with_shape(
+    given: LayoutLike, shape: Sequence[int] | None, what: str
+) -> tuple[Layout, Sequence[int]]:
+    """Return a layout and its logical shape; a fragment is tiled to another shape than its own.
+
+    Args:
+        given: a layout, a fragment, or text.
+        shape: the logical extents; may be left out of a fragment, and where a text says them.
+        what: who asks, in the message.
+
+    Raises:
+        LayoutError: a text is no layout, or no shape is known.
+
+    >>> layout, shape = with_shape("mma.m16n8k16.f16:D", None, "doc")
+    >>> print(layout, shape)
+    S[(2,8,4,2):(2,4@laneid,1@laneid,1)] (16, 8)
+    >>> with_shape("S[8:1]", None, "lane_map")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: lane_map: give the shape of S[8:1], such as (16, 8)
+    """
+    extents = None if shape is None else tuple(shape)
+    if isinstance(given, str):
+        found = read(given, shape=extents)
+    elif isinstance(given, Fragment):
+        found = _tiled(given, extents)
+    else:
+        found = Reading(given, "")
+    said = found.shape if shape is None else shape
+    if said is None:
+        raise LayoutError(f"{what}: give the shape of {found.layout}, such as (16, 8)")
+    return found.layout, said
 
 
 def write(
@@ -174,7 +210,7 @@ def write(
     layoutalg.errors.LayoutError: write: triton says a layout over its shape: give the shape of \
 S[(8,4):(4@laneid,1@laneid)]
     """
-    chosen, layout = _known(notation, "write"), as_layout(layout)
+    chosen, layout = _known(notation, "write"), as_layout(layout, "write")
     if chosen.over_shape and shape is None:
         raise LayoutError(
             f"write: {notation} says a layout over its shape: give the shape of {layout}"

@@ -255,7 +255,7 @@ def to_triton(
     >>> print(to_triton(TileLayout(S[(2, 4) : (1, 1 @ laneid)] + R[2 : 1 @ warpid]), (2, 4)))
     #ttg.linear<{register = [[1, 0]], lane = [[0, 1], [0, 2]], warp = [[0, 0]], block = []}>
     """
-    layout, extents = as_layout(layout), tuple(as_shape(shape, "to_triton"))
+    layout, extents = as_layout(layout, "to_triton"), tuple(as_shape(shape, "to_triton"))
     digits = digits_of(layout, extents, "to_triton")
     unknown = sorted({digit.axis.name for digit in digits} - {axis.name for axis in axes.values()})
     if unknown:

@@ -141,7 +141,7 @@ def to_tv(
     >>> print(to_tv(D.layout, D.shape))
     ((4,8),(2,2)):((32,1),(16,8))
     """
-    layout, extents = as_layout(layout), whole_shape(shape, "to_tv")
+    layout, extents = as_layout(layout, "to_tv"), whole_shape(shape, "to_tv")
     digits = digits_of(layout, extents, "to_tv")
     axes = {digit.axis for digit in digits}
     value = Axis.get(value)

@@ -50,7 +50,7 @@ def to_tvmscript(layout: LayoutLike, spelling: str = "spec", prefix: str = "T") 
 
     Source: printed text of apache-tvm 0.27.0.post1 and apache-tvm-tirx 0.1.0a4.
     """
-    layout = as_layout(layout)
+    layout = as_layout(layout, "to_tvmscript")
     if spelling not in SPELLINGS:
         raise LayoutError(
             f"to_tvmscript: the spelling is {' or '.join(SPELLINGS)}; got {spelling!r}"

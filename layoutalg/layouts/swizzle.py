@@ -136,7 +136,7 @@ class ComposeLayout(Layout):
         swizzle = self.swizzle
         for name in ("per_element", "swizzle_len", "atom_len"):
             object.__setattr__(self, name, getattr(swizzle, name))
-        object.__setattr__(self, "tile_layout", as_layout(self.tile_layout))
+        object.__setattr__(self, "tile_layout", as_layout(self.tile_layout, "ComposeLayout"))
         if not isinstance(self.tile_layout, TileLayout):
             raise LayoutError(f"ComposeLayout: needs a TileLayout; got {self.tile_layout!r}")
         self.tile_layout.verify_well_formed()

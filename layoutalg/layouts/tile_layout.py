@@ -295,7 +295,10 @@ class Layout(Explorable):
         (True, False)
         """
         return equivalence.equivalent(
-            self, as_layout(other), as_target(target), _optional(shape, "equivalent")
+            self,
+            as_layout(other, "equivalent: other"),
+            as_target(target),
+            _optional(shape, "equivalent"),
         )
 
     def is_injective(self, shape: Sequence[Any] | None = None) -> Verdict:
@@ -939,7 +942,7 @@ def _as_tuple(iters: Iterable[Iter]) -> Iters:
 
 
 def _taken(given: LayoutLike, kind: type[_Kind], what: str, name: str) -> _Kind:
-    value = as_layout(given)
+    value = as_layout(given, f"{what}: {name}")
     if not isinstance(value, kind):
         raise LayoutError(f"{what}: {name} must be a TileLayout; got {value!r}")
     return value

@@ -261,7 +261,7 @@ def prove(
     64 of 128 elements differ
     """
     extents = as_shape(shape, "prove")
-    layout, goal = as_layout(layout), as_layout(claim)
+    layout, goal = as_layout(layout, "prove: layout"), as_layout(claim, "prove: claim")
     if hasattr(goal, "table") or hasattr(goal, "shard"):
         return equivalent(layout, goal, as_target(target), extents)
     if not callable(goal):

@@ -152,7 +152,7 @@ class Buffer:
                     f"lane and {place} holds each element"
                 )
             layout = TileLayout.from_iters(row_major(extents))
-        layout = as_layout(layout)
+        layout = as_layout(layout, f"Buffer {name}")
         if not isinstance(layout, Layout):
             raise LayoutError(
                 f"Buffer {name}: the layout must be a TileLayout or a ComposeLayout; got {layout!r}"

@@ -45,3 +45,20 @@ mean laneid? (Axis.register makes a new one)
         return registry.read(given).layout
     except LayoutError as error:
         raise type(error)(f"{what}: {error}") from None
+
+
+def other_notation(text: str) -> str:
+    """Return the notation, other than this package's own, in which a text is a layout; else "".
+
+    >>> [other_notation(text) for text in ("((4,8),2):((2,16),1)", "Sw<3,3,3> o 0 o 8:1", "S[8")]
+    ['cute', 'cute', '']
+    """
+    from layoutalg.interop import registry
+
+    if registry.notation_of(text) != "text":
+        for unit in (None, "elements"):  # which a swizzle of CuTe may leave unsaid
+            try:
+                return registry.read(text, unit=unit).notation
+            except LayoutError:
+                continue
+    return ""

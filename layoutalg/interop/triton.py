@@ -291,7 +291,7 @@ def _read(text: str, options: Options) -> tuple[TileLayout, tuple[int, ...]]:
 register(
     Notation(
         "triton",
-        "#ttg.linear<{register = [[0, 1]], lane = [[0, 2], [1, 0]]}>",
+        "#ttg.linear<{register = [[1]], lane = [[2], [4]], warp = [], block = []}>",
         _read,
         lambda layout, options: str(to_triton(plain(layout, "triton"), options.shape or ())),
         r"#|\{\s*\w+\s*=|[^{\"]*->|[^{\"]*is a size 1 dimension",

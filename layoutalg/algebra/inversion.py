@@ -223,17 +223,7 @@ def _coordinate(axis: Axis) -> Any:
 
 
 def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
-    """Return the inverse of a layout over a shape: see ``TileLayout.inverse``.
-
-    Raises:
-        LayoutError: the layout puts two elements in one place, or its strides interleave so that
-            division does not give the digits back.
-        Undecided: that depends on a symbol.
-
-    >>> from layoutalg.algebra.parts import Parts
-    >>> inverse(Parts((Iter(4, 2), Iter(2, 1)), (), {}), (8,)).at(m=5)
-    (5,)
-    """
+    """Return the inverse of a layout over a shape: see ``TileLayout.inverse``."""
     pieces, seps = algebra.group(parts.shard, shape, parts, "inverse")
     base: list[Any] = [0] * len(shape)
     offset: dict[Axis, Any] = dict(parts.offset)

@@ -70,27 +70,7 @@ def equivalent(
     target: Target = None,
     shape: Sequence[Size] | None = None,
 ) -> Verdict:
-    """Decide whether two layouts put each element in the same set of places.
-
-    Args:
-        left: a layout, swizzled or not.
-        right: as ``left``.
-        target: "cuda" fuses the thread axes of each first, so that laneid and wid_in_wg are
-            tid_in_wg where both occur.
-        shape: names elements by coordinates; flat indices otherwise.
-
-    Raises:
-        Undecided: the maps are equal for some values of the symbols only, or cannot be told.
-        LayoutError: a shape of another size, or axes that conflict (under a target).
-
-    >>> from layoutalg import parse
-    >>> one = parse("S[(2,8):(8,1)] + R[(2,2):(32,16)]")
-    >>> print(equivalent(one, parse("S[16:1] + R[4:16]")))
-    proved: S[(2,8):(8,1)] + R[(2,2):(32,16)] and S[16:1] + R[4:16] are one map
-    both have the normal form S[16:1] + R[4:16]
-    extent  weight  stride
-        16       1       1  in both
-    """
+    """Decide whether two layouts put each element in the same set of places."""
     if not hasattr(left, "shard") or not hasattr(right, "shard"):
         if not hasattr(right, "table"):
             raise LayoutError(f"equivalent: needs a layout; got {right!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -185,6 +185,7 @@ class Variant:
     lower: Callable[[Context], Lowered]
     named_only: bool = False
     takes: Callable[[TilePrimitiveCall], bool] = lambda call: True
+    instructions: Callable[[], Iterable[str]] = tuple
 
 
 _VARIANTS: dict[tuple[str, str], list[Variant]] = {}
@@ -199,13 +200,14 @@ def register_dispatch(
     when: Sequence[Predicate] = (),
     named_only: bool = False,
     takes: Callable[[TilePrimitiveCall], bool] = lambda call: True,
+    instructions: Callable[[], Iterable[str]] = tuple,
 ) -> Callable[[Callable[[Context], Lowered]], Callable[[Context], Lowered]]:
     """Register the decorated function as a variant of ``op`` on ``target``.
 
     It takes a :class:`Context` and returns :class:`Lowered`, or declines by :func:`fail`. A variant
     that is ``named_only`` is tried where a call names it, and not otherwise. ``takes`` says whether
     calls of this form, with these operands, are the variant's at all: others are not its to
-    decline.
+    decline. ``instructions`` returns the keys of those that a call may name instead of the variant.
 
     Raises:
         LayoutError: the name is taken, or the target unknown.
@@ -217,7 +219,8 @@ def register_dispatch(
         rows = _VARIANTS.setdefault((op, target), [])
         if any(row.name == variant for row in rows):
             raise LayoutError(f"register_dispatch: {op} on {target} has a variant {variant!r}")
-        rows.append(Variant(op, target, variant, priority, tuple(when), lower, named_only, takes))
+        made = Variant(op, target, variant, priority, tuple(when), lower, named_only, takes)
+        rows.append(replace(made, instructions=instructions))
         rows.sort(key=lambda row: (-row.priority, row.name))
         return lower
 
@@ -308,6 +311,7 @@ def dispatch(context: Context) -> Lowered:
         )
     if call.dispatch is not None:
         named = [row for row in rows if row.name == call.dispatch]
+        named = named or [row for row in rows if call.dispatch in row.instructions()]
         if not named:
             names = ", ".join(row.name for row in rows)
             raise DispatchError(

@@ -388,7 +388,7 @@ def gemm(
         alpha: a number or a size symbol.
         beta: likewise.
         scope: which threads take part: thread, warp, warpgroup (wg), cta or cluster.
-        dispatch: keep only the variant of this name.
+        dispatch: keep only the variant of this name, or the instruction of this key.
         modifier: "satfinite" lets integers saturate; "xor" counts bits that differ instead of bits
             that are both set ("and"); of block-scaled products the kind, such as "mxf4nvf4".
         E: (M, K/2), two bits each (uint2): the positions of the nonzeros in their chunk of four.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,8 +32,28 @@ def compute_capability(arch: object) -> tuple[Any, ...]:
 
 _SATURATE = ("", "satfinite")
 _MODIFIERS = dict.fromkeys(("s8", "u8", "s4", "u4"), _SATURATE) | {"b1": ("and", "xor")}
-# What an instruction takes beside A, B, C and D.
-_EXTRAS = {"": (), "sp": ("E",)} | dict.fromkeys(("mxf8f6f4", "mxf4", "mxf4nvf4"), ("SFA", "SFB"))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of mma: its PTX, and the operands that it takes beside A, B, C and D."""
+
+    ptx: str
+    extras: tuple[str, ...] = ()
+
+
+_SCALED = Kind(
+    "mma.sync.aligned.{shape}.kind::{kind}.block_scale.scale_vec::{vector}X.{types}.{scale}",
+    ("SFA", "SFB"),
+)
+# By the word of a kind in the names of the fragment table; "" is the dense mma.
+KINDS: dict[str, Kind] = {
+    "": Kind("mma.sync.aligned.{shape}{saturate}.{types}{popcount}"),
+    "sp": Kind("mma.sp::ordered_metadata.sync.aligned.{shape}.{types}", ("E",)),
+    "mxf8f6f4": _SCALED,
+    "mxf4": _SCALED,
+    "mxf4nvf4": _SCALED,
+}
 
 
 @dataclass(frozen=True)
@@ -43,9 +62,10 @@ class MmaInst:
 
     ``name`` is its key in the fragment table, from which every lane digit, register count and
     operand order is read. ``modifier`` is "satfinite" (integers saturate instead of wrapping), or
-    for single bits "and" (the product of bits) or "xor" (how many bits differ). ``kind`` is "sp"
-    (A is 2:4 sparse: [m,k/2], with the positions E) or a block-scaled kind (with the scales SFA
-    and SFB). ``order`` says whether A and B lie row- or column-major in a lane: m8n8k4 has both.
+    for single bits "and" (the product of bits) or "xor" (how many bits differ). ``kind`` is one of
+    :data:`KINDS`: "sp" (A is 2:4 sparse: [m,k/2], with the positions E) or a block-scaled kind
+    (with the scales SFA and SFB). ``order`` says whether A and B lie row- or column-major in a
+    lane: m8n8k4 has both. No two rows have one ``key``.
 
     >>> MMA_INSTRUCTIONS[0].ptx
     'mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32'
@@ -94,7 +114,7 @@ class MmaInst:
     @property
     def extras(self) -> tuple[str, ...]:
         """What it takes beside A, B, C and D: E of sparse A, or the scales SFA and SFB."""
-        return _EXTRAS[self.kind]
+        return KINDS[self.kind].extras
 
     def fragment(self, role: str) -> Fragment:
         """Return the fragment of "A", "B", "C", "D" or an extra operand.
@@ -122,18 +142,16 @@ class MmaInst:
     @property
     def ptx(self) -> str:
         """The mnemonic with its qualifiers."""
-        types = ".".join(each.token for each in (self.d, self.a, self.b, self.c))
-        shape = f"{self.shape}.{self.order[0]}.{self.order[1]}"
-        if self.kind == "sp":
-            return f"mma.sp::ordered_metadata.sync.aligned.{shape}.{types}"
-        if self.kind:
-            scale = self.fragment("SFA")
-            vector = f"scale_vec::{scale.shape[1]}X"
-            kind = f"kind::{self.kind}.block_scale.{vector}"
-            return f"mma.sync.aligned.{shape}.{kind}.{types}.{scale.dtype}"
-        before = ".satfinite" if self.modifier == "satfinite" else ""
-        after = f".{self.modifier}.popc" if self.a.token == "b1" else ""
-        return f"mma.sync.aligned.{shape}{before}.{types}{after}"
+        scale = self.fragment("SFA") if "SFA" in self.extras else None
+        return KINDS[self.kind].ptx.format(
+            shape=f"{self.shape}.{self.order[0]}.{self.order[1]}",
+            types=".".join(each.token for each in (self.d, self.a, self.b, self.c)),
+            kind=self.kind,
+            saturate=".satfinite" if self.modifier == "satfinite" else "",
+            popcount=f".{self.modifier}.popc" if self.a.token == "b1" else "",
+            vector=scale.shape[1] if scale else "",
+            scale=scale.dtype if scale else "",
+        )
 
     @property
     def products(self) -> int:
@@ -168,54 +186,54 @@ class MmaInst:
         """The dtypes in the order (A, B, C, D)."""
         return self.a, self.b, self.c, self.d
 
-    def __str__(self) -> str:
-        """Return the name; other accumulators than the first, and modifiers, are added."""
+    @property
+    def key(self) -> str:
+        """What ``dispatch=`` takes: the name, with other accumulators than the first and modifiers.
+
+        >>> [row.key for row in instructions_of("mma.m16n8k32.s8")]
+        ['mma.m16n8k32.s8', 'mma.m16n8k32.s8 satfinite']
+        """
         first = fragments.get(self.name, "D").dtype
         order = ".".join(self.order) if self.order != ("row", "col") else ""
         parts = [self.name, self.d.token if self.d.token != first else "", self.modifier, order]
         return " ".join(part for part in parts if part)
 
-
-_KINDS = "|".join(kind for kind in _EXTRAS if kind not in ("", "sp"))
-_NAME = re.compile(
-    rf"mma\.(?P<sp>sp\.)?m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)(?:\.(?P<kind>{_KINDS}))?"
-    r"\.(?P<a>\w+)(?:\.(?P<b>\w+))?"
-)
-_CONTAINERS = {"e2m1": "float4_e2m1fn_x8"}  # four-bit types that mxf8f6f4 takes in bytes
+    def __str__(self) -> str:
+        """Return the key."""
+        return self.key
 
 
-def _types(found: re.Match[str]) -> tuple[DType, DType]:
-    """Return the dtypes of A and B of a name of the fragment table."""
-    a, b = found["a"], found["b"]
-    if found["kind"] in ("mxf4", "mxf4nvf4") or b is None:
-        b = a  # what follows is the scales' type
-    if found["kind"] == "mxf8f6f4":
-        a, b = (_CONTAINERS.get(token, token) for token in (a, b))
-    return dtypes.get(a), dtypes.get(b)
+def _dtype(fragment: Fragment) -> DType:
+    """Return the dtype of a fragment's elements: of one token, that of its width."""
+    of_token = (each for each in dtypes.DTYPES if each.token == fragment.dtype)
+    return next(each for each in of_token if each.bits == fragment.bits)
 
 
-def _table() -> Iterator[MmaInst]:
-    """Yield a row per mma of the fragment table, accumulator type, modifier and operand order."""
-    for name in fragments.names():
-        found = _NAME.fullmatch(name)
-        if found is None:
+def instructions_of(name: str) -> Iterator[MmaInst]:
+    """Yield a row per accumulator type, operand order and modifier of a name of the fragment table.
+
+    >>> [str(row) for row in instructions_of("mma.m16n8k16.f16")]
+    ['mma.m16n8k16.f16', 'mma.m16n8k16.f16 f16']
+    """
+    kind = next((word for word in name.split(".") if word in KINDS), "")
+    operands = {row.operand: row for row in fragments.rows(name)}
+    a, b = operands["A"], operands["B"]
+    orders = [("row", "col")]
+    if "A.col" in operands:
+        orders = list(itertools.product(("row", "col"), ("col", "row")))
+    for (operand, d), order in itertools.product(operands.items(), orders):
+        if not operand.startswith("C/D."):
             continue
-        m, n, k = (int(found[size]) for size in "mnk")
-        a, b = _types(found)
-        kind = "sp" if found["sp"] else found["kind"] or ""
-        operands = fragments.operands(name)
-        orders = [("row", "col")]
-        if "A.col" in operands:
-            orders = list(itertools.product(("row", "col"), ("col", "row")))
-        for operand, order in itertools.product(operands, orders):
-            if not operand.startswith("C/D."):
-                continue
-            d = dtypes.get(operand.removeprefix("C/D."))
-            for modifier in _MODIFIERS.get(a.token, ("",)):
-                yield MmaInst(name, m, n, k, a, b, d, d, modifier, kind, order)
+        for modifier in _MODIFIERS.get(a.dtype, ("",)):
+            yield MmaInst(
+                name, d.shape[0], d.shape[1], b.shape[0], _dtype(a), _dtype(b), _dtype(d),
+                _dtype(d), modifier, kind, order,
+            )  # fmt: skip
 
 
-_ROWS = tuple(_table())
+_ROWS = tuple(
+    row for name in fragments.names() if name.startswith("mma.") for row in instructions_of(name)
+)
 
 # Every dense mma.sync of one product, within a dtype the larger K first.
 MMA_FAMILY: tuple[MmaInst, ...] = tuple(
@@ -235,7 +253,7 @@ MMA_INSTRUCTIONS: tuple[MmaInst, ...] = tuple(
 
 
 def named(instruction: str) -> MmaInst:
-    """Return the row of a name, as ``str`` gives it.
+    """Return the row of a key.
 
     Raises:
         LayoutError: none has it; the nearest are listed.
@@ -244,7 +262,7 @@ def named(instruction: str) -> MmaInst:
     'mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16'
     """
     for row in _ROWS:
-        if str(row) == instruction:
+        if row.key == instruction:
             return row
     raise LayoutError(
         f"no mma is named {instruction!r}{did_you_mean(instruction, map(str, _ROWS))}"

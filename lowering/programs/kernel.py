@@ -31,6 +31,7 @@ from lowering.dispatch.registry import Lowered, context_of, dispatch
 from lowering.ir import convergence, names
 from lowering.ir.index import FREE, Index
 from lowering.ir.kernel_ir import Barrier, KernelIR, Scalar, tensor_columns
+from lowering.ir.matrices import Matrix
 from lowering.ir.ops import (
     Arrive,
     BulkLoad,
@@ -88,7 +89,8 @@ from lowering.programs.statements import (
     text,
     unroll,
 )
-from lowering.simulator.machine import BankCount, Machine, Matrix, bank_counts
+from lowering.simulator.grid import BankCount, bank_counts
+from lowering.simulator.machine import Machine
 
 CLUSTERS = (1, 2)  # CTAs that may run together
 MOST = 1 << 16  # values of variables together, up to which a range is exact

@@ -60,18 +60,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from layoutalg import LayoutError
+from lowering.ir.matrices import Matrix
 from lowering.ir.ops import Op
-from lowering.simulator.order import FOREVER, MEMORY, PROXY, Order
+from lowering.simulator.order import FOREVER, MEMORY, PROXY, Bools, Ints, Order
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Matrix = npt.NDArray[Any]
 NEVER = -1  # the clock of what did not happen
 CELL, WHO, STAMP, COPY, APART = range(5)  # rows of what is known of writes that alias
 ROOM = 256  # how many reads are kept before those that everybody knows of are dropped

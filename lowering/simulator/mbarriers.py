@@ -8,17 +8,13 @@ order for an arrival to count, and a wait to pass, in one phase alone, however f
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from lowering.ir.matrices import Matrix
 from lowering.ir.ops import Op
 from lowering.simulator.hazards import NEVER, Cells, SimulationError
-from lowering.simulator.order import PASSED, Order
-
-Ints = npt.NDArray[np.int64]
-Matrix = npt.NDArray[Any]
+from lowering.simulator.order import PASSED, Ints, Order
 
 
 @dataclass(frozen=True)

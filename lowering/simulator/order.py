@@ -60,8 +60,8 @@ class Order:
             at += size
         self.width = at
         self.slots = {slot: self.first["boxes"] + number for number, slot in enumerate(slots)}
-        apart = any(isinstance(op, (Wgmma, TmaStore, TmaLoad)) for op in walk(body.ops))
-        kinds = 4 if body.tensor else 3 if apart else 1 + bool(slots)
+        asynchronous = any(isinstance(op, (Wgmma, TmaStore, TmaLoad)) for op in walk(body.ops))
+        kinds = 4 if body.tensor else 3 if asynchronous else 1 + bool(slots)
         size = self.width * self.cluster
         self.known = np.zeros((kinds, size, size), dtype=np.int64)
         self.acquired = np.zeros((size, size) if body.tensor else (0, 0), dtype=np.int64)

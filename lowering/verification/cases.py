@@ -133,10 +133,11 @@ class Case:
         d, a, b, c = (self.region(role) for role in "DABC")
         row = self.row
         narrow = row in MMA_FAMILY and row.d.bits < WIDE
+        one_of_kind = row.key if row.kind and not row.extras else None
         call = gemm(
             d, a, b, c, self.transpose_A, self.transpose_B, beta=self.beta, scope=self.scope,
-            dispatch="mma.sync*" if narrow else None,
-            modifier=row.modifier or (row.kind if row.kind.startswith("mx") else None),
+            dispatch="mma.sync*" if narrow else one_of_kind,
+            modifier=row.modifier or (row.kind if "SFA" in row.extras else None),
             **{role: self.region(role) for role in row.extras},
         )  # fmt: skip
         arch = "sm_90" if row.runs_on("sm_90") else row.fragment("A").targets[0]

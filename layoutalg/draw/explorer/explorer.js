@@ -4,8 +4,6 @@
 // script -> data flow; panels on canvas; the page. Text goes into the page as text, never as HTML.
 
 const WARP = 32;
-const MOST_ELEMENTS = 65536;
-const MOST_OWNERS = 1 << 20;
 const MOST_CELLS = 1 << 18; // of a view of places
 const MOST_TOLD = 64; // owners, and registers of a lane, that are told in words
 const MOST_MOVES = 1 << 20; // thread moves of a program that are followed
@@ -350,13 +348,13 @@ function swizzled(address, { per, len, atom, inner }) {
 }
 
 /** Per axis the coordinate of every owner: entry e * copies + c is copy c of element e. */
-function tableOf(layout) {
+function tableOf(layout, most) {
   const count = sizeOf(layout.shard);
   const copies = sizeOf(layout.replica);
-  if (count > MOST_ELEMENTS || count * copies > MOST_OWNERS) {
+  if (count > most.elements || count * copies > most.owners) {
     throw new Refusal(
       `the layout has ${count} elements of ${copies} owners each; the explorer shows ` +
-        `${MOST_ELEMENTS} elements and ${MOST_OWNERS} owners`,
+        `${most.elements} elements and ${most.owners} owners`,
     );
   }
   const iters = [...layout.shard, ...layout.replica];
@@ -402,17 +400,17 @@ function shapeFor(layout) {
   return [cuts[0], size / cuts[0]];
 }
 
-const WIDE_TO_NARROW = ["cta", "warpgroup", "warp", "thread"];
+const THREADS = { thread: 1, warp: WARP, warpgroup: 4 * WARP, cta: Infinity };
 const LETTER = { thread: "T", warp: "W", warpgroup: "G" };
 
 /** Who owns each element: threads and memory, lane and warp, and the colours of that. */
 function ownersOf(layout, doc) {
-  const table = tableOf(layout);
+  const table = tableOf(layout, doc.most);
   const size = table.count * table.copies;
   const threads = table.axes
     .filter((axis) => doc.axes[axis])
     .map((axis) => ({ axis, subscope: doc.axes[axis][0], scope: doc.axes[axis][1] }))
-    .sort((a, b) => WIDE_TO_NARROW.indexOf(a.subscope) - WIDE_TO_NARROW.indexOf(b.subscope));
+    .sort((a, b) => THREADS[b.subscope] - THREADS[a.subscope]);
   const memory = table.axes.filter((axis) => !doc.axes[axis]);
   if (!table.axes.length) {
     memory.push("m");
@@ -578,129 +576,45 @@ function lineOf(space) {
 
 // -- script -> data flow ------------------------------------------------------------------------
 
-/** Compile an index expression of a script to a function of the variables. */
-function indexOf(text) {
-  const tokens = tokensOf(text);
-  let next = 0;
-  const apply = {
-    "^": (a, b) => a ^ b,
-    "&": (a, b) => a & b,
-    "+": (a, b) => a + b,
-    "-": (a, b) => a - b,
-    "*": (a, b) => a * b,
-    "//": (a, b) => Math.floor(a / b),
-    "%": modulo,
-  };
-  const levels = [["^"], ["&"], ["+", "-"], ["*", "//", "%"]];
-  const atom = () => {
-    const { kind, value } = tokens[next++];
-    if (value === "(") {
-      const inside = level(0);
-      next += 1;
-      return inside;
-    }
-    if (value === "-") {
-      const inside = atom();
-      return (env) => -inside(env);
-    }
-    if (kind === "number") {
-      const number = Number(value);
-      return () => number;
-    }
-    return (env) => env[value];
-  };
-  const level = (depth) => {
-    if (depth === levels.length) return atom();
-    let left = level(depth + 1);
-    while (levels[depth].includes(tokens[next].value)) {
-      const by = apply[tokens[next++].value];
-      const [one, other] = [left, level(depth + 1)];
-      left = (env) => by(one(env), other(env));
-    }
-    return left;
-  };
-  return level(0);
+const APPLY = {
+  "^": (a, b) => a ^ b,
+  "&": (a, b) => a & b,
+  "*": (a, b) => a * b,
+  "//": (a, b) => Math.floor(a / b),
+  "%": modulo,
+};
+
+/** Evaluate an index: a constant, and terms of a factor and variable // stride % extent, or left op right. */
+function valueOf([constant, ...terms], env) {
+  const atom = (name, one, other) => name in APPLY
+    ? APPLY[name](valueOf(one, env), valueOf(other, env))
+    : Math.floor(env[name] / one) % other;
+  return terms.reduce((sum, [factor, ...each]) => sum + factor * atom(...each), constant);
 }
 
-function conditionOf(text) {
-  const parts = (text ?? "").split(" and ").filter(Boolean).map((part) => {
-    const [, left, sign, right] = /^(.*) (<=|<) (.*)$/.exec(part);
-    return [indexOf(left), sign, indexOf(right)];
-  });
-  return (env) => parts.every(([a, sign, b]) => (sign === "<" ? a(env) < b(env) : a(env) <= b(env)));
-}
+const holds = (guards, env) => guards.every(([index, low, high]) => {
+  const value = valueOf(index, env);
+  return low <= value && value < valueOf(high, env);
+});
 
-function elementsOf(text) {
-  return text.split(",").flatMap((part) => {
-    const [first, last] = part.split("..").map(Number);
-    return Array.from({ length: (last ?? first) - first + 1 }, (_, n) => first + n);
-  });
-}
-
-const REGISTERS = String.raw`([^\s[(,]+)\[([\d.,]+)\]`;
-const MEMORY = String.raw`([^\s[(,]+)\[([^\]]*)\]`;
-const WHERE = "(?: if (.*))?$";
-const FORMS = [
-  ["zero", `^${REGISTERS} = 0$`, (m) => ({ into: m[0], numbers: elementsOf(m[1]) })],
-  ["move", `^${REGISTERS} = ${REGISTERS}$`, (m) => ({
-    into: m[0], numbers: elementsOf(m[1]), from: m[2], source: elementsOf(m[3]) })],
-  ["movmatrix", `^${REGISTERS} = movmatrix\\.trans\\(${REGISTERS}\\)$`, (m) => ({
-    into: m[0], numbers: elementsOf(m[1]), from: m[2], source: elementsOf(m[3]) })],
-  ["ldmatrix", `^${REGISTERS} = ldmatrix\\.x(\\d)(\\.trans)?\\(${MEMORY}\\)$`, (m) => ({
-    into: m[0], numbers: elementsOf(m[1]), count: +m[2], trans: !!m[3], from: m[4], address: indexOf(m[5]) })],
-  ["stmatrix", `^stmatrix\\.x(\\d)(\\.trans)?\\(${MEMORY}, ${REGISTERS}\\)$`, (m) => ({
-    count: +m[0], trans: !!m[1], into: m[2], address: indexOf(m[3]), from: m[4], numbers: elementsOf(m[5]) })],
-  ["transfer", `^(cp\\.async|copy)\\.(\\d+)\\(${MEMORY}, ${MEMORY}\\)${WHERE}`, (m) => ({
-    count: +m[1], into: m[2], target: indexOf(m[3]), from: m[4], address: indexOf(m[5]), when: conditionOf(m[6]) })],
-  ["mma", `^(m\\d+n\\d+k\\d+)\\(${REGISTERS}, ${REGISTERS}, ${REGISTERS}, .*\\)$`, (m) => ({
-    shape: m[0], into: m[1], numbers: elementsOf(m[2]), a: m[3], aNumbers: elementsOf(m[4]), b: m[5],
-    bNumbers: elementsOf(m[6]) })],
-  ["load", `^${REGISTERS} = ${MEMORY}${WHERE}`, (m) => ({
-    into: m[0], numbers: elementsOf(m[1]), from: m[2], address: indexOf(m[3]), when: conditionOf(m[4]) })],
-  ["store", `^${MEMORY} = ${REGISTERS}${WHERE}`, (m) => ({
-    into: m[0], address: indexOf(m[1]), from: m[2], numbers: elementsOf(m[3]), when: conditionOf(m[4]) })],
-].map(([kind, form, read]) => ({ kind, form: new RegExp(form), read }));
-
-/** A program, run in thought: which cell each operation moves where. */
+/** A program, evaluated: which cell each operation moves where. A row of `ops` is a line of the script. */
 class Flow {
-  constructor({ script, threads, mma }, spaces, axes) {
+  constructor({ script, ops, threads, fragments }, spaces, doc) {
     this.threads = threads;
     this.spaces = new Map(spaces.map((space) => [space.name, space]));
     this.lines = script.split("\n");
-    this.ops = this.lines.map((line, number) => this.opOf(line.trim(), number));
-    this.unread = this.ops.filter((op) => op.kind === "unread").length;
+    this.ops = ops.map((op, line) => ({ line, ...op }));
+    this.unfollowed = ops.filter((op) => op.kind === "unfollowed").length;
     this.fragments = Object.fromEntries(
-      Object.entries(mma).map(([key, operands]) => [
-        key,
-        operands.map(([text, shape]) => slotsOf(text, shape, axes)),
+      Object.entries(fragments).map(([name, operands]) => [
+        name,
+        operands.map(([text, shape]) => slotsOf(text, shape, doc)),
       ]),
     );
     for (const space of spaces) this.number(space);
     this.instances = [];
     this.moves = 0;
-    this.whole = this.expand(0, 0, {}) !== null;
-  }
-
-  opOf(line, number) {
-    for (const { kind, form, read } of FORMS) {
-      const found = form.exec(line);
-      if (!found) continue;
-      const op = { kind, line: number, ...read(found.slice(1)) };
-      if (this.fits(op)) return op;
-    }
-    const loop = /^for (\w+) in range\((\d+)\):$/.exec(line);
-    if (loop) return { kind: "loop", line: number, variable: loop[1], extent: +loop[2] };
-    const idle = /^(cp\.async\.(commit|wait)|sync)/.test(line);
-    return { kind: idle ? "idle" : "unread", line: number };
-  }
-
-  /** Whether an operation moves between such spaces: `a[0] = b[0]` may be a move, load or store. */
-  fits({ kind, into, from, a, b }) {
-    const local = (name) => this.spaces.get(name)?.scope === "local";
-    const known = [into, from, a, b].every((name) => name === undefined || this.spaces.has(name));
-    const wanted = { zero: [1], move: [1, 1], movmatrix: [1, 1], load: [1, 0], ldmatrix: [1, 0], store: [0, 1],
-      stmatrix: [0, 1], transfer: [0, 0], mma: [1] }[kind];
-    return known && wanted.every((inside, n) => local(n ? from : into) === !!inside);
+    this.whole = this.expand(0, ops.length, {});
   }
 
   /** Number the cells of a space: addresses, or registers of every thread; tie them to elements. */
@@ -713,7 +627,7 @@ class Flow {
       space.registers = owners.memory.length ? owners.high : 1;
       const held = new Map();
       for (let thread = 0; thread < this.threads; thread++) {
-        const key = owners.threads.map(({ axis }) => coordinateOf(axis, thread)).join();
+        const key = owners.threads.map((axis) => coordinateOf(axis, thread)).join();
         held.has(key) ? held.get(key).push(thread) : held.set(key, [thread]);
       }
       for (let o = 0; o < owners.size; o++) {
@@ -735,27 +649,22 @@ class Flow {
     space.cellsOf = new Lists(owners.count, elements, cells);
   }
 
-  /** List the operations as they run; null where there are more than are followed. */
-  expand(at, depth, env) {
-    while (at < this.ops.length) {
-      const indent = this.lines[at].search(/\S/) / 4;
-      if (indent < depth) return at;
-      const op = this.ops[at];
-      at += 1;
+  /** List the operations as they run; false where there are more than are followed. */
+  expand(at, end, env) {
+    while (at < end) {
+      const op = this.ops[at++];
       if (op.kind === "loop") {
-        let end = at;
         for (let step = 0; step < op.extent; step++) {
-          end = this.expand(at, depth + 1, { ...env, [op.variable]: step });
-          if (end === null) return null;
+          if (!this.expand(at, at + op.body, { ...env, [op.variable]: step })) return false;
         }
-        at = end;
+        at += op.body;
       } else if (op.into) {
         this.moves += this.threads * (op.numbers?.length ?? op.count);
-        if (this.moves > MOST_MOVES) return null;
+        if (this.moves > MOST_MOVES) return false;
         this.instances.push({ op, env });
       }
     }
-    return at;
+    return true;
   }
 
   register(name, thread, number) {
@@ -805,14 +714,14 @@ class Flow {
           report(this.register(op.from, source, slot), mine(op.into, number), thread);
         });
       } else if (op.kind === "load") {
-        const taking = op.when(here);
-        const start = taking ? op.address(here) : 0;
+        const taking = holds(op.when, here);
+        const start = taking ? valueOf(op.address, here) : 0;
         numbers.forEach((number, n) => report(taking ? start + n : -1, mine(op.into, number), thread));
-      } else if (op.kind === "store" && op.when(here)) {
-        const start = op.address(here);
+      } else if (op.kind === "store" && holds(op.when, here)) {
+        const start = valueOf(op.address, here);
         numbers.forEach((number, n) => report(mine(op.from, number), start + n, thread));
-      } else if (op.kind === "transfer" && op.when(here)) {
-        const [source, target] = [op.address(here), op.target(here)];
+      } else if (op.kind === "transfer" && holds(op.when, here)) {
+        const [source, target] = [valueOf(op.address, here), valueOf(op.target, here)];
         for (let n = 0; n < op.count; n++) report(source + n, target + n, thread);
       } else if (op.kind === "ldmatrix" || op.kind === "stmatrix") {
         this.listMatrix(op, env, thread, report);
@@ -828,7 +737,7 @@ class Flow {
       const [row, column] = op.trans
         ? [8 * matrix + 2 * (lane % 4) + part, Math.floor(lane / 4)]
         : [8 * matrix + Math.floor(lane / 4), (lane % 4) * pack + part];
-      const cell = op.address({ ...env, thread: thread - lane + row }) + column;
+      const cell = valueOf(op.address, { ...env, thread: thread - lane + row }) + column;
       const held = this.register(op.kind === "ldmatrix" ? op.into : op.from, thread, number);
       const place = row * 4 * pack + column;
       if (op.kind === "ldmatrix") report(cell, held, place);
@@ -846,10 +755,6 @@ class Flow {
 
   packOf(op) {
     return 32 / this.spaces.get(op.kind === "ldmatrix" ? op.from : op.into).bits;
-  }
-
-  fragmentsOf(op) {
-    return this.fragments[`${op.shape}.${this.spaces.get(op.a).dtype}`];
   }
 
   /** The operations that give a cell a new value; an mma adds to the value that is there. */
@@ -936,7 +841,7 @@ class Flow {
 
   passMma(at, { live, put, note }, forward) {
     const { op } = this.instances[at];
-    const [a, b, d] = this.fragmentsOf(op);
+    const [a, b, d] = this.fragments[op.instruction];
     const marks = (name) => live.marks.get(name);
     for (let warp = 0; warp < this.threads; warp += WARP) {
       const cellsOf = (name, numbers, fragment, hit) => {
@@ -973,8 +878,8 @@ class Flow {
 }
 
 /** (row, column) of every lane and slot of an operand: entry lane * slots + slot. */
-function slotsOf(text, [rows, columns], axes) {
-  const { count, values } = tableOf(parseLayout(text, axes));
+function slotsOf(text, [rows, columns], doc) {
+  const { count, values } = tableOf(parseLayout(text, doc.axes), doc.most);
   const slots = (rows * columns) / WARP;
   const found = [];
   for (let e = 0; e < count; e++) {
@@ -983,10 +888,9 @@ function slotsOf(text, [rows, columns], axes) {
   return found;
 }
 
-function coordinateOf(axis, thread) {
-  const warp = Math.floor(thread / WARP);
-  return { laneid: thread % WARP, wid_in_wg: warp % 4, warpid: warp, tid_in_wg: thread % 128,
-    wgid: Math.floor(warp / 4), tx: thread }[axis];
+/** The coordinate of a thread on an axis that counts subscopes inside a scope. */
+function coordinateOf({ subscope, scope }, thread) {
+  return Math.floor(thread / THREADS[subscope]) % (THREADS[scope] / THREADS[subscope]);
 }
 
 // -- panels -------------------------------------------------------------------------------------
@@ -1335,7 +1239,7 @@ class Explorer {
     this.state = { at: null, pinned: false, lane: doc.lane, zoom: 1, pass: 0 };
     this.spaces = doc.spaces.map((space) => ({ ...space, given: space.layout, shapeGiven: space.shape, letterGiven: space.letter }));
     for (const space of this.spaces) this.read(space, space.given, space.shapeGiven);
-    if (doc.flow) this.flow = new Flow(doc.flow, this.spaces, doc.axes);
+    if (doc.flow) this.flow = new Flow(doc.flow, this.spaces, doc);
     this.build();
     this.restore();
     let width = root.clientWidth;
@@ -1554,7 +1458,7 @@ class Explorer {
     const { flow } = this;
     this.lines = flow.lines.map((line) => make("li", {}, line));
     const notes = [];
-    if (flow.unread) notes.push(`${flow.unread} operations are shown but not followed.`);
+    if (flow.unfollowed) notes.push(`${flow.unfollowed} operations are shown but not followed.`);
     if (!flow.whole) notes.push("Only the first steps of the loops are followed.");
     const list = make("ol", { tabindex: 0 }, ...this.lines);
     const said = make("p", {}, notes.join(" "));

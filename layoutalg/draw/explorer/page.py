@@ -36,7 +36,7 @@ from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.size import as_shape, product
 
 MOST_BYTES = 60_000  # of a page
-MOST_ELEMENTS = 1 << 16  # of a layout, as in explorer.js
+MOST_ELEMENTS = 1 << 16  # of a layout
 MOST_OWNERS = 1 << 20
 FRAME_HEIGHT = 640  # of a page in a notebook, in CSS pixels
 _START = """(async () => {
@@ -99,7 +99,8 @@ def page(document: Mapping[str, Any]) -> str:
     engine = resource("explorer.js")
     style = "body{margin:0}@media(prefers-color-scheme:dark){body{background:#15171a}}\n"
     style += resource("explorer.css")
-    inside = json.dumps({"engine": engine, "shown": document}, ensure_ascii=False)
+    shown = {"engine": engine, "shown": document}
+    inside = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
     text = _PAGE.format(
         style_hash=_hash(style),
         start_hash=_hash(_START),
@@ -147,7 +148,8 @@ def document_of(
         spaces: see :func:`space_of`.
         about: a line below the heading.
         lane: the lane whose cells are outlined while nothing is chosen.
-        flow: of a program: its script, its threads and the operands of its mma instructions.
+        flow: of a program: its script and a row for each line of it, its threads, and the fragments
+            of its mma instructions.
 
     Raises:
         LayoutError: the title is no text, or the lane no number.
@@ -166,6 +168,7 @@ def document_of(
         "empty": EMPTY,
         "ink": INK,
         "paper": PAPER,
+        "most": {"elements": MOST_ELEMENTS, "owners": MOST_OWNERS},
         "spaces": list(spaces),
         "flow": flow,
     }

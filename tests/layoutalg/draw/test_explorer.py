@@ -31,13 +31,16 @@ from layoutalg.draw.explorer import page as pages
 from layoutalg.draw.scene.naming import slot_name
 from layoutalg.draw.scene.ownership import owners_of
 from layoutalg.draw.scene.palette import FILLS, INK
-from lowering.codegen.explorer_data import flow_document, flow_html
+from lowering.codegen import explorer_data
+from lowering.codegen.explorer_data import flow_html, rows
 from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
+    Commit,
     Guard,
     Load,
     LoadMatrix,
+    Loop,
     Move,
     MoveMatrix,
     Op,
@@ -46,8 +49,12 @@ from lowering.ir.ops import (
     StoreMatrix,
     Sync,
     Transfer,
+    WarpSpecialize,
+    When,
+    script,
 )
-from lowering.simulator.machine import execute
+from lowering.simulator.run import execute
+from tests.lowering.ir.test_convergence import kinds
 from tests.lowering.programs.test_kernel import A, B, D, staged
 from tests.support import strategies, vectors
 
@@ -922,7 +929,7 @@ def test_an_element_is_followed_as_the_simulator_moves_it(
     program = swizzled(threads)
     shown(browser, folder, program.to_html())
     rows = threads // 2
-    assert browser.run("[explorer.flow.unread, explorer.flow.whole]") == [0, True]
+    assert browser.run("[explorer.flow.unfollowed, explorer.flow.whole]") == [0, True]
     stages = browser.run("[...document.querySelectorAll('h3')].map((each) => each.innerText)")
     assert stages == [
         "global memory", "shared memory", "ldmatrix", "mma operands", "accumulator",
@@ -1065,7 +1072,7 @@ def test_every_operation_moves_as_the_simulator_moves(
 ) -> None:
     body = KernelIR((GLOBAL, OUT), (SHARED,), (HELD, OTHER), OPERATIONS[name], 32)
     shown(browser, folder, flow_html(body, name))
-    assert browser.run("explorer.flow.unread") == 0
+    assert browser.run("explorer.flow.unfollowed") == 0
     machine = execute(body, {"g": np.arange(1, 257, dtype=np.float16).reshape(32, 8)})
     for cell in (*range(0, 256, 7), 255):
         seen = trace(browser, "g", cell)
@@ -1074,15 +1081,41 @@ def test_every_operation_moves_as_the_simulator_moves(
             assert trace(browser, "s", at)["g"] == {cell: 1}
 
 
+ALIEN = Load(Registers("q", (0,)), "g", Index.of("block", 4))
+UNFOLLOWED: dict[str, tuple[tuple[Op, ...], list[str]]] = {
+    "a branch": ((*FILL, When((Guard(LANE, 0, 7),), FILL)), ["load", "unfollowed", "unfollowed"]),
+    "an unknown variable": ((ALIEN, Commit()), ["unfollowed", "idle"]),
+    "a loop of the launch": (
+        (Loop("k", Index.free("n"), FILL), *FILL), ["unfollowed", "unfollowed", "load"]
+    ),
+    "two programs": ((WarpSpecialize(FILL, FILL),), ["unfollowed"] * 4),
+    "loops": (
+        (Loop("i", 2, (*FILL, Loop("j", 3, (*FILL, Sync("warp"))), ALIEN)), *FILL),
+        ["loop", "load", "loop", "load", "idle", "unfollowed", "load"],
+    ),
+}  # fmt: skip
+
+
 @real
-def test_an_operation_that_the_page_does_not_know_is_said(browser: Browser, folder: Path) -> None:
-    document = flow_document(swizzled().body, "odd")
-    document["flow"]["script"] += "\nd[0] = frobnicate(rd[0])"
-    shown(browser, folder, pages.page(document))
-    assert browser.run("explorer.flow.unread") == 1
-    assert "1 operations are shown but not followed." in browser.run(
-        "document.querySelector('.listing').innerText"
-    )
+@pytest.mark.parametrize("name", UNFOLLOWED)
+def test_what_the_page_does_not_follow_is_said(browser: Browser, folder: Path, name: str) -> None:
+    operations, kinds = UNFOLLOWED[name]
+    assert [row["kind"] for row in rows(operations)] == kinds
+    assert len(script(operations).split("\n")) == len(kinds)
+    body = KernelIR((GLOBAL, OUT), (SHARED,), (HELD, OTHER), operations, 32)
+    shown(browser, folder, flow_html(body, name))
+    assert browser.run("explorer.flow.unfollowed") == kinds.count("unfollowed")
+    told = f"{kinds.count('unfollowed')} operations are shown but not followed."
+    assert told in browser.run("document.querySelector('.listing').innerText")
+    runs = {"loops": ["load", "load", "load", "load"] * 2 + ["load"]}
+    want = runs.get(name, [kind for kind in kinds if kind == "load"])
+    assert browser.run("explorer.flow.instances.map(({ op }) => op.kind)") == want
+
+
+def test_every_operation_has_a_row() -> None:
+    assert set(explorer_data._row.rows) == kinds()
+    with pytest.raises(LayoutError, match=r"^to_html: the operation int is unknown to this reader"):
+        rows((3,))  # type: ignore[arg-type]
 
 
 # -- the widget -------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ NOT_FOR_THEM: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         SPARSE,
         {"E": lw.Buffer("E", (16, 16), "u2", layout=parse(ASTRIDE))},
         {},
-        "needs the stride 8 for the register digit rM",
+        "E.M needs the register digit 2:8, has 2:16@m",
     ),
     "a swizzled product": (
         "mma.m8n8k4.f16",

@@ -29,7 +29,9 @@ from lowering.ir.ops import (
 from lowering.isa.nvjitlink import TARGETS
 from lowering.kernels.matmul_mma_sync import swizzled
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import Machine, SimulationError, execute
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.machine import Machine
+from lowering.simulator.run import execute, run_to_end
 
 Array = Any
 
@@ -436,7 +438,7 @@ def drained(
     values = np.arange(128 * 64).astype(np.float16).reshape(128, 64)
     machine.allocate(body.buffer("A"), values.reshape(-1), True)
     machine.allocate(body.buffer("D"), np.full(256 * 64, np.nan, np.float16), False)
-    machine.run_to_end()
+    run_to_end(machine)
     return values, machine.memory["D"].values.reshape(256, 64)
 
 

@@ -11,9 +11,9 @@ import pytest
 import lowering as lw
 from layoutalg import Iter, LayoutError, S, TileLayout, laneid
 from layoutalg.fragments import Formula, Fragment, transposed
-from layoutalg.fragments.rows import TABLE
+from layoutalg.fragments.rows import TABLE, _dense
 from lowering.dispatch.variants import mma_sync
-from lowering.isa import dtypes
+from lowering.isa import dtypes, mma
 from tests.support.gemm_checks import expected, matrices
 
 F16, BF16, F32 = (dtypes.get(name) for name in ("f16", "bf16", "f32"))
@@ -222,3 +222,66 @@ def test_the_strides_of_an_added_row_are_matched(
         lw.lower(call)
     _, _, reason = caught.value.reasons[0]
     assert f"; {added.name}: {outcome}" in reason
+
+
+# -- a row of a new kind: the table and its PTX ---------------------------------------------------
+
+
+def call_of(row: lw.MmaInst, **given: Any) -> lw.TilePrimitiveCall:
+    """Return a gemm on the fragments of one instruction."""
+    made = {
+        role: lw.Buffer(role, fragment.shape, fragment.dtype, layout=fragment.layout)
+        for role, fragment in ((role, row.fragment(role)) for role in "DAB")
+    }
+    return lw.gemm(**made, **given)
+
+
+@pytest.fixture
+def of_new_kind(monkeypatch: pytest.MonkeyPatch) -> lw.MmaInst:
+    """Add ``kind::f8f6f4`` beside the e4m3 row of its shape: a row of the table, and its PTX."""
+    name = "mma.m16n8k32.f8f6f4.e4m3"
+    shape, types = (16, 32), ("e4m3", "e4m3")
+    monkeypatch.setitem(TABLE, name, lambda: _dense(name, shape, types, ("f32",), "sm_120a"))
+    kind = mma.Kind("mma.sync.aligned.{shape}.kind::{kind}.{types}")
+    monkeypatch.setitem(mma.KINDS, "f8f6f4", kind)
+    (row,) = mma.instructions_of(name)
+    monkeypatch.setattr(mma_sync, "MMA_FAMILY", (*lw.MMA_FAMILY, row))
+    return row
+
+
+def test_dispatch_takes_an_instruction_by_its_key(of_new_kind: lw.MmaInst) -> None:
+    """Two rows of one shape and of the same types are told apart by their keys."""
+    old = mma.named("mma.m16n8k32.e4m3")
+    assert (old.shape, old.dtypes) == (of_new_kind.shape, of_new_kind.dtypes)
+    for row in (old, of_new_kind):
+        made = lw.lower(call_of(row, dispatch=row.key), arch="sm_120a")
+        assert made.instruction is row
+        assert f" {row.ptx} " in made.cuda_source().replace('"', " ")
+        given = matrices(made, 3)
+        assert np.array_equal(made.simulate(**given), expected(made, given))
+    assert of_new_kind.ptx == ("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32")
+    assert lw.lower(call_of(old), arch="sm_120a").instruction is old
+
+
+def test_every_row_has_a_key_of_its_own() -> None:
+    rows = (*lw.MMA_FAMILY, *lw.MMA_EXTENDED)
+    assert len({row.key for row in rows}) == len(rows)
+    for row in rows:
+        assert mma.named(row.key) is row
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("mma.m16n8k8.f16 f16", "with these A and B, C and D may be float16"),
+        ("mma.m16n8k8.bf16", "A may be bfloat16"),
+        ("mma.m16n8k16.f16", "K = 8 is no multiple of 16"),
+        ("mma.sp.m16n8k16.f16", "takes no call of this form, with D, A, B, C"),
+        ("mma.m16n8k8.f17", "unknown variant; gemm on cuda has mma.m16n8k*, "),
+    ],
+)
+def test_a_key_of_another_instruction_is_refused(key: str, reason: str) -> None:
+    with pytest.raises(lw.DispatchError) as caught:
+        lw.lower(call_of(mma.named("mma.m16n8k8.f16"), dispatch=key))
+    assert reason in str(caught.value)
+    assert len(caught.value.reasons) == 1

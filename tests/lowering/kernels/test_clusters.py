@@ -21,7 +21,8 @@ from lowering.kernels.matmul_warp_specialized import Schedule, fitted, launch_of
 from lowering.launch import driver
 from lowering.launch.driver import Compiled, Device
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import Grid, SimulationError
+from lowering.simulator.grid import Grid
+from lowering.simulator.hazards import SimulationError
 from tests.lowering.kernels.test_matmul import changed, integers
 from tests.lowering.kernels.test_wgmma_kernels import FLIPS, exact
 
@@ -236,7 +237,8 @@ def halves() -> Kernel:
     return kernel
 
 
-def test_a_pair_without_a_grid_shares_its_parameters() -> None:
+def test_a_pair_without_a_grid_shares_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "device_count", lambda: 0)
     program = halves().lower()
     given = np.arange(512).reshape(32, 16) % 97
     assert (program.simulate(given=given)["made"] == given).all()

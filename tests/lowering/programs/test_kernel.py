@@ -32,7 +32,8 @@ from lowering.ir.ops import (
 )
 from lowering.isa import ptx
 from lowering.programs.kernel import Kernel, KernelProgram
-from lowering.simulator.machine import SimulationError, execute
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.run import execute
 from tests.support import text_machine
 from tests.support.gemm_checks import kernel_outputs
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from layoutalg import fragments
 from layoutalg.errors import LayoutError
@@ -16,6 +17,7 @@ from layoutalg.fragments import Fragment
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.swizzle import SwizzleLayout
 from layoutalg.layouts.tile_layout import Layout, TileLayout
+from layoutalg.sizes.size import as_shape
 
 Shape = tuple[int, ...]
 
@@ -145,21 +147,35 @@ def _fragment(text: str, shape: Shape | None) -> Reading:
     return _tiled(fragments.get(name, operand), shape)
 
 
-def _tiled(row: Fragment, shape: Shape | None) -> Reading:
-    if shape is None or shape == row.tile:
+def _tiled(row: Fragment, shape: Sequence[Any] | None) -> Reading:
+    if shape is None or tuple(shape) == row.tile:
         return Reading(row.layout, "fragment", row.tile, row)
-    return Reading(row.layout.tile_to(shape, row.tile), "fragment", shape)
+    return Reading(row.layout.tile_to(shape, row.tile), "fragment", tuple(shape))
 
 
-def with_shape(
-    given: LayoutLike, shape: Sequence[int] | None, what: str
-) -> tuple[Layout, Sequence[int]]:
-    """Return a layout and its logical shape; a fragment is tiled to another shape than its own.
+def reading(given: LayoutLike, shape: Sequence[Any] | None, what: str) -> Reading:
+    """Return a layout and its logical shape, where one is given or said.
 
     Args:
-        given: a layout, a fragment, or text.
-        shape: the logical extents; may be left out of a fragment, and where a text says them.
-        what: who asks, in the message.
+        given: a layout, text, or a fragment, which is tiled to another shape than its own.
+        shape: the logical extents, if they are given.
+        what: who asks, in a message.
+
+    Raises:
+        LayoutError: a text is no layout.
+
+    >>> reading(fragments.get("mma.m16n8k16.f16", "D"), None, "doc").shape
+    (16, 8)
+    """
+    if isinstance(given, str):
+        return read(given, shape=None if shape is None else as_shape(shape, what))
+    if isinstance(given, Fragment):
+        return _tiled(given, None if shape is None else as_shape(shape, what))
+    return Reading(given, "", shape)  # type: ignore[arg-type]  # whoever asks checks both
+
+
+def with_shape(given: LayoutLike, shape: Sequence[Any] | None, what: str) -> tuple[Any, Any]:
+    """Return a layout and its logical shape, as :func:`reading` does.
 
     Raises:
         LayoutError: a text is no layout, or no shape is known.
@@ -171,13 +187,7 @@ def with_shape(
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: lane_map: give the shape of S[8:1], such as (16, 8)
     """
-    extents = None if shape is None else tuple(shape)
-    if isinstance(given, str):
-        found = read(given, shape=extents)
-    elif isinstance(given, Fragment):
-        found = _tiled(given, extents)
-    else:
-        found = Reading(given, "")
+    found = reading(given, shape, what)
     said = found.shape if shape is None else shape
     if said is None:
         raise LayoutError(f"{what}: give the shape of {found.layout}, such as (16, 8)")

@@ -31,6 +31,8 @@ from layoutalg.draw.scene.scene import checked_title
 from layoutalg.errors import LayoutError
 from layoutalg.files import write_whole
 from layoutalg.fragments import Fragment
+from layoutalg.front_door import LayoutLike
+from layoutalg.interop.registry import reading
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.size import as_shape, product
@@ -253,7 +255,7 @@ def finished(text: str, path: str | os.PathLike[str] | None) -> str:
 
 
 def layout_html(
-    layout: Layout,
+    layout: LayoutLike,
     shape: Sequence[int] | None = None,
     *,
     path: str | os.PathLike[str] | None = None,
@@ -264,7 +266,7 @@ def layout_html(
     """Return a page that shows a layout: its elements, and its lanes or addresses.
 
     Args:
-        layout: a layout without symbols, of up to 65536 elements.
+        layout: a layout without symbols, of up to 65536 elements; a fragment, or text.
         shape: logical extents; leading dimensions are shown as rows. Near to square unless given.
         path: file to write, ``.html``.
         lane: the lane whose cells are outlined while nothing is chosen.
@@ -285,7 +287,7 @@ def layout_html(
 
 
 def layout_document(
-    layout: Layout,
+    layout: LayoutLike,
     shape: Sequence[int] | None = None,
     *,
     lane: int = DEFAULT_LANE,
@@ -296,9 +298,10 @@ def layout_document(
     if bits is not None and (type(bits) is not int or not 1 <= bits <= 1024):
         raise LayoutError(f"to_html: bits are those of an element, 1..1024; got {bits!r}")
     more = {} if bits is None else {"bits": bits, "scope": "shared"}
-    space = space_of("L", layout, shape, **more)
+    found = reading(layout, shape, "to_html")
+    space = space_of("L", found.layout, found.shape, **more)
     space["note"] = " × ".join(map(str, space["shape"]))
-    return document_of("layout", str(layout) if title is None else title, [space], lane=lane)
+    return document_of("layout", space["layout"] if title is None else title, [space], lane=lane)
 
 
 def _fragment_space(fragment: Fragment, lane: int) -> dict[str, Any]:

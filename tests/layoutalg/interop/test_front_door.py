@@ -211,3 +211,27 @@ def test_a_path_is_given_by_keyword() -> None:
     offered += [lw.KernelProgram.to_html, lw.Program.to_html]
     kinds = {inspect.signature(each).parameters["path"].kind for each in offered}
     assert kinds == {inspect.Parameter.KEYWORD_ONLY}
+
+
+def drawn(name: str, *args: Any, **options: Any) -> str:
+    svg: str = getattr(layoutalg.draw, name).svg(*args, **options)
+    return svg
+
+
+def test_pictures_take_whatever_says_a_layout() -> None:
+    memory = str(SWIZZLED)
+    for said in (ROW, NAME, D):
+        shape = () if said is not D else ((16, 8),)
+        assert drawn("lane_map", said, *shape) == drawn("lane_map", D, (16, 8))
+        assert drawn("derivation", said, *shape) == drawn("derivation", D, (16, 8))
+        row_major = "S[(16,8):(8,1)]"
+        assert drawn("compare", said, row_major, *shape) == (
+            drawn("compare", D, parse(row_major), (16, 8))
+        )
+        assert drawn("coalescing", said, row_major, *shape) == (
+            drawn("coalescing", D, parse(row_major), (16, 8))
+        )
+        assert layoutalg.draw.layout_html(said, *shape) == D.to_html((16, 8))
+    assert drawn("banks", memory, (8, 64), "float16") == drawn("banks", SWIZZLED, (8, 64), 16)
+    with pytest.raises(LayoutError, match=r"^lane_map: give the shape of S\[8:1\]"):
+        drawn("lane_map", "S[8:1]")

@@ -736,8 +736,8 @@ class Layout:
     def to_html(
         self,
         shape: Sequence[int] | None = None,
-        path: str | os.PathLike[str] | None = None,
         *,
+        path: str | os.PathLike[str] | None = None,
         lane: int = 5,
         title: str | None = None,
         bits: int | None = None,

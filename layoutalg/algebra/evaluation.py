@@ -191,16 +191,7 @@ def at_ints(
 
 
 def owners(replica: Iters, base: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return every machine coordinate of an element, given its base coordinate; base first.
-
-    Raises:
-        Undecided: the number of replicas is symbolic.
-        LayoutError: the base holds arrays, or the places are too many.
-
-    >>> from layoutalg.algebra.iters import Iter
-    >>> owners((Iter(2, 4, "warpid"),), {"m": 3})
-    ({'m': 3, 'warpid': 0}, {'m': 3, 'warpid': 4})
-    """
+    """Return every machine coordinate of an element, given its base coordinate; base first."""
     if any(getattr(value, "ndim", 0) for value in base.values()):
         raise LayoutError(
             "owners: the coordinate must be of one element; got an array. "

@@ -38,15 +38,7 @@ def try_group(shard: Iters, shape: Sequence[Size]) -> tuple[Iters, tuple[int, ..
 def permute_by_groups(
     shard: Iters, seps: Sequence[int], perm: Sequence[int], owner: object
 ) -> Iters:
-    """Return the iters with the groups between ``seps`` in the order ``perm``.
-
-    Raises:
-        LayoutError: the separators do not rise from 0 to the number of iters, or ``perm`` is no
-            permutation of the groups.
-
-    >>> permute_by_groups((Iter(2, 3), Iter(3, 1)), (0, 1, 2), (1, 0), "S[(2,3):(3,1)]")
-    (Iter(3, 1, 'm'), Iter(2, 3, 'm'))
-    """
+    """Return the iters with the groups between ``seps`` in the order ``perm``."""
     marks = as_indices(seps)
     if (
         not marks
@@ -117,15 +109,6 @@ def group_many(
 
     Every boundary (cumulative product) of the shard and of the shapes ends an iter; a boundary that
     one sequence names several times keeps that many unit iters.
-
-    Raises:
-        LayoutError: no shape, an empty shape or shard, unequal sizes, or boundaries that do not
-            nest.
-        Undecided: one of these depends on a symbol.
-
-    >>> from layoutalg.algebra.parts import Parts
-    >>> group_many(Parts((Iter(6, 1),), (), {}), [(2, 3)])
-    ((Iter(2, 3, 'm'), Iter(3, 1, 'm')), ((0, 1, 2),))
     """
     if not shapes or not all(shapes) or not parts.shard:
         raise LayoutError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import Axis
@@ -40,13 +40,21 @@ class Place:
     weight: Size
 
 
+class Swizzle(Protocol):
+    """A permutation of addresses that undoes itself: :class:`layoutalg.SwizzleLayout`."""
+
+    def apply(self, address: Any) -> Any:
+        """Return the address that takes the place of this one."""
+
+
 @dataclass(frozen=True)
 class Inverse:
     """The map from machine coordinates to the logical element that sits there.
 
     ``coordinate[d] = base[d] + sum of weight * digit`` over the places of dimension d; the digits
     of an axis come from its coordinate less ``offset``, largest stride first. On the axes ``still``
-    the layout moves nothing, and their coordinate is the offset's.
+    the layout moves nothing, and their coordinate is the offset's. A ``swizzle`` permutes the
+    coordinate on axis m, and undoes itself; digits and formulas are of the address before it.
 
     >>> from layoutalg import TileLayout, S, laneid
     >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])
@@ -61,6 +69,7 @@ class Inverse:
     offset: Mapping[Axis, Size]
     base: tuple[Size, ...]
     still: tuple[Axis, ...] = ()
+    swizzle: Swizzle | None = None
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -117,6 +126,8 @@ class Inverse:
         values = {name: as_coordinate(v, f"inverse: {name}") for name, v in coordinate.items()}
         if any(getattr(value, "ndim", 0) for value in values.values()):
             check_arrays(list(values.values()), "inverse")
+        if self.swizzle is not None and "m" in values:
+            values["m"] = self.swizzle.apply(values["m"])
         result: list[Any] = list(self.base)
         for name, value in values.items():
             for place, digit in self.digits(known[name], value):
@@ -193,6 +204,7 @@ class Inverse:
         left = ("row", "col") if len(sums) == 2 else tuple(f"i{d}" for d in range(len(sums)))
         formulas = ", ".join(f"{name} = {value}" for name, value in zip(left, sums, strict=True))
         where = ", ".join(f"{name} = {value}" for name, value in meaning.items())
+        where += "" if self.swizzle is None else f", and m is {self.swizzle} of the address"
         return f"{formulas} where {where}" if where else formulas
 
     def _repr_latex_(self) -> str:
@@ -211,17 +223,7 @@ def _coordinate(axis: Axis) -> Any:
 
 
 def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
-    """Return the inverse of a layout over a shape: see ``TileLayout.inverse``.
-
-    Raises:
-        LayoutError: the layout puts two elements in one place, or its strides interleave so that
-            division does not give the digits back.
-        Undecided: that depends on a symbol.
-
-    >>> from layoutalg.algebra.parts import Parts
-    >>> inverse(Parts((Iter(4, 2), Iter(2, 1)), (), {}), (8,)).at(m=5)
-    (5,)
-    """
+    """Return the inverse of a layout over a shape: see ``TileLayout.inverse``."""
     pieces, seps = algebra.group(parts.shard, shape, parts, "inverse")
     base: list[Any] = [0] * len(shape)
     offset: dict[Axis, Any] = dict(parts.offset)

@@ -305,9 +305,6 @@ def align(anchor: Iters, follower: Iters, owner: object) -> Iters:
     The anchor's canonical order is: thread iters first, then memory iters, each by descending
     stride (ties keep their order). The follower keeps its own strides, so both list the same
     digits of the shared dimension in the same order.
-
-    >>> align((Iter(2, 2), Iter(8, 4, "laneid")), (Iter(16, 1),), "S[16:1]")
-    (Iter(8, 1, 'm'), Iter(2, 8, 'm'))
     """
     pieces, seps = group(follower, extents(anchor), owner, "align")
     return tuple(

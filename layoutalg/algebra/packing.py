@@ -13,12 +13,7 @@ from layoutalg.sizes.size import as_extent, decide, divides, quotient
 
 
 def storage(parts: HasParts) -> Parts:
-    """Remove thread axes from shard, replica and offset.
-
-    >>> from layoutalg import parse
-    >>> print(storage(parse("S[(8,2):(4@laneid,1)] + 2@laneid + 7")))
-    S[2:1] + 7
-    """
+    """Remove thread axes from shard, replica and offset."""
     return Parts(
         tuple(it for it in parts.shard if it.axis.memory),
         tuple(it for it in parts.replica if it.axis.memory),
@@ -27,15 +22,7 @@ def storage(parts: HasParts) -> Parts:
 
 
 def unpack(parts: HasParts, num: Any, axis: Axis | str) -> Parts:
-    """Split each cell of a memory axis into ``num``: see ``TileLayout.unpack``.
-
-    Raises:
-        LayoutError: num is no size, or the axis is a thread axis.
-
-    >>> from layoutalg import parse
-    >>> print(unpack(parse("S[(8,2):(4@laneid,1)] + 3"), 2, "m"))
-    S[(8,2,2):(4@laneid,2,1)] + 6
-    """
+    """Split each cell of a memory axis into ``num``: see ``TileLayout.unpack``."""
     num, axis = as_extent(num, "unpack: num"), Axis.get(axis)
     if axis.thread:
         raise LayoutError(f"unpack: cells are split on a memory axis; {axis.describe()}")
@@ -53,17 +40,7 @@ def unpack(parts: HasParts, num: Any, axis: Axis | str) -> Parts:
 
 
 def pack(parts: HasParts, num: Any) -> Parts:
-    """Join ``num`` neighbours of the last iter: see ``TileLayout.pack``.
-
-    Raises:
-        LayoutError: the last iter is not dense in memory or not a multiple of num, or a stride or
-            an offset on its axis is not.
-        Undecided: that depends on a symbol.
-
-    >>> from layoutalg import parse
-    >>> print(pack(parse("S[(8,4):(4@laneid,1)] + 6"), 2))
-    S[(8,2):(4@laneid,1)] + 3
-    """
+    """Join ``num`` neighbours of the last iter: see ``TileLayout.pack``."""
     num = as_extent(num, "pack: num")
     last = parts.shard[-1] if parts.shard else None
     if last is None or not last.axis.memory or last.stride != 1:
@@ -105,13 +82,6 @@ def broadcast(parts: HasParts, num: Any, position: Any, axis: Axis | str) -> Par
     """Insert an iter (num, 0, axis) at a position, counted as ``list.insert`` does from 0 on.
 
     Negative positions count from behind the last iter: -1 appends.
-
-    Raises:
-        LayoutError: the position is out of range.
-
-    >>> from layoutalg import parse
-    >>> print(broadcast(parse("S[8:1]"), 4, 0, "TCol"))
-    S[(4,8):(0@TCol,1)]
     """
     count = len(parts.shard)
     try:

@@ -84,14 +84,7 @@ def counts(shard: Iters) -> bool:
 
 
 def scope(parts: HasParts) -> tuple[str, str] | None:
-    """Return (subscope, scope) of the layout; None where no shard iter is on a thread axis.
-
-    Raises:
-        LayoutError: the thread axes conflict or leave a gap.
-
-    >>> scope(Parts((Iter(8, 4, "laneid"), Iter(4, 1, "warpid")), (), {}))
-    ('thread', 'cta')
-    """
+    """Return (subscope, scope) of the layout; None where no shard iter is on a thread axis."""
     axes = _thread_axes(parts.shard, parts.replica, parts.offset)
     return scope_of(axes, parts) if axes else None
 
@@ -238,11 +231,7 @@ def _fuse_axes(
 
 
 def total_size(parts: HasParts) -> Size:
-    """Return how many elements the layout holds: the product of the shard extents.
-
-    >>> total_size(Parts((Iter(8, 4), Iter(4, 1)), (), {}))
-    32
-    """
+    """Return how many elements the layout holds: the product of the shard extents."""
     return product(it.extent for it in parts.shard)
 
 
@@ -256,11 +245,7 @@ def moves(it: Iter) -> bool:
 
 
 def copies(parts: HasParts) -> Iters:
-    """Return the replica iters that repeat: extent 1 or stride 0 adds no place.
-
-    >>> copies(Parts((Iter(8, 1),), (Iter(4, 0), Iter(1, 8), Iter(2, 8)), {}))
-    (Iter(2, 8, 'm'),)
-    """
+    """Return the replica iters that repeat: extent 1 or stride 0 adds no place."""
     return tuple(filter(moves, parts.replica))
 
 
@@ -307,11 +292,7 @@ shape (2, 3) holds 6, S[8:1] holds 8
 
 
 def span(parts: HasParts, axis: Axis) -> Size:
-    """Return ``1 + sum of (extent - 1)*stride`` over shard and replica, plus the offset.
-
-    >>> span(Parts((Iter(8, 1),), (Iter(2, 8),), {}), Axis.get("m"))
-    16
-    """
+    """Return ``1 + sum of (extent - 1)*stride`` over shard and replica, plus the offset."""
     total: Any = 1
     for it in parts.shard + parts.replica:
         if it.axis is axis:
@@ -320,15 +301,7 @@ def span(parts: HasParts, axis: Axis) -> Size:
 
 
 def substitute_parts(parts: HasParts, values: Mapping[Any, Any]) -> Parts:
-    """Replace symbols, or names of symbols, by sizes.
-
-    Raises:
-        LayoutError: a value is no size, or an extent would be below 1.
-
-    >>> from layoutalg import parse
-    >>> print(substitute_parts(parse("S[(n,4):(4,1)]"), {"n": 8}))
-    S[(8,4):(4,1)]
-    """
+    """Replace symbols, or names of symbols, by sizes."""
     if not isinstance(values, Mapping):
         raise LayoutError(f"subs: needs a mapping symbol -> size; got {values!r}")
     sizes = {str(name): as_size(value, f"subs: {name}") for name, value in values.items()}

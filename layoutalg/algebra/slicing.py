@@ -52,21 +52,7 @@ def slice_group(group: Iters, begin: Size, end: Size) -> tuple[Iters, dict[Axis,
 def slice_parts(
     whole: Operand, region: Sequence[tuple[Size, Size]], target: Target
 ) -> Parts | None:
-    """Return the parts of a region, or None where no layout says it: see ``TileLayout.slice``.
-
-    Args:
-        whole: a layout and its logical extents.
-        region: (begin, end) per dimension, in range.
-        target: None or "cuda", for the axes of the answer.
-
-    Raises:
-        LayoutError: the layout does not group by the shape.
-        Undecided: the answer depends on a symbol.
-
-    >>> whole = Operand(Parts((Iter(64, 1),), (), {}), (8, 8), "slice")
-    >>> print(slice_parts(whole, ((2, 4), (0, 8)), None))
-    S[(2,8):(8,1)] + 16
-    """
+    """Return the parts of a region, or None where no layout says it: see ``TileLayout.slice``."""
     own, iters, seps = whole.cut(target)
     shard: list[Iter] = []
     offset = own.offset

@@ -71,15 +71,6 @@ def table(parts: HasParts, shape: Sequence[Size], replicas: bool = False) -> dic
     ``table(L, s)[axis][c] == L.apply(*c, shape=s)[axis]``. With ``replicas`` each array has one
     more dimension, last: one entry per replica, the first is the base; its length is 1 where the
     layout has none.
-
-    Raises:
-        LayoutError: the shape holds another number of elements, 64 bits do not hold them, or they
-            are too many.
-        Undecided: a size is symbolic.
-
-    >>> from layoutalg import parse
-    >>> table(parse("S[(2,2):(1@laneid,1)] + R[2:4]"), (2, 2), replicas=True)["m"].tolist()
-    [[[0, 4], [1, 5]], [[0, 4], [1, 5]]]
     """
     check_concrete(parts, "table")
     check_sizes(parts, shape, "table")

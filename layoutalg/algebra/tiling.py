@@ -292,29 +292,11 @@ def _canonical_woven(result: Parts, inner: Operand, outer: Operand, target: Targ
 
 
 def tile(inner: Operand, outer: Operand, target: Target) -> Parts:
-    """Arrange copies of ``inner`` as ``outer`` says: see ``TileLayout.tile``.
-
-    Raises:
-        LayoutError: a layout does not group by its shape, the axes do not fit together, or copies
-            would overlap.
-
-    >>> inner = Operand(Parts((Iter(8, 2),), (), {}), (8,), "tile: inner")
-    >>> print(tile(inner, Operand(Parts((Iter(2, 1),), (), {}), (2,), "tile: outer"), None))
-    S[(2,8):(15,2)]
-    """
+    """Arrange copies of ``inner`` as ``outer`` says: see ``TileLayout.tile``."""
     return _canonical_woven(woven(inner, outer, target, in_tiles), inner, outer, target)
 
 
 def direct_sum(left: Operand, right: Operand, target: Target) -> Parts:
-    """Interleave two layouts and add what they say: see ``TileLayout.direct_sum``.
-
-    Raises:
-        LayoutError: a layout does not group by its shape, or the axes do not fit together.
-
-    >>> left = Operand(Parts((Iter(2, 8),), (), {}), (2,), "direct_sum: left")
-    >>> right = Operand(Parts((Iter(8, 1),), (), {}), (8,), "direct_sum: right")
-    >>> print(direct_sum(left, right, None))
-    S[16:1]
-    """
+    """Interleave two layouts and add what they say: see ``TileLayout.direct_sum``."""
     total = woven(right, left, target, as_written)
     return _canonical_woven(total, right, left, target)

@@ -37,15 +37,7 @@ from layoutalg.sizes.size import Size, decide, divides, equal, is_int, less, quo
 def outer_of(
     inner: Operand, tiled: HasParts, tiled_shape: Sequence[Size], target: Target
 ) -> Parts | None:
-    """Return the outer layout of ``tiled``: see ``TileLayout.is_tile_inner``.
-
-    Raises:
-        LayoutError: ranks differ, or a shape does not divide or group.
-
-    >>> inner = Operand(Parts((Iter(8, 2),), (), {}), (8,), "is_tile_inner: inner")
-    >>> print(outer_of(inner, Parts((Iter(2, 15), Iter(8, 2)), (), {}), (16,), None))
-    S[2:1]
-    """
+    """Return the outer layout of ``tiled``: see ``TileLayout.is_tile_inner``."""
     counts = _counts(tiled_shape, inner.shape, "is_tile_inner", "inner_shape")
     whole = Operand(tiled, _pairs(counts, inner.shape), "is_tile_inner: tiled")
     for tile, total in _views(inner, whole, target, at_inner=True):
@@ -70,13 +62,6 @@ def inner_of(
 
     The strides of ``outer`` stand in ``tiled`` multiplied by the span of the tile that is sought,
     so extents and axes are compared first, and the answer is tiled again to compare the rest.
-
-    Raises:
-        LayoutError: ranks differ, or a shape does not divide or group.
-
-    >>> outer = Operand(Parts((Iter(2, 1),), (), {}), (2,), "is_tile_outer: outer")
-    >>> print(inner_of(outer, Parts((Iter(2, 15), Iter(8, 2)), (), {}), (16,), None))
-    S[8:2]
     """
     inner_shape = _counts(tiled_shape, outer.shape, "is_tile_outer", "outer_shape")
     whole = Operand(tiled, _pairs(outer.shape, inner_shape), "is_tile_outer: tiled")
@@ -160,14 +145,6 @@ def other_summand(part: Operand, total: Operand, at: int, target: Target) -> Par
     """Return the other operand of a direct sum: see ``TileLayout.is_direct_sum_right``.
 
     ``at`` 0: ``part`` is the left operand, 1: the right one.
-
-    Raises:
-        LayoutError: the shapes do not interleave, or do not group.
-
-    >>> right = Operand(Parts((Iter(8, 1),), (), {}), (8,), "is_direct_sum_right")
-    >>> total = Operand(Parts((Iter(16, 1),), (), {}), (2, 8), "is_direct_sum_right")
-    >>> print(other_summand(right, total, 1, None))
-    S[2:8]
     """
     if len(total.shape) != 2 * len(part.shape):
         raise LayoutError(

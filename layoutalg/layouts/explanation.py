@@ -15,11 +15,10 @@ from layoutalg.algebra.iters import Iter
 from layoutalg.algebra.printing import stride_text
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
-from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.proofs.verdict import Place, place_text
 from layoutalg.sizes.size import Size, as_shape, is_int, product
 
-Layout = TileLayout | ComposeLayout
 Element = tuple[int, ...]
 
 
@@ -374,9 +373,7 @@ def reach(layout: Layout, axis: str, shape: Sequence[int]) -> tuple[int, int] | 
 
 def _tile(layout: Layout) -> tuple[TileLayout, SwizzleLayout | None]:
     """Return a layout and no swizzle, or the tile of a swizzled one and its swizzle."""
-    if isinstance(layout, ComposeLayout):
-        return layout.tile_layout, layout.swizzle
-    return layout, None
+    return layout.tile_layout, layout.swizzle if isinstance(layout, ComposeLayout) else None
 
 
 def _numbers(layout: TileLayout, shape: Sequence[int], function: str) -> tuple[int, ...]:

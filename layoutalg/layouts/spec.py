@@ -12,7 +12,7 @@ from layoutalg.algebra.iters import Iter, Iters
 from layoutalg.algebra.parts import add_offsets
 from layoutalg.algebra.printing import text
 from layoutalg.errors import LayoutError
-from layoutalg.layouts.mapping import NO_OFFSET
+from layoutalg.layouts.tile_layout import NO_OFFSET
 from layoutalg.sizes.size import Size, as_extent
 
 

@@ -33,6 +33,12 @@ def check_distributed(parts: HasParts, what: str, name: str) -> None:
 
     Raises:
         LayoutError: an axis is neither m nor a thread axis inside the CTA, or the axes conflict.
+
+    >>> from layoutalg import parse
+    >>> check_distributed(parse("S[(4,2):(1@TCol,1)]"), "show", "D")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: show: D must lie in the registers (axis m) of the threads of one \
+CTA (laneid, tid_in_wg, tx, wid_in_wg, warpid, wgid); got axis TCol in S[(4,2):(1@TCol,1)]
     """
     if not hasattr(parts, "shard"):
         raise LayoutError(f"{what}: {name} must be a layout of registers; got {parts!r}")

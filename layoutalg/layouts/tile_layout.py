@@ -1,45 +1,328 @@
-"""``TileLayout``: the map from a logical tile to machine coordinates, and its operations.
+"""Layouts: what plain and swizzled ones have in common, and ``TileLayout``, the plain one.
 
 The operations live in the modules of the algebra and work on tuples of iters; the methods here are
-thin. :class:`layoutalg.layouts.mapping.LayoutMap` holds what a layout is and says.
+thin. ``ComposeLayout`` in :mod:`layoutalg.layouts.swizzle` is the swizzled one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, final
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from layoutalg.algebra import grouping, packing, parts, tiling, untiling
+from layoutalg.algebra import evaluation, grouping, packing, parts, printing, tiling, untiling
 from layoutalg.algebra import iters as algebra
-from layoutalg.algebra.axis import Axis, m
+from layoutalg.algebra.axis import Axis, as_readable, m
+from layoutalg.algebra.inversion import Inverse, inverse
+from layoutalg.algebra.iters import Iter, Iters
 from layoutalg.algebra.scope import as_target
 from layoutalg.algebra.slicing import slice_parts
+from layoutalg.algebra.tables import IntArray, table
 from layoutalg.errors import LayoutError
-from layoutalg.layouts.mapping import LayoutMap
+from layoutalg.layouts.html import Explorable
+from layoutalg.proofs import equivalence, injectivity
+from layoutalg.proofs.verdict import Verdict
 from layoutalg.sizes.arguments import as_region, check_permutation
-from layoutalg.sizes.size import as_shape
+from layoutalg.sizes.size import Size, as_shape, as_size
+from layoutalg.sizes.size import product as product_of
+
+Self = TypeVar("Self", bound="Layout")
+NO_OFFSET: Mapping[Axis, Size] = MappingProxyType({})
 
 
-@final
-class TileLayout(LayoutMap):
-    """A layout: shard iters, replica iters, and an offset per axis. Immutable, hashable.
+class Layout(Explorable):
+    """A tile, or a tile whose addresses are swizzled: the operations of both.
 
-    ``L(x) = {sum digit*stride + offset + sum r*stride over all replica digits r}`` on named axes,
-    with the digits of the flat index ``x``, split row-major over the shard extents.
+    ``TileLayout`` is its own tile; ``ComposeLayout`` permutes the addresses of its tile. An
+    operation works on the tile, and :meth:`over` puts the swizzle back, so that a swizzled layout
+    stays swizzled.
 
-    >>> from layoutalg import S, laneid
-    >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])
-    >>> D.apply(9, 3, shape=(16, 8))
-    {'m': 3, 'laneid': 5}
-    >>> print(D)
-    S[(2,8,4,2):(2,4@laneid,1@laneid,1)]
-
-    Source: the layout model of Apache TVM's TIRx (``TileLayout``).
+    >>> from layoutalg import ComposeLayout, S
+    >>> tile = TileLayout(S[8:1])
+    >>> isinstance(tile, Layout), isinstance(ComposeLayout(0, 1, 1, tile), Layout)
+    (True, True)
     """
 
     __slots__ = ()
 
-    def subs(self, values: Mapping[Any, Any]) -> TileLayout:
+    if TYPE_CHECKING:  # a field of the one, a property of the other
+
+        @property
+        def tile_layout(self) -> TileLayout:
+            """The tile, before any swizzle."""
+
+    def over(self: Self, tile_layout: TileLayout) -> Self:
+        """Return another tile with this layout's swizzle; the tile itself where it has none.
+
+        >>> from layoutalg import ComposeLayout, S
+        >>> small, large = TileLayout(S[512:1]), TileLayout(S[1024:1])
+        >>> print(ComposeLayout(3, 3, 3, small).over(large), small.over(large))
+        ComposeLayout(3, 3, 3, S[1024:1]) S[1024:1]
+        """
+        raise NotImplementedError
+
+    def tile_over(self, shape: Sequence[Any]) -> TileLayout:
+        """Return the tile; a bare swizzle permutes whatever dense tile it is asked about.
+
+        >>> from layoutalg import ComposeLayout, S
+        >>> print(ComposeLayout(3, 3, 3, TileLayout(S[512:1])).tile_over((8, 64, 2)))
+        S[1024:1]
+        """
+        return self.tile_layout
+
+    def permute(self, address: Any) -> Any:
+        """Return the swizzled address of anything that shifts, masks and XORs, unchecked.
+
+        >>> from layoutalg import ComposeLayout, S
+        >>> tile = TileLayout(S[512:1])
+        >>> tile.permute(64), ComposeLayout(3, 3, 3, tile).permute(64)
+        (64, 72)
+        """
+        return address
+
+    def _swizzled(self, place: dict[str, Any]) -> dict[str, Any]:
+        return place
+
+    def _made(self: Self, found: tuple[Iters, Iters, Mapping[Axis, Size]]) -> Self:
+        return self.over(TileLayout._make(*found))
+
+    def _is_swizzled_like(self, other: Layout) -> bool:
+        return bool(other.over(self.tile_layout) == self)
+
+    # -- the map ----------------------------------------------------------------------------
+
+    def _reader(
+        self, coord: Sequence[Any], shape: Sequence[Any] | None, what: str
+    ) -> evaluation.Reader:
+        """Return how a coordinate is read; what has been asked once is remembered."""
+        extents, tile = None if shape is None else as_shape(shape, what), self.tile_layout
+        key = (what, len(coord), extents)
+        found: evaluation.Reader | None = tile._memo.get(key)
+        if found is None:
+            found = tile._memo[key] = evaluation.reader(tile, coord, extents, what)
+        return found
+
+    def _unswizzled(
+        self, coord: Sequence[Any], shape: Sequence[Any] | None, what: str
+    ) -> dict[str, Any]:
+        """Return the base machine coordinate of an element in the tile."""
+        found = evaluation.at_ints(self.tile_layout, coord, shape)
+        return self._reader(coord, shape, what).apply(coord) if found is None else found
+
+    def apply(self, *coord: Any, shape: Sequence[Any] | None = None) -> dict[str, Any]:
+        """Return the base machine coordinate of an element, axis name -> value.
+
+        Args:
+            coord: without a shape, one flat index or one digit per shard iter; with a shape, one
+                index per dimension. Ints, integer arrays (which broadcast) or integer expressions
+                (taken as in range where nothing speaks against it).
+            shape: logical extents, outermost first; their product is the layout's size.
+
+        Returns:
+            A value for every axis of the (grouped) shard and of the offset. Replicas do not show
+            here: :meth:`owners` lists them.
+
+        Raises:
+            LayoutError: a wrong number of coordinates, a value out of range, a shape of another
+                size, arrays where the layout has symbols or coordinates beyond 64 bits.
+
+        >>> from layoutalg import TileLayout, S, R, laneid, warpid
+        >>> shard = S[(8, 2, 4, 2) : (4 @ laneid, 1 @ warpid, 1 @ laneid, 1)]
+        >>> L = TileLayout(shard + R[2 : 4 @ warpid] + 5 @ warpid)
+        >>> L.apply(7, 15, shape=(8, 16)) == L.apply(127) == L.apply(7, 1, 3, 1)
+        True
+        >>> L.apply(127)
+        {'laneid': 31, 'warpid': 6, 'm': 1}
+        """
+        return self._swizzled(self._unswizzled(coord, shape, "apply"))
+
+    def apply_to_shape(self, coord: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
+        """Return the digits of a coordinate, one per iter of the layout grouped by the shape.
+
+        Where the layout does not group by the shape: one per shard iter, of the flattened index.
+
+        Raises:
+            LayoutError: as :meth:`apply`.
+
+        >>> from layoutalg import TileLayout, S
+        >>> TileLayout(S[(16, 4, 4):(16, 4, 1)]).apply_to_shape([5, 7], [16, 16])
+        [5, 1, 3]
+        """
+        if not isinstance(coord, tuple | list):
+            raise LayoutError(f"apply_to_shape: needs a tuple of coordinates; got {coord!r}")
+        return self._reader(coord, shape, "apply_to_shape").digits(coord)
+
+    def owners(self, *coord: Any, shape: Sequence[Any] | None = None) -> tuple[dict[str, Any], ...]:
+        """Return every machine coordinate that holds an element: the base first, then replicas.
+
+        Args:
+            coord: as for :meth:`apply`, but one element, no arrays.
+            shape: as for :meth:`apply`.
+
+        Raises:
+            LayoutError: as :meth:`apply`. Undecided: the number of replicas is symbolic.
+
+        >>> from layoutalg import TileLayout, S, R, warpid
+        >>> TileLayout(S[4:1] + R[2:4 @ warpid]).owners(3)
+        ({'m': 3, 'warpid': 0}, {'m': 3, 'warpid': 4})
+        """
+        base = self._unswizzled(coord, shape, "owners")
+        return tuple(map(self._swizzled, evaluation.owners(self.tile_layout.replica, base)))
+
+    def inverse(self, shape: Sequence[Any]) -> Inverse:
+        """Return the map from machine coordinates to logical ones over ``shape``.
+
+        ``L.inverse(s).at(**L.apply(*c, shape=s)) == c``.
+
+        Raises:
+            LayoutError: two elements share a place, or the strides interleave, so that division
+                does not give the digits back. Undecided: that depends on a symbol.
+
+        >>> from layoutalg import TileLayout, S, laneid
+        >>> TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]).inverse((8, 4)).at(laneid=13)
+        (3, 1)
+        """
+        return inverse(self.tile_over(shape), as_shape(shape, "inverse"))
+
+    def table(self, shape: Sequence[Any], replicas: bool = False) -> dict[str, IntArray]:
+        """Return the coordinates of every element: axis name -> int64 array of ``shape``.
+
+        Args:
+            shape: logical extents; the product is the layout's size.
+            replicas: add a last dimension with one entry per replica, the base first.
+
+        Raises:
+            LayoutError: the sizes differ, or 64 bits do not hold them. Undecided: a size is
+                symbolic.
+
+        >>> from layoutalg import TileLayout, S, laneid
+        >>> TileLayout(S[(2, 2):(1 @ laneid, 1)]).table((2, 2))["laneid"].tolist()
+        [[0, 0], [1, 1]]
+        """
+        return self._swizzled(table(self.tile_layout, as_shape(shape, "table"), replicas))
+
+    @property
+    def copies(self) -> Iters:
+        """The replica iters that repeat: what extent 1 or stride 0 says adds no place.
+
+        Ask this, not ``replica``, whether a layout is replicated: ``replica`` is how it is written.
+
+        >>> from layoutalg import TileLayout, S, R
+        >>> TileLayout(S[8:1] + R[(4, 2):(0, 8)]).copies, TileLayout(S[8:1] + R[4:0]).copies
+        ((Iter(2, 8, 'm'),), ())
+        """
+        return parts.copies(self.tile_layout)
+
+    # -- measures ---------------------------------------------------------------------------
+
+    def size(self, axis: Axis | str | None = None) -> Size:
+        """Return how many elements there are, or the product of the shard extents on one axis.
+
+        >>> from layoutalg import TileLayout, S, laneid
+        >>> L = TileLayout(S[(8, 4, 2):(4 @ laneid, 1 @ laneid, 1)])
+        >>> L.size(), L.size("laneid"), L.size("warpid")
+        (64, 32, 1)
+        """
+        if axis is None:
+            return as_size(parts.total_size(self.tile_layout))
+        axis = Axis.get(axis)
+        return as_size(product_of(it.extent for it in self.tile_layout.shard if it.axis is axis))
+
+    def span(self, axis: Axis | str | None = None) -> Size:
+        """Return ``1 + sum (extent - 1)*stride + offset`` on an axis, or over all memory axes.
+
+        The sum is over shard and replica iters. With strides and offset from 0 on: the largest
+        coordinate plus one.
+
+        >>> from layoutalg import TileLayout, S, R
+        >>> TileLayout(S[8:1] + R[2:8] + 5).span()
+        21
+        """
+        tile = self.tile_layout
+        if axis is not None:
+            return parts.span(tile, Axis.get(axis))
+        total: Any = 1
+        for each in dict.fromkeys((*(it.axis for it in tile.shard + tile.replica), *tile.offset)):
+            if each.memory:
+                total = total + parts.span(tile, each) - 1
+        return as_size(total)
+
+    def get_scope(self) -> tuple[str, str] | None:
+        """Return (subscope, scope), such as ("thread", "warp"); None without a thread axis.
+
+        The scope of a layout on ``bx`` is ``"thread"``: TVM's name for the grid.
+
+        Raises:
+            LayoutError: the thread axes conflict or leave a gap.
+
+        >>> from layoutalg import TileLayout, S, laneid, warpid
+        >>> TileLayout(S[(32, 4):(1 @ laneid, 1 @ warpid)]).get_scope()
+        ('thread', 'cta')
+        """
+        return parts.scope(self.tile_layout)
+
+    def verify_well_formed(self) -> bool:
+        """Return True, or raise what is wrong with the layout's scopes.
+
+        Raises:
+            LayoutError: the thread axes conflict or leave a gap.
+
+        >>> from layoutalg import TileLayout, S, laneid, tx
+        >>> TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]).verify_well_formed()
+        True
+        """
+        parts.scope(self.tile_layout)
+        return True
+
+    # -- questions about the map --------------------------------------------------------------
+
+    def equivalent(
+        self, other: Layout, target: str | None = None, shape: Sequence[Any] | None = None
+    ) -> Verdict:
+        """Decide whether two layouts put each element in the same set of places.
+
+        Replicas are sets: their order, and how they are cut, is free. ``target="cuda"`` compares
+        after axis fusion; ``shape`` names elements by coordinates in a counter-example.
+
+        Raises:
+            Undecided: symbols leave it open. LayoutError: a shape of another size.
+
+        >>> from layoutalg import TileLayout, S, R
+        >>> a, b = TileLayout(S[4:1] + R[(2, 2):(8, 4)]), TileLayout(S[(2, 2):(2, 1)] + R[4:4])
+        >>> bool(a.equivalent(b)), a == b
+        (True, False)
+        """
+        return equivalence.equivalent(
+            self, other, as_target(target), _optional(shape, "equivalent")
+        )
+
+    def is_injective(self, shape: Sequence[Any] | None = None) -> Verdict:
+        """Decide whether distinct elements never share a place, replicas included.
+
+        Raises:
+            Undecided: symbols leave it open. LayoutError: a shape of another size.
+
+        >>> from layoutalg import TileLayout, S
+        >>> bool(TileLayout(S[(2, 3):(1, 2)]).is_injective())
+        True
+        >>> print(TileLayout(S[(2, 3):(2, 1)]).is_injective((2, 3)).reason)
+        element (0, 2) and element (1, 0) share the place (m 2)
+        """
+        return injectivity.is_injective(self.tile_layout, _optional(shape, "is_injective"))
+
+    def replication(self, shape: Sequence[Any] | None = None) -> Verdict:
+        """Say in how many places each element is (``degree``); true unless that is one.
+
+        Raises:
+            Undecided: symbols leave it open. LayoutError: a shape of another size.
+
+        >>> from layoutalg import TileLayout, S, R, warpid
+        >>> TileLayout(S[4:1] + R[2:4 @ warpid]).replication().degree
+        2
+        """
+        return injectivity.replication(self.tile_layout, _optional(shape, "replication"))
+
+    def subs(self: Self, values: Mapping[Any, Any]) -> Self:
         """Return the layout with symbols, or names of symbols, replaced by sizes, all at once.
 
         Raises:
@@ -49,11 +332,11 @@ class TileLayout(LayoutMap):
         >>> print(parse("S[(16*Mt,8):(8,1)]").subs({"Mt": 2}))
         S[(32,8):(8,1)]
         """
-        return self._make(*parts.substitute_parts(self, values))
+        return self._made(parts.substitute_parts(self.tile_layout, values))
 
     # -- canonical form and refinements -----------------------------------------------------
 
-    def canonicalize(self, target: str | None = None) -> TileLayout:
+    def canonicalize(self: Self, target: str | None = None) -> Self:
         """Return the canonical layout of the same map.
 
         Unit iters and zero offsets go (but where one is the only link between the scopes of two
@@ -69,23 +352,14 @@ class TileLayout(LayoutMap):
         S[64:1]
         """
         fusing = None if target is None else as_target(target)
-        known: TileLayout | None = self._memo.get(fusing)
+        tile = self.tile_layout
+        known: TileLayout | None = tile._memo.get(fusing)
         if known is None:
-            found = parts.canonical_parts(self, fusing)
-            known = self if found is None else self._make(*found)
-            self._memo[fusing] = known
-        return known
+            found = parts.canonical_parts(tile, fusing)
+            known = tile._memo[fusing] = tile if found is None else TileLayout._make(*found)
+        return self.over(known)
 
-    def is_trivial(self) -> bool:
-        """Say whether the canonical form is at most one dense iter on a memory axis, from 0.
-
-        >>> from layoutalg import S
-        >>> TileLayout(S[(2, 4):(4, 1)]).is_trivial(), TileLayout(S[8:2]).is_trivial()
-        (True, False)
-        """
-        return parts.is_dense(self.canonicalize())
-
-    def group(self, shape: Sequence[Any]) -> tuple[TileLayout, tuple[int, ...]]:
+    def group(self: Self, shape: Sequence[Any]) -> tuple[Self, tuple[int, ...]]:
         """Split iters so that each extent of ``shape`` owns whole iters; the map is unchanged.
 
         ``L.group(s)[0].apply(x) == L.apply(x)``; iters ``seps[d] .. seps[d+1]`` hold dimension d.
@@ -100,16 +374,16 @@ class TileLayout(LayoutMap):
         S[(2,3,4):(12,4,1)] (0, 1, 2, 3)
         """
         extents = as_shape(shape, "group")
-        known: tuple[TileLayout, tuple[int, ...]] | None = self._memo.get(extents)
+        tile = self.tile_over(extents)
+        known: tuple[TileLayout, tuple[int, ...]] | None = tile._memo.get(extents)
         if known is None:
-            shard, seps = algebra.group(self.shard, extents, self)
-            known = self._make(shard, self.replica, self.offset), seps
-            self._memo[extents] = known
-        return known
+            shard, seps = algebra.group(tile.shard, extents, tile)
+            known = tile._memo[extents] = tile._with(shard), seps
+        return self.over(known[0]), known[1]
 
     def group_many(
-        self, shapes: Sequence[Sequence[Any]]
-    ) -> tuple[TileLayout, tuple[tuple[int, ...], ...]]:
+        self: Self, shapes: Sequence[Sequence[Any]]
+    ) -> tuple[Self, tuple[tuple[int, ...], ...]]:
         """Refine the shard for several shapes at once; one tuple of separators per shape.
 
         The coarsest refinement whose iters end at every boundary of the layout and of the shapes.
@@ -123,10 +397,11 @@ class TileLayout(LayoutMap):
         >>> print(grouped, seps)
         S[(2,3,5):(15,5,1)] ((0, 2, 3), (0, 1, 3))
         """
-        shard, seps = grouping.group_many(self, grouping.as_shapes(shapes, "group_many"))
-        return self._make(shard, self.replica, self.offset), seps
+        tile = self.tile_layout
+        shard, seps = grouping.group_many(tile, grouping.as_shapes(shapes, "group_many"))
+        return self.over(tile._with(shard)), seps
 
-    def permute_dims(self, perm: Sequence[int]) -> TileLayout:
+    def permute_dims(self: Self, perm: Sequence[int]) -> Self:
         """Return the layout with shard iter ``perm[i]`` at position i.
 
         Raises:
@@ -136,11 +411,11 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(2, 3):(3, 1)]).permute_dims((1, 0)))
         S[(3,2):(1,3)]
         """
-        order = check_permutation(perm, len(self.shard), "permute_dims")
-        shard = tuple(self.shard[index] for index in order)
-        return self._make(shard, self.replica, self.offset)
+        tile = self.tile_layout
+        order = check_permutation(perm, len(tile.shard), "permute_dims")
+        return self.over(tile._with(tuple(tile.shard[index] for index in order)))
 
-    def permute_by_groups(self, seps: Sequence[int], perm: Sequence[int]) -> TileLayout:
+    def permute_by_groups(self: Self, seps: Sequence[int], perm: Sequence[int]) -> Self:
         """Return the layout with its groups of iters in the order ``perm``.
 
         Args:
@@ -155,18 +430,18 @@ class TileLayout(LayoutMap):
         >>> print(grouped.permute_by_groups(seps, (1, 0)))
         S[(3,4,2):(1,6,3)]
         """
-        shard = grouping.permute_by_groups(self.shard, seps, perm, self)
-        return self._make(shard, self.replica, self.offset)
+        tile = self.tile_layout
+        return self.over(tile._with(grouping.permute_by_groups(tile.shard, seps, perm, tile)))
 
     # -- tiles and sums ---------------------------------------------------------------------
 
     def tile(
-        self,
+        self: Self,
         outer: TileLayout,
         outer_shape: Sequence[Any],
         inner_shape: Sequence[Any],
         target: str | None = None,
-    ) -> TileLayout:
+    ) -> Self:
         """Arrange copies of this tile as ``outer`` says.
 
         With ``t_d = o_d*inner_shape[d] + n_d``: ``T(t) = span * Outer(o) + Inner(n)`` on each axis
@@ -183,15 +458,19 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(2, 4):(1, 2)]).tile(TileLayout(S[(8, 8):(8, 1)]), (8, 8), (2, 4)))
         S[(8,2,32):(64,1,2)]
         """
-        _check_layout(outer, "tile", "outer")
+        tile = self.tile_over(inner_shape)
+        _check(outer, TileLayout, "tile", "outer")
         over = tiling.Operand(outer, as_shape(outer_shape, "tile"), "tile: outer")
-        under = tiling.Operand(self, as_shape(inner_shape, "tile"), "tile: inner")
+        under = tiling.Operand(tile, as_shape(inner_shape, "tile"), "tile: inner")
         parts.check_ranks("tile", "outer_shape", over.shape, "inner_shape", under.shape)
-        return self._make(*tiling.tile(under, over, as_target(target)))
+        return self._made(tiling.tile(under, over, as_target(target)))
 
     def tile_to(
-        self, to_shape: Sequence[Any], current_shape: Sequence[Any], target: str | None = None
-    ) -> TileLayout:
+        self: Self,
+        to_shape: Sequence[Any],
+        current_shape: Sequence[Any],
+        target: str | None = None,
+    ) -> Self:
         """Repeat this tile row-major, on axis m, until it fills ``to_shape``.
 
         Raises:
@@ -203,12 +482,13 @@ class TileLayout(LayoutMap):
         >>> print(F.tile_to((16, 16), (16, 8)))
         S[(2,8,2,4,2):(2,4@laneid,4,1@laneid,1)]
         """
+        tile = self.tile_over(current_shape)
         to, current = as_shape(to_shape, "tile_to"), as_shape(current_shape, "tile_to")
         counts = grouping.tile_counts(to, current)
         outer = parts.Parts(algebra.row_major(counts), (), {})
         over = tiling.Operand(outer, counts, "tile_to: outer", as_it_stands=True)
-        under = tiling.Operand(self, current, "tile_to")
-        return self._make(*tiling.tile(under, over, as_target(target)))
+        under = tiling.Operand(tile, current, "tile_to")
+        return self._made(tiling.tile(under, over, as_target(target)))
 
     def is_tile_inner(
         self,
@@ -232,12 +512,13 @@ class TileLayout(LayoutMap):
         S[(8,8):(8,1)]
         """
         shapes = as_shape(tiled_shape, "is_tile_inner"), as_shape(inner_shape, "is_tile_inner")
-        if hasattr(tiled, "tile_layout"):
-            return None  # no plain layout is the tile of a swizzled one
-        _check_layout(tiled, "is_tile_inner", "tiled")
-        inner = tiling.Operand(self, shapes[1], "is_tile_inner: inner")
-        found = untiling.outer_of(inner, tiled, shapes[0], as_target(target))
-        return None if found is None else self._make(*found)
+        _check(tiled, Layout, "is_tile_inner", "tiled")
+        if not self._is_swizzled_like(tiled):
+            return None
+        inner = tiling.Operand(self.tile_over(shapes[1]), shapes[1], "is_tile_inner: inner")
+        whole = tiled.tile_over(shapes[0])
+        found = untiling.outer_of(inner, whole, shapes[0], as_target(target))
+        return None if found is None else TileLayout._make(*found)
 
     def is_tile_outer(
         self,
@@ -263,21 +544,24 @@ class TileLayout(LayoutMap):
         S[(2,4):(1,2)]
         """
         shapes = as_shape(tiled_shape, "is_tile_outer"), as_shape(outer_shape, "is_tile_outer")
-        if hasattr(tiled, "tile_layout"):
-            inner = self.is_tile_outer(tiled.tile_over(shapes[0]), *shapes, target)
-            return None if inner is None else tiled.over(inner)
-        _check_layout(tiled, "is_tile_outer", "tiled")
-        outer = tiling.Operand(self, shapes[1], "is_tile_outer: outer")
-        found = untiling.inner_of(outer, tiled, shapes[0], as_target(target))
-        return None if found is None else self._make(*found)
+        _check(tiled, Layout, "is_tile_outer", "tiled")
+        outer = self.tile_layout
+        if outer is not self:
+            return None  # a swizzled layout arranges nothing
+        copies, whole = (
+            tiling.Operand(outer, shapes[1], "is_tile_outer: outer"),
+            tiled.tile_over(shapes[0]),
+        )
+        found = untiling.inner_of(copies, whole, shapes[0], as_target(target))
+        return None if found is None else tiled._made(found)
 
     def direct_sum(
-        self,
+        self: Self,
         left: TileLayout,
         left_shape: Sequence[Any],
         right_shape: Sequence[Any],
         target: str | None = None,
-    ) -> TileLayout:
+    ) -> Self:
         """Interleave ``left`` and this layout per dimension: ``Sum(l, r) = Left(l) + Self(r)``.
 
         Raises:
@@ -288,11 +572,12 @@ class TileLayout(LayoutMap):
         >>> print(right.direct_sum(left, (2, 2), (2, 2)))
         S[16:1]
         """
-        _check_layout(left, "direct_sum", "left")
+        right = self.tile_over(right_shape)
+        _check(left, TileLayout, "direct_sum", "left")
         one = tiling.Operand(left, as_shape(left_shape, "direct_sum"), "direct_sum: left")
-        other = tiling.Operand(self, as_shape(right_shape, "direct_sum"), "direct_sum: right")
+        other = tiling.Operand(right, as_shape(right_shape, "direct_sum"), "direct_sum: right")
         parts.check_ranks("direct_sum", "left_shape", one.shape, "right_shape", other.shape)
-        return self._make(*tiling.direct_sum(one, other, as_target(target)))
+        return self._made(tiling.direct_sum(one, other, as_target(target)))
 
     def is_direct_sum_right(
         self,
@@ -355,24 +640,24 @@ class TileLayout(LayoutMap):
     ) -> TileLayout | None:
         what = "is_direct_sum_right" if at else "is_direct_sum_left"
         shapes = as_shape(interleaved, what), as_shape(own, what)
-        if hasattr(total, "tile_layout"):
-            return None  # no plain layout is a summand of a swizzled one
-        _check_layout(total, what, "total")
+        _check(total, Layout, what, "total")
+        if not self._is_swizzled_like(total):
+            return None
         whole, part = (
-            tiling.Operand(layout, shape, what)
+            tiling.Operand(layout.tile_over(shape), shape, what)
             for layout, shape in zip((total, self), shapes, strict=True)
         )
         found = untiling.other_summand(part, whole, at, as_target(target))
-        return None if found is None else self._make(*found)
+        return None if found is None else TileLayout._make(*found)
 
     # -- slices -----------------------------------------------------------------------------
 
     def slice(
-        self,
+        self: Self,
         shape: Sequence[Any],
         region: Sequence[tuple[Any, Any]],
         target: str | None = None,
-    ) -> TileLayout | None:
+    ) -> Self | None:
         """Return the layout of a region, wherever a layout can say it; None where none can.
 
         ``L.slice(shape, region).apply(x, shape=lengths) == L.apply(x + begins, shape=shape)``.
@@ -390,24 +675,23 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(4, 4, 4, 4):(64, 4, 16, 1)]).slice((16, 16), ((2, 3), (6, 10))))
         S[(1,2,2):(4,14,1)] + 26
         """
-        extents = as_shape(shape, "slice")
+        tile, extents = self.tile_over(shape), as_shape(shape, "slice")
         ranges = as_region(region, extents)
-        whole = tiling.Operand(self, extents, "slice")
-        found = slice_parts(whole, ranges, as_target(target))
-        return None if found is None else self._make(*found)
+        found = slice_parts(tiling.Operand(tile, extents, "slice"), ranges, as_target(target))
+        return None if found is None else self._made(found)
 
     # -- views of storage -------------------------------------------------------------------
 
-    def storage(self) -> TileLayout:
+    def storage(self: Self) -> Self:
         """Return what one thread sees: thread iters, replicas and offsets are removed.
 
         >>> from layoutalg import S, laneid
         >>> print(TileLayout(S[(8, 4, 2):(4 @ laneid, 1 @ laneid, 3)] + 2 @ laneid + 7).storage())
         S[2:3] + 7
         """
-        return self._make(*packing.storage(self))
+        return self._made(packing.storage(self.tile_layout))
 
-    def unpack(self, num: int, axis: Axis | str = m) -> TileLayout:
+    def unpack(self: Self, num: int, axis: Axis | str = m) -> Self:
         """Split each cell of a memory axis into ``num`` narrower ones: a new innermost iter.
 
         ``U(x, k) = num*L(x) + k`` on the axis, replicas and offset included; as ``L(x)`` elsewhere.
@@ -419,9 +703,9 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(8, 8):(8, 1)]).unpack(2))
         S[(8,8,2):(16,2,1)]
         """
-        return self._make(*packing.unpack(self, num, axis))
+        return self._made(packing.unpack(self.tile_layout, num, axis))
 
-    def pack(self, num: int) -> TileLayout:
+    def pack(self: Self, num: int) -> Self:
         """Join ``num`` neighbours along the last iter into one cell: the inverse of :meth:`unpack`.
 
         ``num*P(x) + k = L(x*num + k)`` on the axis of the last iter, as ``L`` elsewhere.
@@ -434,9 +718,9 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(8, 16):(16, 1)]).pack(4))
         S[(8,4):(4,1)]
         """
-        return self._make(*packing.pack(self, num))
+        return self._made(packing.pack(self.tile_layout, num))
 
-    def broadcast(self, num: int, position: int = -1, axis: Axis | str = m) -> TileLayout:
+    def broadcast(self: Self, num: int, position: int = -1, axis: Axis | str = m) -> Self:
         """Insert an iter of stride 0: each element is named ``num`` times.
 
         Args:
@@ -451,11 +735,209 @@ class TileLayout(LayoutMap):
         >>> print(TileLayout(S[(8, 8):(8, 1)]).broadcast(4, 1))
         S[(8,4,8):(8,0,1)]
         """
-        return self._make(*packing.broadcast(self, num, position, axis))
+        return self._made(packing.broadcast(self.tile_layout, num, position, axis))
 
 
-def _check_layout(value: object, what: str, name: str) -> None:
-    if not isinstance(value, TileLayout):
+class _Open(Layout):
+    """A layout that is being filled: to fill it and then close it costs half of what setters do."""
+
+    __slots__ = ("_memo", "offset", "replica", "shard")
+
+    shard: Iters
+    replica: Iters
+    offset: Mapping[Axis, Size]
+    _memo: dict[Any, Any]  # what has been derived from this value; it never changes
+
+
+@final
+class TileLayout(_Open):
+    """A layout: shard iters, replica iters, and an offset per axis.
+
+    ``L(x) = {sum digit*stride + offset + sum r*stride over all replica digits r}`` on named axes,
+    with the digits of the flat index ``x``, split row-major over the shard extents.
+    Immutable and hashable: ``==`` compares parts (replicas as a multiset, zero offsets ignored),
+    :meth:`equivalent` compares maps.
+
+    >>> from layoutalg import S, laneid
+    >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])
+    >>> D.apply(9, 3, shape=(16, 8))
+    {'m': 3, 'laneid': 5}
+    >>> print(D)
+    S[(2,8,4,2):(2,4@laneid,1@laneid,1)]
+
+    Source: the layout model of Apache TVM's TIRx (``TileLayout``).
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, spec: parts.HasParts) -> TileLayout:
+        """Build from ``S[...] + R[...] + offset``; :meth:`from_iters` builds from parts.
+
+        Raises:
+            LayoutError: the argument is no such expression.
+        """
+        try:
+            return cls._make(spec.shard, spec.replica, spec.offset)
+        except AttributeError:
+            raise LayoutError(
+                f"TileLayout: needs an expression such as S[(8,4):(4@laneid,1@laneid)]; got "
+                f"{spec!r}. parse(text) reads text, TileLayout.from_iters takes iters"
+            ) from None
+
+    @classmethod
+    def from_iters(
+        cls,
+        shard: Iterable[Iter],
+        replica: Iterable[Iter] = (),
+        offset: Mapping[Any, Any] | None = None,
+    ) -> TileLayout:
+        """Build a layout from iters and a mapping axis (or name) -> offset.
+
+        Raises:
+            LayoutError: an entry is no Iter, an axis is unknown, an offset is no integer.
+
+        >>> from layoutalg import TileLayout
+        >>> print(TileLayout.from_iters([Iter(8, 4, "laneid")], offset={"m": 3}))
+        S[8:4@laneid] + 3
+        """
+        shard, replica = _as_tuple(shard), _as_tuple(replica)
+        for it in shard + replica if replica else shard:
+            if type(it) is not Iter:
+                raise LayoutError(f"from_iters: every entry must be an Iter; got {it!r}")
+        return cls._make(shard, replica, NO_OFFSET if offset is None else _as_offset(offset))
+
+    @classmethod
+    def _make(cls, shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> TileLayout:
+        """Build from parts that the algebra has made."""
+        layout = _Open()
+        layout.shard = shard
+        layout.replica = replica
+        layout.offset = MappingProxyType(dict(offset)) if offset else NO_OFFSET
+        layout._memo = {}
+        layout.__class__ = TileLayout  # closed: from here on it refuses to be set
+        return layout  # type: ignore[return-value]
+
+    def _with(self, shard: Iters) -> TileLayout:
+        """Return the layout with another shard."""
+        return TileLayout._make(shard, self.replica, self.offset)
+
+    # -- identity ---------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse: a layout does not change."""
+        raise AttributeError(f"a TileLayout is immutable; {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        """Refuse: a layout does not change."""
+        raise AttributeError(f"a TileLayout is immutable; {name} cannot be deleted")
+
+    def _identity(self) -> tuple[Any, ...]:
+        copies: dict[Iter, int] = {}
+        for it in self.replica:
+            copies[it] = copies.get(it, 0) + 1
+        kept = frozenset((axis, value) for axis, value in self.offset.items() if value != 0)
+        return self.shard, frozenset(copies.items()), kept
+
+    def __eq__(self, other: object) -> bool:
+        """Compare part by part."""
+        if not isinstance(other, TileLayout):
+            return NotImplemented
+        return self is other or self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        """Hash as compared."""
+        if "hash" not in self._memo:
+            self._memo["hash"] = hash(self._identity())
+        return int(self._memo["hash"])
+
+    def __reduce__(self) -> Any:
+        """Pickle and copy through the parts."""
+        return TileLayout.from_iters, (self.shard, self.replica, dict(self.offset))
+
+    def __str__(self) -> str:
+        """Return the notation that :func:`layoutalg.parse` reads back."""
+        return printing.text(self.shard, self.replica, self.offset)
+
+    def __repr__(self) -> str:
+        """Return the constructor call."""
+        return f"TileLayout({self})"
+
+    def _repr_latex_(self) -> str:
+        """Return the layout as mathematics, for Jupyter."""
+        return f"${printing.latex(self.shard, self.replica, self.offset)}$"
+
+    # -- of a plain layout alone ------------------------------------------------------------------
+
+    def is_trivial(self) -> bool:
+        """Say whether the canonical form is at most one dense iter on a memory axis, from 0.
+
+        >>> from layoutalg import S
+        >>> TileLayout(S[(2, 4):(4, 1)]).is_trivial(), TileLayout(S[8:2]).is_trivial()
+        (True, False)
+        """
+        return parts.is_dense(self.canonicalize())
+
+    def covers(
+        self, shape: Sequence[Any] | None = None, box: Mapping[Axis | str, Any] | None = None
+    ) -> Verdict:
+        """Decide whether every place of the box is hit and none outside it; ``degree``: how often.
+
+        Args:
+            shape: logical extents.
+            box: axis -> extent; an axis that is left out runs from its lowest to its highest value.
+
+        Raises:
+            Undecided: symbols leave it open. LayoutError: a shape of another size.
+
+        >>> from layoutalg import TileLayout, S, laneid
+        >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])
+        >>> D.covers((16, 8), box={"laneid": 32, "m": 4}).degree
+        1
+        """
+        return injectivity.covers(self, _optional(shape, "covers"), box)
+
+    @property
+    def tile_layout(self) -> TileLayout:
+        """The layout itself: nothing swizzles it.
+
+        >>> from layoutalg import S
+        >>> print(TileLayout(S[8:1]).tile_layout)
+        S[8:1]
+        """
+        return self
+
+    def over(self, tile_layout: TileLayout) -> TileLayout:
+        """Return the tile: there is no swizzle to put over it."""
+        return tile_layout
+
+
+def _optional(shape: Sequence[Any] | None, what: str) -> tuple[Size, ...] | None:
+    return None if shape is None else as_shape(shape, what)
+
+
+def _as_offset(offset: object) -> Mapping[Axis, Size]:
+    if not isinstance(offset, Mapping):
+        raise LayoutError(f"from_iters: the offset must be a mapping axis -> value; got {offset!r}")
+    total: dict[Axis, Size] = {}
+    for name, value in offset.items():
+        axis = Axis.get(name)
+        if axis in total:
+            raise LayoutError(f"from_iters: two offsets are given for axis {axis}")
+        total[axis] = as_readable(value, f"from_iters: offset on {axis}")
+    return total
+
+
+def _as_tuple(iters: Iterable[Iter]) -> Iters:
+    if type(iters) is tuple:
+        return iters
+    try:
+        return tuple(iters)
+    except TypeError:
+        return (iters,)  # type: ignore[return-value]  # refused as no Iter
+
+
+def _check(value: object, kind: type, what: str, name: str) -> None:
+    if not isinstance(value, kind):
         raise LayoutError(f"{what}: {name} must be a TileLayout; got {value!r}")
 
 
@@ -475,7 +957,7 @@ def align(anchor: TileLayout, follower: TileLayout) -> TileLayout:
     >>> print(align(anchor, TileLayout(S[16:1])))
     S[(8,2):(1,8)]
     """
-    _check_layout(anchor, "align", "anchor")
-    _check_layout(follower, "align", "follower")
+    _check(anchor, TileLayout, "align", "anchor")
+    _check(follower, TileLayout, "align", "follower")
     shard = algebra.align(anchor.shard, follower.shard, follower)
     return TileLayout._make(shard, follower.replica, follower.offset)

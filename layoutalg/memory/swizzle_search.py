@@ -13,7 +13,7 @@ from layoutalg.algebra.iters import Iter
 from layoutalg.algebra.tables import IntArray
 from layoutalg.errors import LayoutError
 from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
-from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.memory.access import (
     LINE_BYTES,
     Access,
@@ -91,7 +91,7 @@ class SwizzleChoice:
         return _tile(self.shape, self.pitch)
 
     @property
-    def layout(self) -> TileLayout | ComposeLayout:
+    def layout(self) -> Layout:
         """The tile as it should lie: plain where no swizzle is needed."""
         per_element, swizzle_len, atom_len = self.best.key
         if not swizzle_len:

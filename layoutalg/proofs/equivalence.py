@@ -64,37 +64,16 @@ from layoutalg.sizes.size import Size, as_shape, equal, is_int, less, product
 
 
 def equivalent(
-    left: HasParts,
-    right: HasParts,
+    left: Any,
+    right: Any,
     target: Target = None,
     shape: Sequence[Size] | None = None,
 ) -> Verdict:
-    """Decide whether two layouts put each element in the same set of places.
-
-    Args:
-        left: a layout.
-        right: a layout.
-        target: "cuda" fuses the thread axes of each first, so that laneid and wid_in_wg are
-            tid_in_wg where both occur.
-        shape: names elements by coordinates; flat indices otherwise.
-
-    Raises:
-        Undecided: the maps are equal for some values of the symbols only, or cannot be told.
-        LayoutError: a shape of another size, or axes that conflict (under a target).
-
-    >>> from layoutalg import parse
-    >>> one = parse("S[(2,8):(8,1)] + R[(2,2):(32,16)]")
-    >>> print(equivalent(one, parse("S[16:1] + R[4:16]")))
-    proved: S[(2,8):(8,1)] + R[(2,2):(32,16)] and S[16:1] + R[4:16] are one map
-    both have the normal form S[16:1] + R[4:16]
-    extent  weight  stride
-        16       1       1  in both
-    """
-    if not hasattr(right, "shard"):
-        raise LayoutError(
-            f"equivalent: needs a layout with a shard; got {right!r}. prove(layout, shape, other) "
-            "compares swizzled layouts"
-        )
+    """Decide whether two layouts put each element in the same set of places."""
+    if not hasattr(left, "shard") or not hasattr(right, "shard"):
+        if not hasattr(right, "table"):
+            raise LayoutError(f"equivalent: needs a layout; got {right!r}")
+        return _same_swizzled(left, right, shape, target)
     claim = late("{} and {} are one map", left, right)
     check_shape("equivalent", left, shape)
     sizes = total_size(left), total_size(right)
@@ -260,10 +239,8 @@ def prove(layout: Any, shape: Sequence[Any], claim: Any, target: str | None = No
     """
     extents = as_shape(shape, "prove")
     goal = getattr(claim, "layout", claim)
-    if hasattr(goal, "shard") and hasattr(layout, "shard"):
+    if hasattr(goal, "table") or hasattr(goal, "shard"):
         return equivalent(layout, goal, as_target(target), extents)
-    if hasattr(goal, "table"):
-        return _same_swizzled(layout, goal, extents, as_target(target))
     if not callable(goal):
         raise LayoutError(
             f"prove: the claim must be a layout, a fragment, or a formula such as "
@@ -300,15 +277,20 @@ def _table_of(layout: Any, shape: tuple[Size, ...], replicas: bool) -> dict[str,
     return layout.table(shape, replicas)  # type: ignore[no-any-return]
 
 
-def _same_swizzled(left: Any, right: Any, shape: tuple[Size, ...], target: Target) -> Verdict:
+def _same_swizzled(left: Any, right: Any, shape: Sequence[Size] | None, target: Target) -> Verdict:
     """Compare two layouts, of which one is swizzled: by their tiles, or place by place.
 
     A swizzle is a bijection of addresses, so two tiles under one swizzle are one map exactly where
     the tiles are.
     """
     claim = late("{} and {} are one map", left, right)
+    if shape is None:
+        sizes = left.size(), right.size()
+        if equal(*sizes) is False:
+            return Verdict(False, claim, OtherSize(*sizes))
+        shape = sizes[:1]
     swizzles = [getattr(side, "swizzle", None) for side in (left, right)]
-    if swizzles[0] == swizzles[1] and symbols_of(*(s.tile_layout for s in (left, right))):
+    if swizzles[0] == swizzles[1] and symbols_of(left.tile_layout, right.tile_layout):
         found = equivalent(left.tile_over(shape), right.tile_over(shape), target, shape)
         if found and isinstance(found.reason, Certificate):
             argument = f"one swizzle over tiles that are one map: {found.reason.argument}"
@@ -319,7 +301,7 @@ def _same_swizzled(left: Any, right: Any, shape: tuple[Size, ...], target: Targe
         return replace(found, claim=claim)
     if target is not None:
         left, right = left.canonicalize(target), right.canonicalize(target)
-    wrong, sides = different_sets(left, right, shape)
+    wrong, sides = different_sets(left, right, tuple(shape))
     size = int(product(shape))
     if not wrong.size:
         return Verdict(True, claim, Certificate(f"all {size} elements agree"), checked=size)

@@ -105,25 +105,7 @@ class _Meeting(NamedTuple):
 
 
 def is_injective(parts: HasParts, shape: Sequence[Size] | None = None) -> Verdict:
-    """Decide whether distinct elements never share a place, replicas included.
-
-    Args:
-        parts: a layout.
-        shape: names elements by coordinates; flat indices otherwise.
-
-    Raises:
-        Undecided: symbols leave it open, or there are too many sums to compare.
-        LayoutError: a shape of another size.
-
-    >>> print(is_injective(Parts((Iter(2, 1), Iter(3, 2)), (), {})))
-    proved: S[(2,3):(1,2)] puts no two elements in one place
-    on each axis a sum of digits gives its digits back
-    extent  weight  stride
-         3       1       2  2 > 1
-         2       3       1  1 > 0
-    >>> print(is_injective(Parts((Iter(2, 2), Iter(3, 1)), (), {}), (2, 3)).reason)
-    element (0, 2) and element (1, 0) share the place (m 2)
-    """
+    """Decide whether distinct elements never share a place, replicas included."""
     claim = late("{} puts no two elements in one place", parts)
     check_shape("is_injective", parts, shape)
     by_axis, _ = _digits(parts)
@@ -262,27 +244,6 @@ def covers(
 
     The verdict's ``degree`` is how many elements each place holds; None where that differs from
     place to place.
-
-    Args:
-        parts: a layout.
-        shape: logical extents, checked against the layout's size.
-        box: axis -> extent, for places ``0 .. extent - 1``. An axis that is left out has the box
-            from its lowest to its highest coordinate.
-
-    Raises:
-        Undecided: symbols leave it open.
-        LayoutError: a shape of another size, or no such axis.
-
-    >>> verdict = covers(Parts((Iter(8, 4, "laneid"), Iter(4, 1, "laneid"), Iter(2, 1)), (), {}))
-    >>> print(verdict)
-    proved: S[(8,4,2):(4@laneid,1@laneid,1)] fills the box laneid 0..31, m 0..1
-    each stride is at most what the smaller ones fill; each place holds 1
-    extent  weight    stride
-         8       8  4@laneid  4 = 4, filled so far
-         4       2  1@laneid  1 = 1, filled so far
-         2       1         1  1 = 1, filled so far
-    >>> print(covers(Parts((Iter(4, 2),), (), {})).reason)
-    no element is at (m 1)
     """
     check_shape("covers", parts, shape)
     if box is not None and not isinstance(box, Mapping):
@@ -387,21 +348,7 @@ def _missed(
 
 
 def replication(parts: HasParts, shape: Sequence[Size] | None = None) -> Verdict:
-    """Say in how many places each element is: ``degree``; the verdict is true unless that is one.
-
-    Args:
-        parts: a layout.
-        shape: logical extents, checked against the layout's size.
-
-    Raises:
-        Undecided: symbols leave the number open.
-        LayoutError: a shape of another size.
-
-    >>> replication(Parts((Iter(4, 1),), (Iter(2, 1, "warpid"), Iter(2, 2, "warpid")), {})).degree
-    4
-    >>> bool(replication(Parts((Iter(4, 1),), (Iter(2, 0, "warpid"),), {})))
-    False
-    """
+    """Say in how many places each element is: ``degree``; true unless that is one."""
     check_shape("replication", parts, shape)
     copies: Any = 1
     rows: list[ProofDigit] = []

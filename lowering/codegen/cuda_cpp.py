@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from lowering.codegen.writer import (
-    MmaCall,
-    Writer,
-    barriers_elsewhere,
-    register_variables,
-    shared_operands,
-)
+from lowering.codegen.barriers import barriers_elsewhere
+from lowering.codegen.kernel_text import calls, made, written
+from lowering.codegen.products import shared_operands
+from lowering.codegen.register_words import variables
+from lowering.codegen.writer import MmaCall
 from lowering.ir import names
 from lowering.ir.index import Style
 from lowering.ir.kernel_ir import KernelIR
@@ -130,10 +128,9 @@ def check(body: KernelIR, name: str) -> None:
         LayoutError: an operation that no text has, an instruction that the target lacks, or one
             name for two things.
     """
-    writer = Writer(body, Cpp())
-    writer.run_all()
-    names.check_made(writer.made(name), name)
-    ptx.check_target(writer.calls(), body.arch, "lower")
+    writer = written(body, Cpp())
+    names.check_made(made(writer, name), name)
+    ptx.check_target(calls(writer), body.arch, "lower")
 
 
 def cuda_source(body: KernelIR, name: str, title: str) -> str:
@@ -147,18 +144,17 @@ def cuda_source(body: KernelIR, name: str, title: str) -> str:
         name: of the kernel.
         title: a comment for the first line.
     """
-    writer = Writer(body, Cpp())
-    writer.run_all()
+    writer = written(body, Cpp())
     lines = [f"// {title}", "#include <cstdint>", ""]
     for inst, selectors in writer.instructions.values():
         lines += [*_mma_function(inst, selectors), ""]
     for asm in writer.functions.values():
         lines += [*_function(asm), ""]
-    written = {buffer.name for buffer in body.written}
+    outputs = {buffer.name for buffer in body.written}
     arguments = []
     for buffer in body.params:
         kind = {"f32": "float", "f64": "double"}.get(buffer.dtype.token, f"{buffer.dtype.word}_t")
-        const = "" if buffer.name in written else "const "
+        const = "" if buffer.name in outputs else "const "
         arguments.append(f"{const}{kind}* {buffer.name}_")
     sizes = [scalar.name for scalar in body.scalars if scalar.token == "s32"]
     for scalar in body.scalars:
@@ -185,16 +181,14 @@ def cuda_source(body: KernelIR, name: str, title: str) -> str:
         for shared_name, offset in body.shared_places.items():
             lines.append(f"  const uint32_t {shared_name}_base = base + {offset};")
     if body.barriers:
-        lines.append("  uint32_t peeked;")
+        lines.append("  uint32_t tried;")
     if body.tensor:
         lines.append("  uint32_t tensor_base;")
     lines.extend(f"  uint32_t {name};" for name in barriers_elsewhere(body).values())
     lines.extend(f"  uint32_t {name};" for name in shared_operands(body))
     first = body.read_unwritten()
     for buffer in body.registers:
-        names = [
-            f"{variable} = 0" if buffer.name in first else variable
-            for variable, _ in register_variables(KernelIR((), (), (buffer,), (), body.threads))
-        ]
-        lines.append(f"  {_TYPES[ptx.letter(buffer.dtype.token)]} {', '.join(names)};")
+        zero = " = 0" * (buffer.name in first)
+        registers = ", ".join(f"{variable}{zero}" for variable in variables(buffer))
+        lines.append(f"  {_TYPES[ptx.letter(buffer.dtype.token)]} {registers};")
     return "\n".join([*lines, *writer.lines, "}"]) + "\n"

@@ -15,15 +15,16 @@ from numba import cuda, types
 from numba.cuda.extending import intrinsic
 
 from layoutalg import LayoutError
+from lowering.codegen.kernel_text import calls, written
 from lowering.codegen.register_words import variables
-from lowering.codegen.writer import BYTE, MmaCall, Writer
+from lowering.codegen.writer import BYTE, MmaCall
 from lowering.ir.index import Style
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.matrices import Matrix
 from lowering.isa import ptx
 from lowering.isa.dtypes import DType
 from lowering.isa.mma import compute_capability
 from lowering.isa.ptx import Asm
-from lowering.simulator.machine import Matrix
 
 STATIC_SHARED = 48 * 1024  # bytes; more must be dynamic
 
@@ -156,9 +157,8 @@ def _write(body: KernelIR, name: str, pointers: bool = False) -> tuple[str, list
     A body with scalars, and one with ``pointers``, takes addresses in place of arrays.
     """
     pointers = pointers or bool(body.scalars)
-    writer = Writer(body, Python())
-    writer.run_all()
-    functions = writer.calls()
+    writer = written(body, Python())
+    functions = calls(writer)
     if pointers:
         names = (*(f"{b.name}_base" for b in body.params), *(each.name for each in body.scalars))
         lines = [f"def {name}({', '.join(names)}):"]

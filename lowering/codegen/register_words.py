@@ -53,7 +53,7 @@ def words(body: KernelIR, elements: Registers) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Part:
+class BitField:
     """One element inside a word: variable, bit position, width."""
 
     variable: str
@@ -66,25 +66,25 @@ class Part:
         return ((1 << self.bits) - 1) << self.shift
 
 
-def part(body: KernelIR, elements: Registers) -> Part:
-    """Return the place of neighbours that share one word, narrower together than it.
+def bit_field(body: KernelIR, elements: Registers) -> BitField:
+    """Return the bits of neighbours that share one word, narrower together than it.
 
     >>> from layoutalg import parse
     >>> A = Buffer("A", (32, 4), "int8", layout=parse("S[(32,4):(1@laneid,1)]"))
-    >>> part(KernelIR((), (), (A,), (), 32), Registers("A", (2, 3)))
-    Part(variable='A_0', shift=16, bits=16)
+    >>> bit_field(KernelIR((), (), (A,), (), 32), Registers("A", (2, 3)))
+    BitField(variable='A_0', shift=16, bits=16)
     """
     dtype = body.buffer(elements.buffer).dtype
     first, count = elements.numbers[0], len(elements.numbers)
     assert elements.numbers == tuple(range(first, first + count)), elements
     word, place = divmod(first, pack(dtype))
-    return Part(f"{elements.buffer}_{word}", place * dtype.bits, count * dtype.bits)
+    return BitField(f"{elements.buffer}_{word}", place * dtype.bits, count * dtype.bits)
 
 
-def parts(body: KernelIR, elements: Registers) -> Iterator[Part]:
-    """Yield the place of each element in its word."""
+def bit_fields(body: KernelIR, elements: Registers) -> Iterator[BitField]:
+    """Yield the bits of each element in its word."""
     for number in elements.numbers:
-        yield part(body, Registers(elements.buffer, (number,)))
+        yield bit_field(body, Registers(elements.buffer, (number,)))
 
 
 def access_bits(body: KernelIR, op: Load | Store) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg import Axis, ComposeLayout, Iter, LayoutError, TileLayout, m
+from layoutalg import Axis, Iter, LayoutError, TileLayout, m
 from layoutalg.algebra import iters as algebra
 from layoutalg.sizes.size import Size, is_int
 from lowering.ir.index import FREE, Digit, Index
@@ -139,17 +139,14 @@ def memory_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
     Raises:
         LayoutError: the layout does not group by the buffer's shape, or leaves axis m.
 
-    >>> from layoutalg import parse
+    >>> from layoutalg import ComposeLayout, parse
     >>> A = Buffer("A", (16, 16), "float16", scope="shared", layout=ComposeLayout(3, 1, 3,
     ...            parse("S[256:1]")))
     >>> lane = Index.of("lane", 32)
     >>> str(memory_address(A, (lane % 16, lane // 16 * 8)))
     'lane % 16 * 16 + ((lane // 16) ^ (lane // 4 % 2)) * 8'
     """
-    address, layout = linear_address(buffer, coordinate), buffer.layout
-    if isinstance(layout, ComposeLayout):
-        swizzled: Index = layout.swizzle.permute(address)
-        return swizzled
+    address: Index = buffer.layout.permute(linear_address(buffer, coordinate))
     return address
 
 
@@ -159,15 +156,14 @@ def linear_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
     Raises:
         LayoutError: as :func:`memory_address`.
 
-    >>> from layoutalg import parse
+    >>> from layoutalg import ComposeLayout, parse
     >>> B = Buffer("B", (128, 64), "float16", scope="shared", layout=ComposeLayout(3, 3, 3,
     ...            parse("S[(128,64):(64,1)]")))
     >>> k = Index.of("k", 4)
     >>> str(linear_address(B, (Index(), k * 16)))
     'k * 16'
     """
-    layout = buffer.layout
-    tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
+    layout, tile = buffer.layout, buffer.layout.tile_layout
     for it in tile.shard:
         if it.axis is not m:
             raise LayoutError(f"address: memory lies on axis m; {layout} has {it.axis}")
@@ -190,8 +186,7 @@ def linear_addresses(
     >>> [str(index) for index in found]
     ['0', 'k * 16']
     """
-    layout = buffer.layout
-    tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
+    tile = buffer.layout.tile_layout
     grouped, seps = tile.group(buffer.shape)
     found = {axis: Index((), int(tile.offset.get(axis, 0))) for axis in axes}
     for dim, value in enumerate(coordinate):

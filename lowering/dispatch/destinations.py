@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutalg import ComposeLayout, LayoutError, TileLayout, Undecided
+from layoutalg import LayoutError, TileLayout, Undecided
 from lowering.dispatch.addresses import as_index, every_value
 from lowering.ir.index import FREE
 from lowering.ir.tiles import Buffer, BufferRegion, TilePrimitiveCall
@@ -116,8 +116,7 @@ def _fitting(op: str) -> str:
 
 def _settled(buffer: Buffer) -> TileLayout:
     """Return a buffer's layout before its swizzle, which parts what it parts, without symbols."""
-    layout = buffer.layout
-    tile = layout.tile_over(buffer.shape) if isinstance(layout, ComposeLayout) else layout
+    tile = buffer.layout.tile_over(buffer.shape)
     sizes = [size for it in tile.shard + tile.replica for size in (it.extent, it.stride)]
     sizes.extend(tile.offset.values())
     symbols = {s for size in sizes for s in getattr(size, "free_symbols", ())}

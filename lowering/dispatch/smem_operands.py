@@ -83,9 +83,8 @@ def unswizzled(region: BufferRegion) -> tuple[TileLayout | None, Index]:
         LayoutError: as :func:`lowering.dispatch.addresses.unmoved`.
     """
     buffer, layout = region.buffer, region.buffer.layout
-    whole = layout.tile_over(buffer.shape) if isinstance(layout, ComposeLayout) else layout
     ranges, moved = unmoved(region)
-    return whole.slice(buffer.shape, ranges), moved
+    return layout.tile_over(buffer.shape).slice(buffer.shape, ranges), moved
 
 
 def shared_operand(
@@ -111,7 +110,7 @@ def shared_operand(
         fail(f"{role}: no layout says the region {region}")
     if along_k == 0:
         piece, shape = transposed(piece, shape), shape[::-1]
-    placed = layout.over(piece) if isinstance(layout, ComposeLayout) else piece
+    placed = layout.over(piece)
     bytes_apart = moved.unit * buffer.dtype.bits // 8
     unit = SWIZZLE_PERIOD if isinstance(layout, ComposeLayout) else CHUNK
     moves: tuple[int, ...] = (0,)

@@ -11,6 +11,7 @@ import numpy as np
 from layoutalg import Axis, ComposeLayout, LayoutError, TCol, TileLayout, TLane, m
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.iters import row_major
+from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.arguments import as_region as as_ranges
 from layoutalg.sizes.size import Size, as_extent, as_size, less, tidy
 from lowering.ir.index import Index
@@ -36,22 +37,22 @@ _PLACES = {
 MEMORY_SCOPES = tuple(_PLACES)
 
 
-def _in_tensor_memory(layout: TileLayout | ComposeLayout) -> bool:
+def _in_tensor_memory(layout: Layout) -> bool:
     """Say whether a layout lies on lanes and columns alone; nothing is swizzled there."""
-    if isinstance(layout, ComposeLayout):
+    if not isinstance(layout, TileLayout):
         return False
     axes = {it.axis for it in (*layout.shard, *layout.replica)} | set(layout.offset)
     return axes <= {TLane, TCol}
 
 
-def reached(layout: TileLayout | ComposeLayout) -> dict[Axis, tuple[Size, Size]]:
+def reached(layout: Layout) -> dict[Axis, tuple[Size, Size]]:
     """Return the first and the last place that a layout names on each axis, before a swizzle.
 
     >>> from layoutalg import S
     >>> reached(TileLayout(S[(8, 8) : (8, -1)] + 7))
     {m: (0, 63)}
     """
-    tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
+    tile = layout.tile_layout
     ends = dict.fromkeys(tile.offset, (0, 0)) | algebra.reach((*tile.shard, *tile.replica))
     start = tile.offset
     return {
@@ -60,7 +61,7 @@ def reached(layout: TileLayout | ComposeLayout) -> dict[Axis, tuple[Size, Size]]
     }
 
 
-def _check_addresses(name: str, layout: TileLayout | ComposeLayout) -> None:
+def _check_addresses(name: str, layout: Layout) -> None:
     """Refuse a layout that begins below the first cell, register or column.
 
     Raises:
@@ -127,7 +128,7 @@ class Buffer:
         shape: Sequence[int],
         dtype: str | DType,
         scope: str = "local",
-        layout: TileLayout | ComposeLayout | None = None,
+        layout: Layout | None = None,
         bounds: Sequence[Any] | None = None,
         multiple: int = 1,
     ) -> None:
@@ -150,7 +151,7 @@ class Buffer:
                     f"lane and {place} holds each element"
                 )
             layout = TileLayout.from_iters(row_major(extents))
-        elif not isinstance(layout, (TileLayout, ComposeLayout)):
+        elif not isinstance(layout, Layout):
             raise LayoutError(
                 f"Buffer {name}: the layout must be a TileLayout or a ComposeLayout; got {layout!r}"
             )

@@ -28,7 +28,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg import ComposeLayout, LayoutError, TileLayout
+from layoutalg import ComposeLayout, LayoutError
+from layoutalg.layouts.tile_layout import Layout
 from lowering.isa import dtypes
 from lowering.isa.dtypes import DType
 
@@ -41,7 +42,6 @@ ROW = 128  # bytes: a swizzle exchanges chunks inside a row of all banks
 LIMIT = (1 << 18) - CHUNK  # the largest address or offset that 14 bits hold, in units of 16 bytes
 
 Ints = npt.NDArray[np.int64]
-Layout = TileLayout | ComposeLayout
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,8 @@ def swizzle_bytes(layout: Layout, dtype: str | DType) -> int:
     Raises:
         LayoutError: the tensor core has no such swizzle.
 
-    >>> swizzle_bytes(ComposeLayout(3, 2, 3, TileLayout.from_iters([])), "float16")
+    >>> from layoutalg import parse
+    >>> swizzle_bytes(ComposeLayout(3, 2, 3, parse("S[()]")), "float16")
     64
     """
     if not isinstance(layout, ComposeLayout) or not layout.swizzle_len:
@@ -297,10 +298,11 @@ def linear_places(layout: Layout, shape: Sequence[int]) -> Ints:
     Raises:
         LayoutError: not a tile in memory with one address per element.
 
-    >>> linear_places(ComposeLayout(3, 3, 3, TileLayout.from_iters([])), (8, 64))[1, :2]
+    >>> from layoutalg import parse
+    >>> linear_places(ComposeLayout(3, 3, 3, parse("S[()]")), (8, 64))[1, :2]
     array([64, 65])
     """
-    tile = layout.tile_over(shape) if isinstance(layout, ComposeLayout) else layout
+    tile = layout.tile_over(shape)
     places = tile.table(shape)
     if set(places) != {"m"} or tile.copies:
         raise LayoutError(
@@ -319,7 +321,7 @@ def starts(layout: Layout, shape: Sequence[int], dtype: str | DType, rows: int) 
         dtype: of the elements.
         rows: M or N of one instruction; its K is 32 bytes.
 
-    >>> from layoutalg import S
+    >>> from layoutalg import S, TileLayout
     >>> tile = ComposeLayout(3, 3, 3, TileLayout(S[(128, 64) : (64, 1)]))
     >>> starts(tile, (128, 64), "float16", 64).tolist()
     [[0, 32, 64, 96], [8192, 8224, 8256, 8288]]
@@ -358,7 +360,7 @@ def describe(
     Raises:
         LayoutError: no descriptor says this layout; the first element that it would miss is named.
 
-    >>> from layoutalg import S
+    >>> from layoutalg import S, TileLayout
     >>> print(describe(TileLayout(S[(8, 8, 2, 8) : (64, 8, 512, 1)]), (64, 16), "f16", "K"))
     K-major no swizzle, leading 1024, stride 128
     >>> b = TileLayout(S[(4, 64, 64) : (4096, 1, 64)])  # N = 256, K = 64, each 64 of N side by side

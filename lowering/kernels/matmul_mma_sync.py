@@ -21,6 +21,7 @@ from layoutalg.fragments import transposed
 from layoutalg.layouts.swizzle import ComposeLayout
 from lowering.ir.index import FREE, Index
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.matrices import Matrix, poison
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tiles import Buffer, BufferRegion
 from lowering.isa import dtypes
@@ -29,7 +30,6 @@ from lowering.isa.mma import MMA_INSTRUCTIONS, MmaInst, compute_capability
 from lowering.launch.arguments import arguments
 from lowering.launch.arguments import simulate as launched
 from lowering.programs.kernel import Kernel, KernelProgram
-from lowering.simulator.machine import Matrix, poison
 
 EDGE = 8  # elements: what divides every size and pitch, so that vectors end at the edges
 VECTOR = 16  # bytes of a copy

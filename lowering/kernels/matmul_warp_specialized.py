@@ -20,6 +20,7 @@ from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has
 from lowering.dispatch.addresses import as_index
 from lowering.ir.index import FREE, Index
+from lowering.ir.matrices import Matrix
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tiles import Buffer, BufferRegion
 from lowering.isa import tcgen05, wgmma
@@ -39,7 +40,6 @@ from lowering.kernels.matmul_mma_sync import (
     tiles_along,
 )
 from lowering.programs.kernel import Kernel, KernelProgram
-from lowering.simulator.machine import Matrix
 
 ROUNDING = 30  # bits after the point of the reciprocal that divides the number of a tile
 GROUPS = (32, 16, 8, 4, 2, 1)  # rows of tiles that may be numbered together

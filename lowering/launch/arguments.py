@@ -19,6 +19,7 @@ from layoutalg.sizes.budget import LAUNCHED, check_budget
 from lowering.dispatch.addresses import memory_address
 from lowering.ir.index import FREE, INT, Index
 from lowering.ir.kernel_ir import KernelIR, Scalar
+from lowering.ir.matrices import Matrix, as_matrix, poison
 from lowering.ir.ops import (
     Guard,
     Let,
@@ -30,7 +31,8 @@ from lowering.ir.ops import (
     walk,
 )
 from lowering.ir.tiles import Buffer, cells
-from lowering.simulator.machine import Grid, Machine, Matrix, as_matrix, poison
+from lowering.simulator.grid import Grid
+from lowering.simulator.machine import Machine
 
 UNIT = 16  # bytes: what a tensor map counts rows and starts in
 

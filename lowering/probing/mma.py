@@ -18,6 +18,7 @@ from layoutalg import LayoutError, S, TileLayout, tx
 from layoutalg.algebra.axis import WARP
 from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.matrices import logical
 from lowering.ir.ops import (
     Load,
     LoadMatrix,
@@ -38,7 +39,7 @@ from lowering.isa.mma import MmaInst
 from lowering.isa.semantics import PAIRS
 from lowering.launch import driver
 from lowering.launch.arguments import arguments
-from lowering.simulator.machine import execute, logical
+from lowering.simulator.run import execute
 
 WARPS = 32  # experiments that run side by side in one CTA
 RANDOM = 32  # products of random integers that the measured relation must predict

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from layoutalg import ComposeLayout, S, TileLayout
 from layoutalg.fragments import Fragment
+from layoutalg.layouts.tile_layout import Layout
 from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
@@ -57,7 +58,6 @@ PATTERN = 1024  # bytes of the longest swizzle pattern
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
-Layout = TileLayout | ComposeLayout
 
 # The largest base whose digits a type holds exactly.
 _BASES = {

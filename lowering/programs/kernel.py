@@ -18,9 +18,10 @@ from typing import Any, cast
 import numpy as np
 
 import lowering.dispatch.variants  # noqa: F401 - registers what dispatch picks from
-from layoutalg import ComposeLayout, LayoutError, TileLayout, m
+from layoutalg import LayoutError, m
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has
+from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.budget import OPERATIONS, REGISTERS, check_budget
 from lowering.codegen import cuda_cpp
 from lowering.codegen.executable import Executable
@@ -30,6 +31,7 @@ from lowering.dispatch.registry import Lowered, context_of, dispatch
 from lowering.ir import convergence, names
 from lowering.ir.index import FREE, Index
 from lowering.ir.kernel_ir import Barrier, KernelIR, Scalar, tensor_columns
+from lowering.ir.matrices import Matrix
 from lowering.ir.ops import (
     Arrive,
     BulkLoad,
@@ -87,7 +89,8 @@ from lowering.programs.statements import (
     text,
     unroll,
 )
-from lowering.simulator.machine import BankCount, Machine, Matrix, bank_counts
+from lowering.simulator.grid import BankCount, bank_counts
+from lowering.simulator.machine import Machine
 
 CLUSTERS = (1, 2)  # CTAs that may run together
 MOST = 1 << 16  # values of variables together, up to which a range is exact
@@ -214,7 +217,7 @@ class Kernel:
         name: str,
         shape: Sequence[int],
         dtype: str | DType,
-        layout: TileLayout | ComposeLayout | None = None,
+        layout: Layout | None = None,
         bounds: Sequence[Any] | None = None,
         multiple: int = 1,
     ) -> Buffer:
@@ -401,7 +404,7 @@ class Kernel:
         shape: Sequence[int],
         dtype: str | DType,
         scope: str = "local",
-        layout: TileLayout | ComposeLayout | None = None,
+        layout: Layout | None = None,
     ) -> Buffer:
         """Allocate a buffer in registers ("local"), in shared or in tensor memory ("tmem").
 

@@ -15,11 +15,12 @@ from lowering.dispatch.registry import Lowered, context_of, dispatch, list_varia
 from lowering.dispatch.variants.copy_vector import BYTE, register_copy
 from lowering.ir import convergence
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.matrices import Matrix, as_matrix, logical, poison
 from lowering.ir.ops import Mma, Move, Op, Sync, Zero, script
 from lowering.ir.tiles import EXTRAS, Buffer, TilePrimitiveCall, cells
 from lowering.isa.mma import MmaInst
 from lowering.launch import arguments, driver
-from lowering.simulator.machine import Matrix, as_matrix, execute, logical, poison
+from lowering.simulator.run import execute
 
 Step = tuple[Any, ...]
 

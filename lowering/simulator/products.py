@@ -7,52 +7,35 @@ accumulator is rounded once to its type.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments import Fragment
 from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.ops import Mma, Op, Registers, SharedMatrix, Wgmma
+from lowering.ir.matrices import Matrix
+from lowering.ir.ops import (
+    Mma,
+    Op,
+    Registers,
+    SharedMatrix,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
+)
 from lowering.ir.register_map import WARPGROUP
 from lowering.isa.semantics import as_accumulated, as_multiplied, expanded, scaled
 from lowering.isa.smem_descriptor import Descriptor
-from lowering.simulator.hazards import Cells, SimulationError
-from lowering.simulator.order import Order
+from lowering.simulator.hazards import Async, SimulationError
+from lowering.simulator.machine import Machine, simulate
+from lowering.simulator.order import Bools, Ints
 from lowering.simulator.wgmma_hazards import Warpgroup
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Matrix = npt.NDArray[Any]
 
-
-class Warps(Protocol):
-    """What products need of the machine that runs them."""
-
-    body: KernelIR
-    rank: int
-    order: Order
-    mask: Bools
-    memory: dict[str, Cells]
-    warpgroups: list[Warpgroup]
-
-    def number(self, value: int | Index) -> Any:
-        """Return a number that may be an index."""
-
-    def addresses(self, index: Index) -> Ints:
-        """Return the value of an index in every thread."""
-
-    def read(self, source: Registers, op: Op) -> Matrix:
-        """Return registers of all threads."""
-
-    def write(self, into: Registers, values: Any) -> None:
-        """Set registers of the active threads."""
-
-
-def gather(machine: Warps, elements: Registers, fragment: Fragment, op: Op) -> Matrix:
+def gather(machine: Machine, elements: Registers, fragment: Fragment, op: Op) -> Matrix:
     """Return one matrix per warp or warpgroup (one per product of it), in float64.
 
     Of copies, the instruction reads those of the first lanes.
@@ -66,7 +49,8 @@ def gather(machine: Warps, elements: Registers, fragment: Fragment, op: Op) -> M
     return matrix
 
 
-def mma(machine: Warps, op: Mma) -> None:
+@simulate.of(Mma)
+def _mma(machine: Machine, op: Mma) -> None:
     """Do ``D += A·B`` in every active warp, in place."""
     inst = op.instruction
     accumulator = inst.fragment("D")
@@ -106,7 +90,8 @@ def check_positions(positions: Matrix, active: Bools, op: Op) -> None:
         )
 
 
-def wgmma(machine: Warps, op: Wgmma) -> None:
+@simulate.of(Wgmma)
+def _wgmma(machine: Machine, op: Wgmma) -> None:
     """Do ``D += A·B`` in every active warpgroup; the results may be touched after a wait.
 
     Raises:
@@ -136,8 +121,38 @@ def wgmma(machine: Warps, op: Wgmma) -> None:
     machine.write(op.d, as_accumulated(result.reshape(machine.body.threads, -1), inst))
 
 
+def _groups(machine: Machine) -> Iterator[tuple[Warpgroup, Ints]]:
+    """Yield each active warpgroup, with its threads."""
+    for group in np.flatnonzero(machine.mask[::WARPGROUP]).tolist():
+        if machine.warpgroups:
+            yield machine.warpgroups[group], machine.agents[group * WARPGROUP :][:WARPGROUP]
+
+
+@simulate.of(WgmmaFence)
+def _fence(machine: Machine, op: WgmmaFence) -> None:
+    """Order what threads did to registers before products."""
+    for group, _ in _groups(machine):
+        group.fence()
+
+
+@simulate.of(WgmmaCommit)
+def _commit(machine: Machine, op: WgmmaCommit) -> None:
+    """Close a group of products."""
+    for group, _ in _groups(machine):
+        group.commit(machine.order.clock)
+
+
+@simulate.of(WgmmaWait)
+def _wait(machine: Machine, op: WgmmaWait) -> None:
+    """Complete older groups of products: each thread knows of its own warp's."""
+    for group, threads in _groups(machine):
+        until = group.wait(op)
+        own = machine.order.agent(machine.rank, "wgmma") + (threads - machine.base) // WARP
+        machine.order.learn(threads, own, until)
+
+
 def _shared(
-    machine: Warps, operand: SharedMatrix, shape: tuple[int, int], op: Wgmma, groups: Ints
+    machine: Machine, operand: SharedMatrix, shape: tuple[int, int], op: Wgmma, groups: Ints
 ) -> Matrix:
     """Return an operand in shared memory, per warpgroup, where its descriptor's bits say.
 
@@ -157,7 +172,7 @@ def _shared(
         threads = range(first, first + WARPGROUP)
         cell = visited(machine.body, operand, start, shape)
         readers = order.products(machine.rank, group)
-        found.append(cells.read_apart(op, cell, threads, readers, order))
+        found.append(cells.read(op, cell, Async(threads, readers), order))
     return np.stack(found).astype(np.float64).reshape(-1, *shape)
 
 

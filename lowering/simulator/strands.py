@@ -13,11 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowering.ir.ops import Op
-
-Bools = npt.NDArray[np.bool_]
+from lowering.simulator.order import Bools
 
 
 def as_seen_by(thread: int, env: Mapping[str, Any]) -> dict[str, Any]:

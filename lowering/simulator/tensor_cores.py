@@ -7,15 +7,13 @@ are the descriptors of its operands, down to the cells that they lead to.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowering.ir.index import Index
-from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.ops import Op, Registers, SharedMatrix
-from lowering.ir.readers import unknown
+from lowering.ir.matrices import Matrix
+from lowering.ir.ops import Op, SharedMatrix
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tmem_ops import (
     COPIES,
@@ -28,116 +26,75 @@ from lowering.ir.tmem_ops import (
     TensorLoad,
     TensorMatrix,
     TensorMma,
-    TensorOp,
     TensorStore,
     TensorWait,
 )
 from lowering.isa import tcgen05
 from lowering.isa.semantics import as_accumulated, as_multiplied, scaled
 from lowering.isa.tcgen05 import CELL, LANES, TensorInst
-from lowering.simulator.hazards import SimulationError
-from lowering.simulator.order import Order
+from lowering.simulator.barriers import sync_all
+from lowering.simulator.hazards import Async, SimulationError
+from lowering.simulator.machine import Machine, simulate
+from lowering.simulator.order import Ints
 from lowering.simulator.products import visited
 from lowering.simulator.strands import as_seen_by
-from lowering.simulator.tmem import UNDER_WAY, TensorMemory, from_cells, matrix_of, to_cells
+from lowering.simulator.tmem import UNDER_WAY, from_cells, matrix_of, to_cells
 
 ISSUER = 0  # the thread that starts what is asynchronous
-
-Ints = npt.NDArray[np.int64]
-Matrix = npt.NDArray[Any]
 Env = Mapping[str, Any]
 
 
-class Warps(Protocol):
-    """What the operations need of the machine that runs them."""
-
-    body: KernelIR
-    env: dict[str, Any]
-    mask: npt.NDArray[np.bool_]
-    registers: dict[str, Matrix]
-    order: Order
-    rank: int
-    tensor: TensorMemory
-
-    @property
-    def cluster(self) -> Sequence[Warps]:
-        """The CTAs that run together."""
-
-    def reach(self, op: Op) -> None:
-        """Note that an operation reaches other CTAs; refuse it before they are ready."""
-
-    def one(self, value: int | Index, op: Op) -> int:
-        """Return a number that all active threads agree on."""
-
-    def addresses(self, index: Any) -> Ints:
-        """Return the value of an index in every thread."""
-
-    def read(self, source: Registers, op: Op) -> Matrix:
-        """Return registers of all threads."""
-
-    def write(self, into: Registers, values: Any) -> None:
-        """Set registers of all threads."""
-
-    def fetch_apart(self, operand: SharedMatrix, cell: Ints, op: Op) -> Matrix:
-        """Read cells of shared memory asynchronously, for the thread that starts it."""
-
-    def sync_all(self) -> None:
-        """Let all threads of the CTA meet."""
-
-    def arrive_later(self, op: TensorCommit, slot: int, released: Ints) -> None:
-        """Let an mbarrier have an arrival, once what was started before is complete."""
+@simulate.of(TensorWait)
+def _wait(machine: Machine, op: TensorWait) -> None:
+    machine.tensor.history.append(op)
+    machine.tensor.wait(op.verb, machine.order.clock, machine.mask)
 
 
-def step(machine: Warps, op: TensorOp) -> None:
-    """Run one operation in all threads, or in the one that starts it.
-
-    Of a pair of CTAs the first starts what both take part in.
-    """
-    if isinstance(op, Issued):
-        if machine.mask[ISSUER] and (op.cta_group == 1 or machine.rank == 0):
-            _issue(machine, op, machine.cluster if op.cta_group == 2 else [machine])
-        return
-    tensor = machine.tensor
-    tensor.history.append(op)
-    if isinstance(op, TensorLoad):
-        _load(machine, op)
-    elif isinstance(op, TensorStore):
-        _store(machine, op)
-    elif isinstance(op, TensorWait):
-        tensor.wait(op.verb, machine.order.clock, machine.mask)
-    elif isinstance(op, TensorFence):
-        _fence(machine, op.side)
-    elif isinstance(op, TensorAllocate):
-        tensor.allocate(op, op.columns)
-        _meet(machine)
-    elif isinstance(op, TensorFree):
-        _meet(machine)
-        tensor.free(op)
-    else:
-        raise unknown(op, "simulate")
+@simulate.of(TensorFence)
+def _fence_side(machine: Machine, op: TensorFence) -> None:
+    machine.tensor.history.append(op)
+    _fence(machine, op.side)
 
 
-def _meet(machine: Warps) -> None:
+@simulate.of(TensorAllocate)
+def _allocate(machine: Machine, op: TensorAllocate) -> None:
+    machine.tensor.history.append(op)
+    machine.tensor.allocate(op, op.columns)
+    _meet(machine)
+
+
+@simulate.of(TensorFree)
+def _free(machine: Machine, op: TensorFree) -> None:
+    machine.tensor.history.append(op)
+    _meet(machine)
+    machine.tensor.free(op)
+
+
+def _meet(machine: Machine) -> None:
     """Let all threads fence and meet, as they do where tensor memory is allocated and freed."""
     _fence(machine, "before")
-    machine.sync_all()
+    sync_all(machine)
     _fence(machine, "after")
 
 
-def _fence(machine: Warps, side: str) -> None:
+def _fence(machine: Machine, side: str) -> None:
     """Let the active threads fence what they did so far, or what they do from now on."""
     who = machine.order.base(machine.rank) + np.flatnonzero(machine.mask)
     machine.order.fence_tensor(side, who)
 
 
-def _start(machine: Warps, place: TensorMatrix, env: Env) -> tuple[int, int]:
+def _start(machine: Machine, place: TensorMatrix, env: Env) -> tuple[int, int]:
     """Return the lane and column of an address, for the thread that starts an operation."""
     first = machine.body.tensor_offsets[place.memory]
     return int(place.lane.value(env)), first + int(place.column.value(env))
 
 
-def _issue(machine: Warps, op: Issued, group: Sequence[Warps]) -> None:
-    """Start something in every CTA of a group, with the addresses of the one that starts it."""
+@simulate.of(TensorMma, TensorCopy, TensorCommit)
+def _issue(machine: Machine, op: Issued) -> None:
+    """Start something in every CTA of its group, with the addresses of the first CTA."""
+    if not machine.mask[ISSUER] or (op.cta_group == 2 and machine.rank > 0):
+        return
+    group = machine.cluster if op.cta_group == 2 else [machine]
     env = as_seen_by(ISSUER, machine.env)
     for each in group:
         each.tensor.starter = machine.order.base(machine.rank) + ISSUER
@@ -147,7 +104,8 @@ def _issue(machine: Warps, op: Issued, group: Sequence[Warps]) -> None:
     if isinstance(op, TensorCommit):
         slot = machine.one(op.slot, op)
         for each in group:
-            each.arrive_later(op, slot, each.tensor.commit(each.order.clock))
+            released = each.tensor.commit(each.order.clock)
+            each.committed.append((op, each.barriers[op.barrier, slot], released))
         return
     if isinstance(op, TensorCopy):
         for each in group:
@@ -161,7 +119,7 @@ def _issue(machine: Warps, op: Issued, group: Sequence[Warps]) -> None:
 # -- products -------------------------------------------------------------------------------------
 
 
-def _multiply(op: TensorMma, group: Sequence[Warps], env: Env) -> None:
+def _multiply(op: TensorMma, group: Sequence[Machine], env: Env) -> None:
     """Do ``D += A·B``; D may be touched after a commit is awaited.
 
     Of a pair of CTAs each has its rows of A and D, and its part of the columns of B.
@@ -193,7 +151,7 @@ def _multiply(op: TensorMma, group: Sequence[Warps], env: Env) -> None:
         each.tensor.write(op, cell, core, result)
 
 
-def _left(machine: Warps, op: TensorMma, inst: TensorInst, env: Env) -> Matrix:
+def _left(machine: Machine, op: TensorMma, inst: TensorInst, env: Env) -> Matrix:
     """Return the rows of A that a CTA has.
 
     In tensor memory, 64 rows of a pair lie twice, in lanes 0 and 64 on.
@@ -226,14 +184,23 @@ def _of_d(inst: TensorInst, start: tuple[int, int]) -> tuple[Ints, Ints]:
 
 
 def _shared(
-    machine: Warps, operand: SharedMatrix, shape: tuple[int, int], op: Op, env: Env
+    machine: Machine, operand: SharedMatrix, shape: tuple[int, int], op: Op, env: Env
 ) -> Matrix:
     """Return an operand in shared memory, where its descriptor's bits say."""
     cell = visited(machine.body, operand, int(operand.address.value(env)), shape)
-    return machine.fetch_apart(operand, cell, op).astype(np.float64).reshape(shape)
+    return _fetch(machine, operand, cell, op).astype(np.float64).reshape(shape)
 
 
-def _scales(machine: Warps, op: TensorMma, place: tuple[int, int], rows: int, byte: int) -> Matrix:
+def _fetch(machine: Machine, operand: SharedMatrix, cell: Ints, op: Op) -> Matrix:
+    """Read cells asynchronously, ordered after what the one that starts it has seen."""
+    starter, core = machine.tensor.starter, machine.tensor.core
+    by = Async((starter,), (core,))
+    return machine.memory[operand.memory].read(op, cell, by, machine.order)
+
+
+def _scales(
+    machine: Machine, op: TensorMma, place: tuple[int, int], rows: int, byte: int
+) -> Matrix:
     """Return the scales of so many rows, from each of their four copies, which must agree.
 
     Source: PTX ISA, tcgen05 "Scale Factor A/B layout".
@@ -258,14 +225,14 @@ def _scales(machine: Warps, op: TensorMma, place: tuple[int, int], rows: int, by
 # -- movement -------------------------------------------------------------------------------------
 
 
-def _copy(machine: Warps, op: TensorCopy, env: Env) -> None:
+def _copy(machine: Machine, op: TensorCopy, env: Env) -> None:
     """Copy rows of shared memory to lanes, and their copies."""
     tensor = machine.tensor
     rows, width = COPIES[op.shape]
     dtype = machine.body.buffer(op.source.memory).dtype
     start = int(op.source.address.value(env))
     cell = visited(machine.body, op.source, start, (rows, width // dtype.bits))
-    values = machine.fetch_apart(op.source, cell, op)
+    values = _fetch(machine, op.source, cell, op)
     words = to_cells(values.reshape(rows, width // CELL, CELL // dtype.bits), dtype)
     lane, column = _start(machine, op.into, env)
     row, word = np.indices(words.shape)
@@ -274,7 +241,7 @@ def _copy(machine: Warps, op: TensorCopy, env: Env) -> None:
         tensor.write(op, into, np.int64(tensor.core), words)
 
 
-def _moved(machine: Warps, op: TensorLoad | TensorStore, place: TensorMatrix) -> Ints:
+def _moved(machine: Machine, op: TensorLoad | TensorStore, place: TensorMatrix) -> Ints:
     """Return the cells that a load or store touches, by thread and word.
 
     Raises:
@@ -283,29 +250,31 @@ def _moved(machine: Warps, op: TensorLoad | TensorStore, place: TensorMatrix) ->
     fragment = op.fragment
     first = machine.body.tensor_offsets[place.memory]
     lanes, columns = (machine.addresses(index) for index in (place.lane, place.column))
-    apart = fragment.lanes
-    own = machine.mask.reshape(-1, apart)[:, 0]
-    warps = [each.reshape(-1, apart)[own] for each in (lanes, columns)]
+    width = fragment.lanes
+    own = machine.mask.reshape(-1, width)[:, 0]
+    warps = [each.reshape(-1, width)[own] for each in (lanes, columns)]
     if any((each != each[:, :1]).any() for each in warps):
         raise SimulationError(f"simulate: {op} needs one address per warp")
     row, col = np.moveaxis(fragment.coords, -1, 0)
     lane = warps[0][:, :1, None] + row
     column = warps[1][:, :1, None] + col + first
     numbers = np.flatnonzero(own)
-    allowed = numbers % (WARPGROUP // apart) * apart
-    outside = (lane < allowed[:, None, None]) | (lane >= allowed[:, None, None] + apart)
+    allowed = numbers % (WARPGROUP // width) * width
+    outside = (lane < allowed[:, None, None]) | (lane >= allowed[:, None, None] + width)
     if outside.any():
         at = int(np.argwhere(outside)[0][0])
         raise SimulationError(
             f"simulate: {op} reaches lane {int(lane[outside][0])}; warp {numbers[at]} may "
-            f"touch lanes {int(allowed[at])} to {int(allowed[at]) + apart - 1}"
+            f"touch lanes {int(allowed[at])} to {int(allowed[at]) + width - 1}"
         )
     return machine.tensor.cells(op, lane, column).reshape(int(machine.mask.sum()), -1)
 
 
-def _load(machine: Warps, op: TensorLoad) -> None:
+@simulate.of(TensorLoad)
+def _load(machine: Machine, op: TensorLoad) -> None:
     """Load words of every warp; they may be touched after a wait."""
     tensor = machine.tensor
+    tensor.history.append(op)
     dtype = machine.body.buffer(op.into.buffer).dtype
     threads = machine.order.base(machine.rank) + np.flatnonzero(machine.mask)[:, None]
     cell = _moved(machine, op, op.source)
@@ -316,8 +285,10 @@ def _load(machine: Warps, op: TensorLoad) -> None:
     tensor.load(op, machine.mask)
 
 
-def _store(machine: Warps, op: TensorStore) -> None:
+@simulate.of(TensorStore)
+def _store(machine: Machine, op: TensorStore) -> None:
     """Store words of every warp; they are there after a wait."""
+    machine.tensor.history.append(op)
     dtype = machine.body.buffer(op.source.buffer).dtype
     threads = machine.order.base(machine.rank) + np.flatnonzero(machine.mask)[:, None]
     cell = _moved(machine, op, op.into)

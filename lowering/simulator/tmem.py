@@ -20,22 +20,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from layoutalg.algebra.axis import WARP
+from lowering.ir.matrices import Matrix
 from lowering.ir.ops import Op
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tmem_ops import TensorCopy, TensorLoad, TensorMma, TensorOp
 from lowering.isa.dtypes import DType
 from lowering.isa.tcgen05 import CELL, COLUMNS, LANES
 from lowering.simulator.hazards import SimulationError
-from lowering.simulator.order import MEMORY, PASSED, TENSOR, Order
+from lowering.simulator.order import MEMORY, PASSED, TENSOR, Bools, Ints, Order
 from lowering.simulator.wgmma_hazards import Register, registers
 
 UNDER_WAY = np.iinfo(np.int64).max  # the clock of an access that no wait has completed
-
-Ints = npt.NDArray[np.int64]
-Matrix = npt.NDArray[Any]
 
 
 def to_cells(values: Matrix, dtype: DType) -> Matrix:
@@ -106,7 +103,7 @@ class TensorMemory:
     def __post_init__(self) -> None:
         """Begin with nobody ordered before anybody."""
         self.base, self.threads = self.order.base(self.rank), self.order.threads
-        self.core = self.order.agent(self.rank, "core")
+        self.core = self.order.agent(self.rank, "tcgen05")
         self.starter = self.base
         groups = -(-self.threads // WARPGROUP)
         size = LANES * COLUMNS if self.used else 0
@@ -167,7 +164,7 @@ class TensorMemory:
                 )
             )
 
-    def follows(self, op: TensorMma | TensorCopy, before: Ints) -> npt.NDArray[np.bool_]:
+    def follows(self, op: TensorMma | TensorCopy, before: Ints) -> Bools:
         """Say of which earlier operations the tensor core does this one after, without a wait.
 
         Products follow copies, and products of their shape and kind on the same accumulator.
@@ -255,7 +252,7 @@ class TensorMemory:
         self.written[cell] = True
         self.writes.note(cell, me, UNDER_WAY, len(self.history) - 1)
 
-    def wait(self, verb: str, clock: int, mask: npt.NDArray[np.bool_]) -> None:
+    def wait(self, verb: str, clock: int, mask: Bools) -> None:
         """Complete what threads loaded or stored."""
         for access in self.reads if verb == "ld" else (self.writes,):
             thread = access.who - self.base
@@ -264,12 +261,12 @@ class TensorMemory:
         if verb == "ld":
             self.loading = {key: op for key, op in self.loading.items() if not mask[key[1] * WARP]}
 
-    def load(self, op: TensorLoad, mask: npt.NDArray[np.bool_]) -> None:
+    def load(self, op: TensorLoad, mask: Bools) -> None:
         """Note that the registers of active warps are being filled."""
         for warp in np.flatnonzero(mask[::WARP]).tolist():
             self.loading |= {(register, warp): op for register in registers(op.into)}
 
-    def touch(self, op: Op, each: frozenset[Register], mask: npt.NDArray[np.bool_]) -> None:
+    def touch(self, op: Op, each: frozenset[Register], mask: Bools) -> None:
         """Refuse to touch registers that a load still fills, in warps with an active thread."""
         if not self.loading:
             return

@@ -41,6 +41,8 @@ def touched(op: Op) -> frozenset[Register]:
     >>> sorted(touched(Move(Registers("A", (0,)), Registers("B", (1,)))))
     [('A', 0), ('B', 1)]
     """
+    if isinstance(op, (Wgmma, WgmmaWait)):  # they say themselves what goes on with theirs
+        return frozenset()
     found = (registers(each) for _, each in op.parts if isinstance(each, Registers))
     return frozenset().union(*found)
 

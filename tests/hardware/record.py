@@ -42,9 +42,9 @@ import lowering as lw
 from lowering.codegen import cuda_cpp
 from lowering.codegen.numba_cuda import to_bits
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.matrices import logical, physical, poison
 from lowering.launch.arguments import arguments
 from lowering.probing import probe_wgmma, prober
-from lowering.simulator.machine import logical, physical, poison
 from lowering.verification.checker import (
     AnyCase,
     AnyProgram,

@@ -13,8 +13,7 @@ from typing import Any
 from layoutalg.draw.explorer.page import layout_document, resource
 from layoutalg.draw.scene.ownership import DEFAULT_LANE
 from layoutalg.errors import LayoutError
-from layoutalg.layouts.swizzle import ComposeLayout
-from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.layouts.tile_layout import Layout
 
 _RENDER = """
 export default {
@@ -99,7 +98,7 @@ def _widget_type() -> Any:
 
 
 def widget(
-    layout: TileLayout | ComposeLayout,
+    layout: Layout,
     shape: Sequence[int] | None = None,
     *,
     lane: int = DEFAULT_LANE,

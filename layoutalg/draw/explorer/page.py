@@ -32,7 +32,7 @@ from layoutalg.errors import LayoutError
 from layoutalg.files import write_whole
 from layoutalg.fragments import Fragment
 from layoutalg.layouts.swizzle import ComposeLayout
-from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.size import as_shape, product
 
 MOST_BYTES = 60_000  # of a page
@@ -91,7 +91,8 @@ def page(document: Mapping[str, Any]) -> str:
     Raises:
         LayoutError: the page would be larger than 60 kB; only a long program or text makes it so.
 
-    >>> text = page(document_of("layout", "<b>", [space_of("D", TileLayout.from_iters([]), ())]))
+    >>> from layoutalg import parse
+    >>> text = page(document_of("layout", "<b>", [space_of("D", parse("S[()]"), ())]))
     >>> "<title>&lt;b&gt;</title>" in text, len(text) < MOST_BYTES
     (True, True)
     """
@@ -179,7 +180,7 @@ def _axes() -> list[Axis]:
 
 def space_of(
     name: str,
-    layout: TileLayout | ComposeLayout,
+    layout: Layout,
     shape: Sequence[int] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
@@ -197,13 +198,14 @@ def space_of(
         LayoutError: the shape does not hold the layout, or there is more than a page shows.
         Undecided: a size is symbolic.
 
-    >>> D = TileLayout.from_iters([])
+    >>> from layoutalg import parse
+    >>> D = parse("S[()]")
     >>> space_of("D", D)
     {'name': 'D', 'layout': 'S[()]', 'shape': (1, 1)}
     """
-    tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
-    if not isinstance(tile, TileLayout):
+    if not isinstance(layout, Layout):
         raise LayoutError(f"to_html: needs a layout; got {layout!r}")
+    tile = layout.tile_layout
     check_concrete(tile, "to_html")
     count = product([it.extent for it in tile.shard])
     copies = product([it.extent for it in tile.replica])
@@ -214,25 +216,23 @@ def space_of(
         )
     extents = default_shape(layout) if shape is None else as_shape(shape, "to_html")
     tile.apply(*(0 for _ in extents), shape=extents)  # refuses a shape that does not fit
-    if isinstance(layout, ComposeLayout):
-        layout.table(extents)  # refuses a tile that is not on axis m
+    layout.apply(*(0 for _ in extents), shape=extents)  # refuses a swizzled tile beside axis m
     return {"name": name, "layout": str(layout), "shape": extents, **more}
 
 
-def default_shape(layout: TileLayout | ComposeLayout) -> tuple[int, int]:
+def default_shape(layout: Layout) -> tuple[int, int]:
     """Return rows and columns for a layout that comes without a shape: near to square.
 
     The cut falls between two iters, or inside the only one; a swizzled tile has the lines of its
     swizzle.
 
-    >>> from layoutalg import S, laneid
+    >>> from layoutalg import S, TileLayout, laneid
     >>> default_shape(TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)]))
     (16, 8)
     >>> default_shape(ComposeLayout(3, 3, 3, TileLayout(S[512:1])))
     (8, 64)
     """
-    tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
-    extents = [int(it.extent) for it in tile.shard]
+    extents = [int(it.extent) for it in layout.tile_layout.shard]
     size = math.prod(extents)
     if isinstance(layout, ComposeLayout):
         line = 1 << (layout.per_element + layout.atom_len)
@@ -253,7 +253,7 @@ def finished(text: str, path: str | os.PathLike[str] | None) -> str:
 
 
 def layout_html(
-    layout: TileLayout | ComposeLayout,
+    layout: Layout,
     shape: Sequence[int] | None = None,
     path: str | os.PathLike[str] | None = None,
     *,
@@ -275,7 +275,7 @@ def layout_html(
         LayoutError: the shape does not fit, there are too many elements, or another suffix.
         Undecided: a size is symbolic.
 
-    >>> from layoutalg import S, laneid
+    >>> from layoutalg import S, TileLayout, laneid
     >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])
     >>> layout_html(D, (16, 8)).startswith("<!DOCTYPE html>")
     True
@@ -285,7 +285,7 @@ def layout_html(
 
 
 def layout_document(
-    layout: TileLayout | ComposeLayout,
+    layout: Layout,
     shape: Sequence[int] | None = None,
     *,
     lane: int = DEFAULT_LANE,

@@ -15,7 +15,7 @@ from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Panel, Path, Point, Scene, Text, text_width
 from layoutalg.errors import LayoutError
 from layoutalg.layouts.swizzle import ComposeLayout
-from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.memory.access import (
     BANKS,
     LINE_BYTES,
@@ -52,7 +52,7 @@ class Side:
 
     name: str
     title: str
-    layout: TileLayout | ComposeLayout
+    layout: Layout
     places: IntArray
     counts: IntArray
     starts: tuple[IntArray, ...]
@@ -72,7 +72,7 @@ def way_color(count: int) -> str:
 def _side(
     name: str,
     title: str,
-    layout: TileLayout | ComposeLayout,
+    layout: Layout,
     shape: tuple[int, int],
     access: Access,
     bits: int,
@@ -103,7 +103,7 @@ def _pitch_of(layout: TileLayout, shape: tuple[int, int]) -> int:
 
 @picture
 def banks(
-    layout: TileLayout | ComposeLayout,
+    layout: Layout,
     shape: Sequence[int],
     dtype: int | str = 16,
     access: str | Access = "ldmatrix",
@@ -139,18 +139,15 @@ def banks(
     extents = checked_shape(shape, "banks")
     if len(extents) != 2:
         raise LayoutError(f"banks: a tile has (rows, columns); got shape {extents}")
-    if not isinstance(layout, TileLayout | ComposeLayout):
+    if not isinstance(layout, Layout):
         raise LayoutError(
             f"banks: a tile in memory is a layout of elements; got {layout!r}. A swizzle is drawn "
             "over the tile it permutes: ComposeLayout(swizzle, tile)"
         )
     asked = access_of(access, extents, bits, "banks")
-    after: TileLayout | ComposeLayout
-    if isinstance(layout, ComposeLayout):
-        before, after = layout.tile_over(extents), layout
-    else:
-        before = layout
-        after = choose_swizzle(extents, bits, _pitch_of(layout, extents), [asked]).layout
+    before, after = layout.tile_over(extents), layout
+    if before is layout:
+        after = choose_swizzle(extents, bits, _pitch_of(before, extents), [asked]).layout
     sides = [_side("before", "without a swizzle", before, extents, asked, bits)]
     words = "no swizzle is needed"
     if isinstance(after, ComposeLayout):
@@ -219,7 +216,7 @@ def _lines(sides: list[Side], phase: int, bits: int, count: int) -> tuple[int, i
     return min(max(last + 1, 8), there, _MOST_LINES), there
 
 
-def _unit(layout: TileLayout | ComposeLayout, size: int, bits: int) -> int:
+def _unit(layout: Layout, size: int, bits: int) -> int:
     """Return how many bytes a cell stands for: what the swizzle and the access keep together."""
     if isinstance(layout, ComposeLayout):
         size = min(size, (bits << layout.per_element) // 8)

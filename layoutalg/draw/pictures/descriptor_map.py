@@ -34,8 +34,7 @@ from layoutalg.draw.scene.scene import (
     text_width,
 )
 from layoutalg.errors import LayoutError
-from layoutalg.layouts.swizzle import ComposeLayout
-from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.layouts.tile_layout import Layout
 from layoutalg.memory.access import LINE_BYTES, element_bits
 
 _CHUNK = 16  # bytes that stay together
@@ -125,7 +124,7 @@ def _checked(visits: Visits, tile: int) -> dict[str, IntArray]:
 
 @picture
 def descriptor(
-    layout: TileLayout | ComposeLayout,
+    layout: Layout,
     shape: Sequence[int],
     visits: Visits,
     dtype: int | str = 16,
@@ -165,7 +164,7 @@ def descriptor(
     """
     bits = element_bits(dtype, "descriptor")
     extents = checked_shape(shape, "descriptor")
-    if len(extents) != 2 or not isinstance(layout, TileLayout | ComposeLayout):
+    if len(extents) != 2 or not isinstance(layout, Layout):
         raise LayoutError(
             f"descriptor: a tile in memory is a layout over (rows, columns); got {layout} over "
             f"{extents}"

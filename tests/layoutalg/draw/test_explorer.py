@@ -53,7 +53,7 @@ from lowering.ir.ops import (
     When,
     script,
 )
-from lowering.simulator.machine import execute
+from lowering.simulator.run import execute
 from tests.lowering.ir.test_convergence import kinds
 from tests.lowering.programs.test_kernel import A, B, D, staged
 from tests.support import strategies, vectors

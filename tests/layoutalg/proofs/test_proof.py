@@ -587,10 +587,30 @@ def test_formulas_may_speak_of_symbols_and_of_bits() -> None:
         prove(tiled, shape, lambda i, j: {"m": i & 5})
 
 
-def test_a_swizzled_layout_has_no_shard_to_compare() -> None:
-    swizzled = ComposeLayout(3, 3, 3, parse("S[512:1]"))
-    with pytest.raises(LayoutError, match="equivalent: needs a layout with a shard; got"):
-        parse("S[512:1]").equivalent(swizzled)
+def test_swizzled_layouts_answer_as_plain_ones_do() -> None:
+    tile = parse("S[(8,64):(64,1)]")
+    swizzled = ComposeLayout(3, 3, 3, tile)
+    assert swizzled.equivalent(ComposeLayout(3, 3, 3, parse("S[512:1]")))
+    assert not swizzled.equivalent(tile)
+    assert not tile.equivalent(swizzled, shape=(8, 64))
+    assert tile.equivalent(ComposeLayout(3, 0, 3, tile))  # a swizzle of nothing
+    assert isinstance(swizzled.equivalent(parse("S[256:1]")).reason, OtherSize)
+    with pytest.raises(LayoutError, match="equivalent: needs a layout; got 7"):
+        swizzled.equivalent(7)  # type: ignore[arg-type]
+    rows = ComposeLayout(3, 3, 3, parse("S[(M,64):(64,1)]"))
+    assert rows.equivalent(ComposeLayout(3, 3, 3, parse("S[(M,8,8):(64,8,1)]")))
+    assert swizzled.is_injective()
+    assert swizzled.replication().degree == 1
+
+    inverse = swizzled.inverse((8, 64))
+    for x in range(512):
+        i, j = divmod(x, 64)
+        assert inverse.at(**swizzled.apply(i, j, shape=(8, 64))) == (i, j)
+    assert str(inverse).endswith(f"and m is {swizzled.swizzle} of the address")
+    twice = swizzled.over(parse("S[512:1] + R[2:512]"))
+    assert twice.owners(64) == ({"m": 72}, {"m": 584})
+    grouped, seps = swizzled.group((8, 8, 8))
+    assert (str(grouped.tile_layout), seps) == ("S[(8,8,8):(64,8,1)]", (0, 1, 2, 3))
 
 
 def test_the_owner_warp_of_two_warpgroups() -> None:

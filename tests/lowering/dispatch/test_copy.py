@@ -18,7 +18,8 @@ from lowering.dispatch.variants.copy_vector import Ownership, accesses, register
 from lowering.ir.index import Index
 from lowering.ir.ops import Load, LoadMatrix, Op, Store, StoreMatrix, Transfer, walk
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import SimulationError, execute
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.run import execute
 from tests.support.gemm_checks import kernel_outputs
 
 NAME = "mma.m16n8k16.f16"

@@ -29,7 +29,9 @@ from lowering.ir.ops import (
 from lowering.isa.nvjitlink import TARGETS
 from lowering.kernels.matmul_mma_sync import swizzled
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import Machine, SimulationError, execute
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.machine import Machine
+from lowering.simulator.run import execute, run_to_end
 
 Array = Any
 
@@ -436,7 +438,7 @@ def drained(
     values = np.arange(128 * 64).astype(np.float16).reshape(128, 64)
     machine.allocate(body.buffer("A"), values.reshape(-1), True)
     machine.allocate(body.buffer("D"), np.full(256 * 64, np.nan, np.float16), False)
-    machine.run_to_end()
+    run_to_end(machine)
     return values, machine.memory["D"].values.reshape(256, 64)
 
 
@@ -483,7 +485,7 @@ def test_both_texts_drain_by_one_thread() -> None:
     program = storing().lower()
     for text in (program.cuda_source(), program.kernel_source()):
         assert "(thread & 127) == 0" in text
-        assert "bulk_store(D_base, " in text
-        assert text.index("bulk_wait_0(") < text.index("bulk_commit(")
+        assert "tma_store(D_base, " in text
+        assert text.index("tma_store_wait_0(") < text.index("tma_store_commit(")
     assert "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group" in program.ptx("sm_90")
     assert program.cubin("sm_90")[:4] == b"\x7fELF"

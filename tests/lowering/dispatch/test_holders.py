@@ -35,7 +35,7 @@ from lowering.ir.ops import LoadMatrix, StoreMatrix, Wgmma, When, walk
 from lowering.ir.tiles import Buffer
 from lowering.ir.tmem_ops import TensorLoad, TensorStore
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import SimulationError
+from lowering.simulator.hazards import SimulationError
 from tests.support.gemm_checks import kernel_outputs
 
 Array = npt.NDArray[Any]

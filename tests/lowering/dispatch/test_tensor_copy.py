@@ -29,7 +29,9 @@ from lowering.ir.ops import Op, walk
 from lowering.ir.tmem_ops import TensorCopy, TensorLoad, TensorStore, TensorWait
 from lowering.isa.dtypes import get
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import Machine, SimulationError, execute
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.machine import Machine
+from lowering.simulator.run import execute
 from tests.support.tensor_kernels import values
 
 Array = npt.NDArray[Any]

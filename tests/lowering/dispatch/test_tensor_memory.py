@@ -40,7 +40,9 @@ from lowering.isa.nvjitlink import assemble
 from lowering.kernels.matmul_mma_sync import swizzled
 from lowering.launch.arguments import arguments, simulate
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import Machine, SimulationError
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.machine import Machine
+from lowering.simulator.run import run_to_end
 from tests.lowering.isa.test_tcgen05 import ROWS, TYPES
 from tests.support.tensor_kernels import Case, agrees, inputs, pair, product
 
@@ -666,9 +668,9 @@ def test_boxes_follow_products(free: bool, sync: bool, message: str) -> None:
     machine.allocate(body.buffer("A"), matrix.astype(np.float16).reshape(-1), True)
     if message:
         with pytest.raises(SimulationError, match=re.escape(message)):
-            machine.run_to_end()
+            run_to_end(machine)
         return
-    machine.run_to_end()
+    run_to_end(machine)
     assert np.array_equal(machine.registers["own"], matrix @ matrix[:32].T)
 
 

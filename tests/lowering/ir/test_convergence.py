@@ -21,7 +21,7 @@ from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Guard, Let, Loop, Op, Sync, When, walk
 from lowering.ir.tiles import TilePrimitiveCall
 from lowering.programs.kernel import Kernel, KernelProgram
-from lowering.simulator.machine import execute
+from lowering.simulator.run import execute
 from tests.support.gemm_checks import kernel_outputs
 
 THREADS = 256

@@ -21,6 +21,7 @@ from lowering.codegen.cuda_cpp import cuda_source
 from lowering.dispatch.addresses import linear_address
 from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.matrices import logical
 from lowering.ir.ops import (
     Guard,
     Load,
@@ -47,7 +48,8 @@ from lowering.probing.probe_wgmma import names, probe
 from lowering.probing.prober import Certificate, ProbeError, digest, from_json, simulator, to_json
 from lowering.probing.wgmma import measure_accumulator, measure_product, measure_reading
 from lowering.simulator import products
-from lowering.simulator.machine import SimulationError, execute, logical
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.run import execute
 from tests.support.paths import HARDWARE
 from tests.support.text_machine import python_of, run
 

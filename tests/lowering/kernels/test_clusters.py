@@ -21,7 +21,8 @@ from lowering.kernels.matmul_warp_specialized import Schedule, fitted, launch_of
 from lowering.launch import driver
 from lowering.launch.driver import Compiled, Device
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import Grid, SimulationError
+from lowering.simulator.grid import Grid
+from lowering.simulator.hazards import SimulationError
 from tests.lowering.kernels.test_matmul import changed, integers
 from tests.lowering.kernels.test_wgmma_kernels import FLIPS, exact
 
@@ -307,8 +308,8 @@ def test_the_texts_say_the_pair_and_assemble(config: Config) -> None:
     source = program.cuda_source()
     for part in (
         "__cluster_dims__(2, 1, 1) __launch_bounds__", "mov.b16 all, 3;",
-        "barrier_of(free_elsewhere, free_base, static_cast<uint32_t>((thread & 1)));",
-        "barrier_arrive_there(free_elsewhere + ", ", ((thread & 31) < 2 && int(0) < ",
+        "mapa(free_elsewhere, free_base, static_cast<uint32_t>((thread & 1)));",
+        "mbarrier_arrive_cluster(free_elsewhere + ", ", ((thread & 31) < 2 && int(0) < ",
     ):  # fmt: skip
         assert part in source, part
     assert len(re.findall(r"^    sync_cluster\(\)|^  sync_cluster\(\)", source, re.MULTILINE)) == 2

@@ -52,7 +52,10 @@ from lowering.launch import arrays, driver
 from lowering.launch.arrays import DeviceMatrix
 from lowering.launch.driver import Compiled, Device, compiled
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import Grid, Machine, SimulationError, bank_counts
+from lowering.simulator.grid import Grid, bank_counts
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.machine import Machine
+from lowering.simulator.run import run_to_end
 
 SMALL = Config((32, 32, 32), (1, 2), 3, 2)
 BULK = replace(SMALL, bulk=True)
@@ -217,7 +220,7 @@ def test_shared_memory_is_free_of_conflicts(flips: tuple[bool, bool], bulk: bool
     for name in "ABD":
         machine.allocate(body.buffer(name), np.ones(128 * 128, np.float16), True)
         machine.extents[name], machine.pitches[name] = (128, 128), 128
-    machine.run_to_end()
+    run_to_end(machine)
     counts = [
         count for count in bank_counts(machine) if "ring" in count.op or "staging" in count.op
     ]
@@ -307,7 +310,7 @@ def test_cuda_text_says_the_same() -> None:
     text = matmul_program(Form("float16", epilogue="alpha"), config, "sm_90a").cuda_source()
     for part in (
         "const int32_t M_, const int32_t N_, const int32_t K_", "const float alpha)",
-        "__launch_bounds__(384)", "const int64_t row = ", "barrier_wait(",
+        "__launch_bounds__(384)", "const int64_t row = ", "mbarrier_wait(",
         "setmaxnreg.inc.sync.aligned.u32 240;", "if (thread < 256) {", "sync_256();",
         "alpha * D_held_0;",
     ):  # fmt: skip

@@ -14,7 +14,7 @@ from lowering.ir.tmem_ops import TensorCommit, TensorFence, TensorFree, TensorMm
 from lowering.isa import nvjitlink
 from lowering.kernels.matmul_mma_sync import Config, Form
 from lowering.kernels.matmul_warp_specialized import fitted, wgmma_program
-from lowering.simulator.machine import SimulationError
+from lowering.simulator.hazards import SimulationError
 from tests.lowering.kernels.test_matmul import changed
 from tests.lowering.kernels.test_wgmma_kernels import EDGES, FLIPS, exact, run
 

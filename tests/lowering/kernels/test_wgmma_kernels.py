@@ -46,7 +46,10 @@ from lowering.kernels.matmul_warp_specialized import (
 )
 from lowering.launch import driver
 from lowering.launch.driver import Device
-from lowering.simulator.machine import Grid, Machine, SimulationError, bank_counts
+from lowering.simulator.grid import Grid, bank_counts
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.machine import Machine
+from lowering.simulator.run import run_to_end
 from tests.lowering.kernels.test_matmul import Shown, changed, integers
 
 ONE = Config((64, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)
@@ -377,7 +380,7 @@ def test_shared_memory_is_free_of_conflicts(out: str) -> None:
     for name in "ABD":
         machine.allocate(body.buffer(name), np.ones(64 * 64, body.buffer(name).dtype.numpy), True)
         machine.extents[name], machine.pitches[name] = (64, 64), 64
-    machine.run_to_end()
+    run_to_end(machine)
     counts = [count for count in bank_counts(machine) if "staging" in count.op]
     assert len(counts) >= 4
     most = 1 if out == "float16" else 2

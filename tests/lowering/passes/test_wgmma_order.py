@@ -13,7 +13,7 @@ from lowering.ir.index import Index
 from lowering.ir.ops import Guard, Loop, Op, Registers, Wgmma, WgmmaCommit, WgmmaWait, When
 from lowering.passes.wgmma_order import with_completed
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import SimulationError
+from lowering.simulator.hazards import SimulationError
 from tests.lowering.dispatch.test_gemm_async import product
 from tests.lowering.isa.test_wgmma import SHARED
 from tests.lowering.isa.test_wgmma import product as product_of

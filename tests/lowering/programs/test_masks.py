@@ -32,7 +32,9 @@ from lowering.ir.ops import (
     Zero,
 )
 from lowering.ir.tmem_ops import TensorLoad
-from lowering.simulator.machine import Machine, SimulationError, execute
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.machine import Machine
+from lowering.simulator.run import execute
 from tests.lowering.dispatch.test_tensor_memory import parts
 
 G = lw.Buffer("g", (128,), "float32", "global")

@@ -41,7 +41,10 @@ from lowering.ir.ops import (
     When,
     Zero,
 )
-from lowering.simulator.machine import Grid, Machine, SimulationError, execute
+from lowering.simulator.grid import Grid
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.machine import Machine
+from lowering.simulator.run import execute, run_to_end
 from tests.lowering.dispatch.test_gemm_async import product
 
 G = lw.Buffer("g", (128,), "float32", "global")
@@ -104,7 +107,7 @@ def run(*ops: Op) -> Machine:
     for buffer in (G, OUT):
         machine.allocate(buffer, INPUT[buffer.name].copy(), True)
         machine.extents[buffer.name], machine.pitches[buffer.name] = (8, 16), 16
-    machine.run_to_end()
+    run_to_end(machine)
     return machine
 
 
@@ -758,9 +761,9 @@ def test_a_kernel_fences_what_threads_wrote_before_boxes_overwrite_it() -> None:
         machine.extents["A"], machine.pitches["A"] = (64, 64), 64
         if message:
             with pytest.raises(SimulationError, match=message):
-                machine.run_to_end()
+                run_to_end(machine)
         else:
-            machine.run_to_end()
+            run_to_end(machine)
             assert machine.memory["A_tile"].written.all()
 
 

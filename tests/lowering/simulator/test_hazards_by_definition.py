@@ -25,7 +25,7 @@ from lowering.ir.ops import (
     Wait,
     script,
 )
-from lowering.simulator.machine import SimulationError
+from lowering.simulator.hazards import SimulationError
 from tests.lowering.simulator.test_hazards import (
     BACK,
     CTA,

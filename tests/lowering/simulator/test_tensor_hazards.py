@@ -24,7 +24,7 @@ from lowering.ir.ops import ProxyFence, Sync
 from lowering.ir.tmem_ops import TensorMma
 from lowering.kernels.matmul_mma_sync import swizzled
 from lowering.programs.kernel import Kernel
-from lowering.simulator.machine import SimulationError
+from lowering.simulator.hazards import SimulationError
 from tests.support.tensor_kernels import Case, product
 
 Array = Any

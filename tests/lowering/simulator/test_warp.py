@@ -13,8 +13,9 @@ import pytest
 
 import lowering as lw
 from layoutalg import LayoutError, fragments, parse
+from lowering.ir.matrices import as_matrix, poison
 from lowering.ir.ops import Mma, Move, Op, Registers, Zero
-from lowering.simulator.machine import SimulationError, as_matrix, poison
+from lowering.simulator.hazards import SimulationError
 from lowering.verification.checker import TOLERANCE, Case, standard_cases
 from tests.support.gemm_checks import expected, matrices, relative_error
 

@@ -1,78 +1,28 @@
-"""Boxes of matrices between global and shared memory, as the NumPy warp moves them: TMA.
+"""TMA on the NumPy warp: boxes of matrices between global and shared memory.
 
 What orders them, :mod:`lowering.simulator.hazards` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from lowering.ir.index import Index
-from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.ops import BulkLoad, BulkStore, Op, Phase, TmaLoad, TmaStore, TmaStoreWait
+from lowering.ir.matrices import Matrix
+from lowering.ir.ops import BulkLoad, BulkStore, Op, TmaLoad, TmaStore, TmaStoreWait
 from lowering.ir.register_map import WARPGROUP
 from lowering.isa.smem_descriptor import tma_cells
-from lowering.simulator.hazards import Cells, SimulationError
-from lowering.simulator.mbarriers import Box, Mbarrier
-from lowering.simulator.order import PASSED, Order
+from lowering.simulator.hazards import Async, SimulationError
+from lowering.simulator.machine import Machine, simulate
+from lowering.simulator.mbarriers import InFlight
+from lowering.simulator.order import PASSED, Bools, Ints
 from lowering.simulator.strands import as_seen_by
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Matrix = npt.NDArray[Any]
-
-
-class Holder(Protocol):
-    """What boxes need of the machine that moves them."""
-
-    body: KernelIR
-    rank: int
-    order: Order
-    env: dict[str, Any]
-    mask: Bools
-    memory: dict[str, Cells]
-    barriers: dict[tuple[str, int], Mbarrier]
-    drains: Drains
-    extents: dict[str, tuple[int, int]]
-    pitches: dict[str, int]
-
-    @property
-    def cluster(self) -> Sequence[Holder]:
-        """The CTAs that run together."""
-
-    @property
-    def filler(self) -> int:
-        """The agent that orders boxes: the thread that produces, or the first."""
-
-    def one(self, value: int | Index, op: Op) -> int:
-        """Return a number that all active threads agree on."""
-
-    def phase(self, phase: Phase, op: Op) -> tuple[Mbarrier, int]:
-        """Return the mbarrier and the parity of a phase."""
-
-    def reach(self, op: Op) -> None:
-        """Note that an operation reaches other CTAs; refuse it before they are ready."""
-
-
-@dataclass
-class Drains:
-    """Groups of bulk stores that still read shared memory: when each was closed, by warpgroup."""
-
-    closed: dict[int, list[int]] = field(default_factory=dict)
-
-    @property
-    def under_way(self) -> bool:
-        """Whether any does."""
-        return any(self.closed.values())
 
 
 def _places(
-    machine: Holder, each: BulkLoad | BulkStore, env: Mapping[str, Any]
+    machine: Machine, each: BulkLoad | BulkStore, env: Mapping[str, Any]
 ) -> tuple[Ints, Bools]:
     """Return where the elements of a box lie in its matrix, and which are inside it."""
     at = [
@@ -86,7 +36,7 @@ def _places(
 
 
 def _box(
-    machine: Holder, load: BulkLoad, op: Op, agent: int, env: Mapping[str, Any]
+    machine: Machine, load: BulkLoad, op: Op, agent: int, env: Mapping[str, Any]
 ) -> tuple[Ints, Matrix]:
     """Return the cells that a box goes to, and its values: zeros beyond the matrix."""
     bits = machine.body.buffer(load.memory).dtype.bits
@@ -95,17 +45,21 @@ def _box(
     cell, inside = _places(machine, load, env)
     source = machine.memory[load.memory]
     values = np.zeros(load.box, dtype=source.values.dtype)
-    values[inside] = source.read_apart(op, cell[inside], (machine.filler,), (agent,), machine.order)
+    by = Async((machine.filler,), (agent,))
+    values[inside] = source.read(op, cell[inside], by, machine.order)
     return into.reshape(-1), values.reshape(-1)
 
 
-def fill(machine: Holder, op: TmaLoad) -> None:
+@simulate.of(TmaLoad)
+def _load(machine: Machine, op: TmaLoad) -> None:
     """Start the loads of boxes; they arrive when their barrier is waited for.
 
     Raises:
         SimulationError: what they overwrite is not known to be read, or what filled it last is
             still under way.
     """
+    if not (machine.producing or machine.mask[0]):
+        return
     order, filler = machine.order, np.array([machine.filler])
     env = as_seen_by(0, machine.env)
     if op.free is not None:
@@ -125,10 +79,10 @@ def fill(machine: Holder, op: TmaLoad) -> None:
             cells.check_bounds(op, into)
             if barrier.full or cells.pending[into].any():
                 raise _not_waited_for(op)
-            cells.start_apart(op, into, machine.filler, barrier.agent, order)
+            cells.start(op, into, Async((machine.filler,), (barrier.agent,)), order)
             cells.copy_later(into)
             size = values.size * machine.body.buffer(load.into).dtype.bits // 8
-            barrier.send(op, Box(cells, into, values), size, filler, released, order)
+            barrier.send(op, InFlight(cells, into, values), size, filler, released, order)
     own.owed += op.size
     own.arrive(op, filler, released, order)
 
@@ -141,7 +95,8 @@ def _not_waited_for(op: TmaLoad) -> SimulationError:
     )
 
 
-def drain(machine: Holder, op: TmaStore) -> None:
+@simulate.of(TmaStore)
+def _store(machine: Machine, op: TmaStore) -> None:
     """Start the stores of boxes by the first thread of each active warpgroup.
 
     Raises:
@@ -152,29 +107,29 @@ def drain(machine: Holder, op: TmaStore) -> None:
     for group in np.flatnonzero(machine.mask[::WARPGROUP]).tolist():
         env = as_seen_by(group * WARPGROUP, machine.env)
         leader = order.base(machine.rank) + group * WARPGROUP
-        reader = order.agent(machine.rank, "drains", group)
+        reader = order.agent(machine.rank, "tma_store", group)
         for each in op.stores:
             bits = machine.body.buffer(each.source).dtype.bits
             source = tma_cells(*each.box, each.swizzle, bits)
             source = (source + int(each.source_address.value(env))).reshape(-1)
             cells = machine.memory[each.source]
-            values = cells.read_apart(op, source, (leader,), (reader,), order)
+            values = cells.read(op, source, Async((leader,), (reader,)), order)
             cell, inside = _places(machine, each, env)
             into, values = cell[inside], values.reshape(each.box)[inside]
             target = machine.memory[each.memory]
-            target.start_apart(op, into, leader, outside, order)
-            target.finish(into, values)
-        machine.drains.closed.setdefault(group, []).append(order.clock + 1)
+            target.write(op, into, Async((leader,), (outside,)), values, order)
+        machine.store_groups.setdefault(group, []).append(order.clock + 1)
 
 
-def drained(machine: Holder, op: TmaStoreWait) -> None:
+@simulate.of(TmaStoreWait)
+def _wait(machine: Machine, op: TmaStoreWait) -> None:
     """Let those that started bulk stores know that all but the newest groups have read."""
     order = machine.order
     for group in np.flatnonzero(machine.mask[::WARPGROUP]).tolist():
-        closed = machine.drains.closed.get(group, [])
+        closed = machine.store_groups.get(group, [])
         count = max(0, len(closed) - op.pending)
         if count:
             leader = order.base(machine.rank) + group * WARPGROUP
-            reader = order.agent(machine.rank, "drains", group)
+            reader = order.agent(machine.rank, "tma_store", group)
             order.learn(np.array([leader]), np.array([reader]), closed[count - 1])
-            machine.drains.closed[group] = closed[count:]
+            machine.store_groups[group] = closed[count:]

@@ -1,0 +1,231 @@
+"""Registers and memory as kernel text: moves, conversions, vector accesses, matrices, cp.async."""
+
+from __future__ import annotations
+
+from layoutalg import LayoutError
+from lowering.codegen.register_words import (
+    BitField,
+    access_bits,
+    bit_field,
+    bit_fields,
+    pack,
+    space,
+    words,
+)
+from lowering.codegen.writer import BYTE, Writer, emit
+from lowering.ir.ops import (
+    Blend,
+    Commit,
+    Load,
+    LoadMatrix,
+    Move,
+    MoveMatrix,
+    Registers,
+    Store,
+    StoreMatrix,
+    Transfer,
+    Wait,
+    Zero,
+)
+from lowering.isa import ptx
+
+WORD = 0xFFFFFFFF
+
+
+@emit.of(Zero)
+def _zero(writer: Writer, op: Zero) -> None:
+    clear(writer, op.into)
+
+
+def clear(writer: Writer, into: Registers) -> None:
+    """Set elements to zero: whole words at once, else bit by bit."""
+    token = writer.token(into.buffer)
+    try:
+        names = words(writer.body, into)
+    except LayoutError:
+        for each in bit_fields(writer.body, into):
+            insert(writer, each, writer.dialect.number(0, "u32"))
+        return
+    for name in names:
+        writer.line(writer.dialect.assign(name, writer.dialect.number(0, token)))
+
+
+def insert(writer: Writer, place: BitField, value: str) -> None:
+    """Put a narrow value, in the low bits of a word, into its place."""
+    keep = writer.dialect.number(WORD & ~place.mask, "u32")
+    if place.shift:
+        value = f"({value} << {writer.dialect.number(place.shift, 'u32')})"
+    writer.line(writer.dialect.assign(place.variable, f"({place.variable} & {keep}) | {value}"))
+
+
+def extract(writer: Writer, place: BitField) -> str:
+    """Return a narrow value in the low bits of a word; higher bits are not cleared."""
+    if not place.shift:
+        return place.variable
+    return f"({place.variable} >> {writer.dialect.number(place.shift, 'u32')})"
+
+
+@emit.of(Move)
+def _move(writer: Writer, op: Move) -> None:
+    """Copy registers, or convert them between f32 and f16 or bf16.
+
+    Raises:
+        LayoutError: one element is written before it is read.
+    """
+    if op.into == op.source:
+        return
+    if op.into.buffer == op.source.buffer and set(op.into.numbers) & set(op.source.numbers):
+        raise LayoutError(f"text: {op} overwrites registers that it reads")
+    into, source = writer.token(op.into.buffer), writer.token(op.source.buffer)
+    if into == "f32" and source != "f32":
+        widen(writer, op, source)
+    elif into != source:
+        narrow(writer, op, into, source)
+    elif pack(writer.body.buffer(op.into.buffer).dtype) == 1:
+        names = zip(words(writer.body, op.into), words(writer.body, op.source), strict=True)
+        for name, value in names:
+            writer.line(writer.dialect.assign(name, value))
+    else:
+        pairs = zip(
+            bit_fields(writer.body, op.into), bit_fields(writer.body, op.source), strict=True
+        )
+        for place, from_place in pairs:
+            mask = writer.dialect.number(from_place.mask >> from_place.shift, "u32")
+            insert(writer, place, f"({extract(writer, from_place)} & {mask})")
+
+
+def widen(writer: Writer, op: Move, source: str) -> None:
+    """Convert elements of 16 bits to f32: both of a word that is read whole, else one."""
+    asm, wide = ptx.split_pair(source), words(writer.body, op.into)
+    numbers, at = op.source.numbers, 0
+    while at < len(numbers):
+        place = bit_field(writer.body, Registers(op.source.buffer, numbers[at : at + 1]))
+        if whole_pair(numbers, at):
+            writer.call(asm, wide[at : at + 2], (place.variable,))
+            at += 2
+            continue
+        pair = writer.temporary(), writer.temporary()
+        writer.call(asm, pair, (place.variable,))
+        writer.line(writer.dialect.assign(wide[at], pair[place.shift > 0]))
+        at += 1
+
+
+def narrow(writer: Writer, op: Move, into: str, source: str) -> None:
+    """Convert f32 to elements of 16 bits: two that fill a word together, else one."""
+    asm, values = ptx.convert_pair(into, source), words(writer.body, op.source)
+    numbers, at = op.into.numbers, 0
+    while at < len(numbers):
+        place = bit_field(writer.body, Registers(op.into.buffer, numbers[at : at + 1]))
+        if whole_pair(numbers, at):
+            writer.call(asm, (place.variable,), (values[at + 1], values[at]))
+            at += 2
+            continue
+        low = writer.temporary()
+        writer.call(asm, (low,), (writer.dialect.number(0, "f32"), values[at]))
+        insert(writer, place, low)
+        at += 1
+
+
+def whole_pair(numbers: tuple[int, ...], at: int) -> bool:
+    """Say whether two neighbours of 16 bits from a place on are the halves of one word, in order.
+
+    >>> whole_pair((2, 3, 5), 0), whole_pair((2, 3, 5), 1), whole_pair((2, 3, 5), 2)
+    (True, False, False)
+    """
+    return numbers[at] % 2 == 0 and numbers[at + 1 : at + 2] == (numbers[at] + 1,)
+
+
+@emit.of(Blend)
+def _blend(writer: Writer, op: Blend) -> None:
+    """Write ``alpha * into + beta * source`` for each f32."""
+    into = words(writer.body, op.into)
+    source = into if op.source is None else words(writer.body, op.source)
+    for name, other in zip(into, source, strict=True):
+        more = "" if op.source is None else f" + {op.beta} * {other}"
+        writer.line(writer.dialect.assign(name, f"{op.alpha} * {name}{more}"))
+
+
+@emit.of(Load)
+def _load(writer: Writer, op: Load) -> None:
+    """Load one vector; threads that are guarded away get zeros."""
+    opened = writer.guarded(op.guards)
+    bits = access_bits(writer.body, op)
+    asm = ptx.load(space(writer.body, op.memory), writer.token(op.into.buffer), bits)
+    address = (writer.at(op.memory, op.address),)
+    if bits >= 32:
+        writer.call(asm, words(writer.body, op.into), address)
+    else:
+        value = writer.temporary()
+        writer.call(asm, (value,), address)
+        insert(writer, bit_field(writer.body, op.into), value)
+    if opened:
+        writer.otherwise()
+        clear(writer, op.into)
+        writer.close()
+
+
+@emit.of(Store)
+def _store(writer: Writer, op: Store) -> None:
+    opened = writer.guarded(op.guards)
+    bits = access_bits(writer.body, op)
+    asm = ptx.store(space(writer.body, op.memory), writer.token(op.source.buffer), bits)
+    if bits >= 32:
+        values = words(writer.body, op.source)
+    else:
+        values = (extract(writer, bit_field(writer.body, op.source)),)
+    writer.call(asm, (), (writer.at(op.memory, op.address), *values))
+    if opened:
+        writer.close()
+
+
+@emit.of(LoadMatrix)
+def _load_matrix(writer: Writer, op: LoadMatrix) -> None:
+    asm = ptx.ldmatrix(op.count, op.trans)
+    writer.call(asm, words(writer.body, op.into), (writer.at(op.memory, op.address),))
+
+
+@emit.of(StoreMatrix)
+def _store_matrix(writer: Writer, op: StoreMatrix) -> None:
+    asm = ptx.stmatrix(op.count, op.trans)
+    writer.call(asm, (), (writer.at(op.memory, op.address), *words(writer.body, op.source)))
+
+
+@emit.of(MoveMatrix)
+def _move_matrix(writer: Writer, op: MoveMatrix) -> None:
+    pairs = zip(words(writer.body, op.into), words(writer.body, op.source), strict=True)
+    for into, source in pairs:
+        writer.call(ptx.movmatrix(), (into,), (source,))
+
+
+@emit.of(Transfer)
+def _transfer(writer: Writer, op: Transfer) -> None:
+    """Copy from memory to memory: ``cp.async``, or a load and a store."""
+    bits = op.count * writer.body.buffer(op.into).dtype.bits
+    target, source = writer.at(op.into, op.into_address), writer.at(op.memory, op.address)
+    if op.fill:
+        conditions = [writer.text(guard) for guard in op.guards]
+        whole, nothing = (writer.dialect.number(size, "u32") for size in (bits // BYTE, 0))
+        size = writer.dialect.choice(conditions, whole, nothing)
+        writer.call(ptx.cp_async_or_zero(), (), (target, source, size))
+        return
+    opened = writer.guarded(op.guards)
+    if op.asynchronous:
+        writer.call(ptx.cp_async(bits // 8), (), (target, source))
+    else:
+        load = ptx.load(space(writer.body, op.memory), writer.token(op.memory), bits)
+        store = ptx.store(space(writer.body, op.into), writer.token(op.into), bits)
+        values = tuple(writer.temporary() for _ in load.outputs)
+        writer.call(load, values, (source,))
+        writer.call(store, (), (target, *values))
+    if opened:
+        writer.close()
+
+
+@emit.of(Commit)
+def _commit(writer: Writer, op: Commit) -> None:
+    writer.call(ptx.cp_async_commit(), (), ())
+
+
+@emit.of(Wait)
+def _wait(writer: Writer, op: Wait) -> None:
+    writer.call(ptx.cp_async_wait(op.pending), (), ())

@@ -1,0 +1,22 @@
+"""Every operation of the package has its row in every reader's table."""
+
+from __future__ import annotations
+
+from lowering.codegen import kernel_text
+from lowering.codegen.writer import emit
+from lowering.ir.ops import BulkLoad, BulkStore
+from lowering.simulator.machine import simulate
+from lowering.simulator.run import flow
+from tests.lowering.ir.test_convergence import kinds
+
+BOXES = {BulkLoad, BulkStore}  # of a TmaLoad, of a TmaStore: they stand in no body
+
+
+def test_every_operation_has_its_text() -> None:
+    assert kernel_text.written
+    assert set(emit.rows) == kinds() - BOXES
+
+
+def test_every_operation_has_its_meaning() -> None:
+    assert not simulate.rows.keys() & flow.rows.keys()
+    assert simulate.rows.keys() | flow.rows.keys() == kinds() - BOXES

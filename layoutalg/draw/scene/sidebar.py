@@ -109,21 +109,21 @@ def sidebar_of(
     first = fragments[0]
     unit = "thread" if first.lanes > WARP else "lane"
     texts = [Text(x, y + 7, first.instruction, 8, "start", True)]
-    bottom = y + 10
+    bottom, taken = y + 10, text_width(first.instruction, 8, True)
 
-    def note(lines: Iterable[str], size: float, pitch: float, color: str) -> float:
-        nonlocal bottom
+    def note(lines: Iterable[str], size: float, pitch: float, color: str) -> None:
+        nonlocal bottom, taken
         for line in lines:
             bottom += pitch
+            taken = max(taken, text_width(line, size))
             texts.append(Text(x, bottom, line, size, "start", color=color))
-        return max(text_width(text.string, text.size, text.bold) for text in texts if text.x == x)
 
     origin = f"{written(first.min_arch)}; {first.source}"
     note(wrapped(origin, width, 5.0, after=" "), 5.0, 7.0, NOTE)
     bottom += 4
     listed = {fragment.operand: entries_of(fragment, lane) for fragment in fragments}
     digits = _digits(fragments, listed, lane, product)
-    taken = note(_joined(digits, width), _SIZE, _PITCH, INK)
+    note(_joined(digits, width), _SIZE, _PITCH, INK)
     lists = [each for fragment in fragments for each in _lists(fragment, listed[fragment.operand])]
     paths: list[Path] = []
     top = row_bottom = bottom + 13
@@ -136,11 +136,10 @@ def sidebar_of(
         taken = max(taken, left + each.width)
     rest = [line for f in fragments if len(listed[f.operand]) > _MOST for line in _rule(f)]
     bottom = row_bottom + 2 * bool(rest)
-    taken = max(taken, note(_joined(rest, width), _SIZE, _PITCH, INK))
+    note(_joined(rest, width), _SIZE, _PITCH, INK)
     bottom += 3
     for said in certificates_of(fragments):
-        lines = wrapped(said, max(width, taken), 5.0, after=" ")
-        taken = max(taken, note(lines, 5.0, 7.0, NOTE))
+        note(wrapped(said, max(width, taken), 5.0, after=" "), 5.0, 7.0, NOTE)
     texts.sort(key=lambda text: (text.size, text.bold, text.color))
     strokes = (Stroke(tuple(paths), 0.5, INK, role="word"),) if paths else ()
     return Panel("side", (), strokes, tuple(texts)), taken, bottom - y
@@ -173,13 +172,11 @@ class _List:
 
     def texts(self, x: float, y: float, lane: str) -> list[Text]:
         """Set the lines below a head whose baseline is at (x, y)."""
-        after = x + text_width(self.head, _SIZE, True) + 4
+        after, third = x + text_width(self.head, _SIZE, True) + 4, x + self.columns[2]
         texts = [
             Text(x, y, self.head, _SIZE, "start", True),
             Text(after, y, self.copies, 5, "start", color=NOTE),
-            Text(
-                x + self.columns[2], y, lane * bool(self.entries[0].place), 5, "start", color=NOTE
-            ),
+            Text(third, y, lane if self.entries[0].place else "", 5, "start", color=NOTE),
         ]
         for n, entry in enumerate(self.entries, 1):
             words = zip(self.columns, (entry.name, entry.rule, entry.place), strict=True)

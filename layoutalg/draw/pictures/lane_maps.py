@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from layoutalg.draw.scene.legend import legend_of, swatches_of
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, HasTable, labels_of, owners_of
-from layoutalg.draw.scene.page import COLUMN, INCH, LINE, MARGIN, PAGE, WIDER, wrapped
+from layoutalg.draw.scene.page import COLUMN, INCH, LINE, MARGIN, PAGE, WIDER, Page, wrapped
 from layoutalg.draw.scene.panel import LEVELS, Tile, cell_size, gutter, header, panel_of, placed
 from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Panel, Scene, Text, checked_title, text_width
@@ -89,30 +89,20 @@ def lane_map(
         )
     room = max(shown.width + gutter(rows), COLUMN * INCH - 2 * MARGIN)
     name = str(layout) if title is None else checked_title(title, "lane_map")
+    page = Page(name, (), pages[-1])
     lines = wrapped(name, room, LINE, after=",: ") if name else []
+    texts = [
+        Text(MARGIN, MARGIN + 5.5 + (LINE + 2) * n, line, LINE, "start")
+        for n, line in enumerate(lines)
+    ]
+    widest = max((text_width(line, LINE) for line in lines), default=0.0)
     below = MARGIN + (LINE + 2) * len(lines)
-    heading = Panel(
-        "title",
-        texts=tuple(
-            Text(MARGIN, MARGIN + 5.5 + (LINE + 2) * n, line, LINE, "start")
-            for n, line in enumerate(lines)
-        ),
-    )
+    page.add(Panel("title", texts=tuple(texts)), MARGIN + widest, below)
     at = (MARGIN + gutter(rows), below + header(tile) + 2)
-    panel = panel_of("map", shown, at)
-    outlined = lane if held is not None else None
     low = at[1] + rows * cell[1]
-    indent = swatches_of(owners, outlined).margin
-    left = max(at[0] - indent, MARGIN)
+    page.add(panel_of("map", shown, at), at[0] + shown.width, low)
+    outlined = lane if held is not None else None
+    left = max(at[0] - swatches_of(owners, outlined).margin, MARGIN)
     legend, taken, depth = legend_of((shown,), outlined, left, low + 7, room + MARGIN - left)
-    content = max(
-        gutter(rows) + columns * cell[0],
-        left - MARGIN + taken,
-        *(text_width(line, LINE) for line in lines),
-    )
-    return Scene(
-        content + 2 * MARGIN,
-        low + 7 + depth + MARGIN,
-        name,
-        (heading, panel, legend),
-    )
+    page.add(legend, left + taken, low + 7 + depth)
+    return page.scene()

@@ -26,9 +26,9 @@ def lane_map(
 ) -> Scene:
     """Draw which lane and which register hold each element of a tile.
 
-    Cell (i, j) names the owners ``layout`` maps the element (i, j) to. Hue is the 4-lane group, or
-    the warp where there are several; without threads it is the range of the address. How much is
-    written in a cell follows from its size on the page; no text is smaller than 5 points.
+    Cell (i, j) names the lanes and registers that ``layout`` maps element (i, j) to. Hue is the
+    4-lane group, or the warp where there are several; without threads, the range of the address.
+    Labels shrink to lane, then to nothing, as cells do; no text is smaller than 5 points.
 
     Args:
         layout: anything with ``table(shape, replicas=True)``: a ``TileLayout`` of any axes.
@@ -38,7 +38,7 @@ def lane_map(
         width: of the page in inches; 3.4 or 7 by the size of the tile.
         title: of the picture; the layout's text unless given.
         instruction: (rows, columns) of one instruction, to mark with solid lines.
-        register: what precedes a register's number; the memory axis' name unless given.
+        register: prefix of a register's number; the memory axis' name unless given.
 
     Returns:
         The figure; it knows its ``scene``, and shows as SVG in a notebook.

@@ -1,4 +1,4 @@
-"""``ldmatrix``: the lanes that give addresses, the matrices, and the lanes that receive them."""
+"""``ldmatrix``: the lanes that pass row addresses, the matrices, the lanes that receive them."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def ldmatrix(
         )
     if fragment.products > 1:
         raise LayoutError(
-            f"ldmatrix: an operand of one product is needed; {instruction} forms "
-            f"{fragment.products}, and the lanes of a product are no 8 rows of 4 lanes"
+            f"ldmatrix: needs an instruction that forms one product; {instruction} forms "
+            f"{fragment.products}, whose lanes are not 8 rows of 4"
         )
     loads = matrix_loads(
         fragment.layout,

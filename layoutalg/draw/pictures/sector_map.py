@@ -60,9 +60,9 @@ def coalescing(
 ) -> Scene:
     """Draw which 32-byte sectors each request of a warp touches in global memory.
 
-    Each lane moves the elements that ``registers`` gives it, ``vector`` slots at a time, from or to
-    where ``memory`` has them. A row is one sector; elements that some lane asks for have its
-    colour, grey ones are fetched in vain. The tile begins at a multiple of 32 bytes.
+    Each lane loads or stores its slots in ``registers``, ``vector`` at a time, at their addresses
+    in ``memory``. A row is one sector; elements that a lane accesses have its colour, grey ones
+    are fetched but not used. The tile is aligned to 32 bytes.
 
     Args:
         registers: a layout over thread axes and m (the slot).
@@ -164,7 +164,7 @@ def _slots(registers: InMemory, shape: Sequence[int], access: Access, number: in
 
 
 def _places(memory: InMemory, shape: Sequence[int]) -> IntArray:
-    """Return the row and column of the element at each address; -1 where there is none."""
+    """Return row and column of the element at each address; -1 where there is none."""
     table = memory.table(shape)["m"]
     places = np.full((int(table.max()) + 1, 2), -1, dtype=np.int64)
     places[table] = np.moveaxis(np.indices(table.shape), 0, -1)
@@ -184,7 +184,7 @@ def _request(
     at: Point,
     cell: float,
 ) -> Panel:
-    """Draw the sectors of one request, one in a row; elements that a lane asks for are coloured."""
+    """Draw the sectors of one request, one in a row; elements that a lane accesses are coloured."""
     x, y = at
     size = access.size(bits)
     table = Grid(at, (cell, _ROW), len(touched), 8 * SECTOR_BYTES // bits)

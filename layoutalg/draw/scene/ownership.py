@@ -1,4 +1,4 @@
-"""Who holds each element of a tile: lanes, warps, registers and addresses, read from a layout."""
+"""The owners of each element of a tile: lanes, warps, registers and addresses, from a layout."""
 
 from __future__ import annotations
 
@@ -221,8 +221,8 @@ def owners_of(layout: HasTable, shape: Sequence[int], function: str) -> Ownershi
     shape = checked_shape(shape, function)
     if isinstance(layout, SwizzleLayout) or not hasattr(layout, "table"):
         raise LayoutError(
-            f"{function}: a picture is of a layout of elements; got {layout!r}. A swizzle is drawn "
-            "over the tile it permutes: ComposeLayout(swizzle, tile)"
+            f"{function}: needs a layout of elements; got {layout!r}. A swizzle permutes a tile: "
+            "pass ComposeLayout(swizzle, tile)"
         )
     if len(shape) not in (1, 2) or 0 in shape:
         raise LayoutError(

@@ -151,7 +151,7 @@ def descriptor(
         LayoutError: no tile in memory, places outside of it or not in chunks, lines that there are
             not, an unknown suffix, or too narrow a page.
 
-    >>> from layoutalg import S
+    >>> from layoutalg import ComposeLayout, S, TileLayout
     >>> tile = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))
     >>> figure = descriptor(tile, (64, 64), {"k = 0": tile.table((64, 64))["m"][:, :16]}, "f16")
     >>> cells = figure.scene.panel("visit 0").cells

@@ -319,7 +319,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no memories": (lambda: draw.tensor_memory({}), r"\{title: \[TensorBuffer, …\]\}; got \{\}"),
     "a list": (lambda: draw.tensor_memory([BUFFERS["quarters"]]), "memories is .* got \\[Tensor"),
-    "a buffer alone": (lambda: draw.tensor_memory({"a": BUFFERS["quarters"]}), "got TensorB.* for 'a'"),
+    "a buffer alone": (
+        lambda: draw.tensor_memory({"a": BUFFERS["quarters"]}), "got TensorB.* for 'a'"
+    ),
     "a buffer of a program": (
         lambda: draw.tensor_memory({"a": [lw.Buffer("C", (128, 8), "float32", "tmem", PLAIN)]}),
         "'a' must hold TensorBuffers; got Buffer C.* float32.*TensorBuffer(.*) fits",

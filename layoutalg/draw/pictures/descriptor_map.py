@@ -148,8 +148,8 @@ def descriptor(
         width: of the page in inches, 7 unless given.
 
     Raises:
-        LayoutError: no tile in memory, places outside of it or not in chunks, lines that there are
-            not, an unknown suffix, or too narrow a page.
+        LayoutError: no tile in memory, addresses outside of it or not in chunks, lines out of
+            range, an unknown suffix, or too narrow a page.
 
     >>> from layoutalg import ComposeLayout, S, TileLayout
     >>> tile = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))

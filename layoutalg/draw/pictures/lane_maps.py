@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from layoutalg.draw.scene.legend import legend_of, swatches_of
-from layoutalg.draw.scene.ownership import DEFAULT_LANE, HasTable, labels_of, owners_of
+from layoutalg.draw.scene.ownership import DEFAULT_LANE, labels_of, owners_of
 from layoutalg.draw.scene.page import COLUMN, INCH, LINE, MARGIN, PAGE, WIDER, Page, wrapped
 from layoutalg.draw.scene.panel import LEVELS, Tile, cell_size, gutter, header, panel_of, placed
 from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Panel, Scene, Text, checked_title, text_width
 from layoutalg.errors import LayoutError
+from layoutalg.layouts.tile_layout import Layout
 
 
 @picture
 def lane_map(
-    layout: HasTable,
+    layout: Layout,
     shape: Sequence[int],
     lane: int | None = DEFAULT_LANE,
     *,
@@ -66,9 +67,9 @@ def lane_map(
     if prefix is None:
         alone = len(owners.memory) == 1 and not owners.threads
         prefix = owners.memory[0][0] if owners.memory and not alone else ""
-    held = owners.holds(lane, "lane_map")
+    marked = owners.cells_of(lane, "lane_map")
     labels = labels_of(owners, f"{prefix}{{}}".format)
-    tile = Tile("", "", owners, labels, held=held, instruction=instruction)
+    tile = Tile("", "", owners, labels, outlined=marked, instruction=instruction)
     edge = 2 * MARGIN + gutter(rows)
 
     # The narrowest page and cell that show as much as any, but no cells of less than 3 points.
@@ -101,7 +102,7 @@ def lane_map(
     at = (MARGIN + gutter(rows), below + header(tile) + 2)
     low = at[1] + rows * cell[1]
     page.add(panel_of("map", shown, at), at[0] + shown.width, low)
-    outlined = lane if held is not None else None
+    outlined = lane if marked is not None else None
     left = max(at[0] - swatches_of(owners, outlined).margin, MARGIN)
     legend, taken, depth = legend_of((shown,), outlined, left, low + 7, room + MARGIN - left)
     page.add(legend, left + taken, low + 7 + depth)

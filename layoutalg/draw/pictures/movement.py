@@ -14,7 +14,6 @@ from layoutalg.draw.scene.legend import legend_of
 from layoutalg.draw.scene.ownership import (
     DEFAULT_LANE,
     BoolArray,
-    HasTable,
     IntArray,
     Ownership,
     labels_of,
@@ -26,6 +25,7 @@ from layoutalg.draw.scene.panel import LEVELS, Tile, cell_size, gutter, header, 
 from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Panel, Point, Scene, Text, text_width
 from layoutalg.errors import LayoutError
+from layoutalg.layouts.tile_layout import Layout
 
 _GAP = 12.0  # between panels
 _LIST = 6.0  # font size of the recipe
@@ -117,8 +117,8 @@ def recipe_lines(src: Any, dst: Any, shape: Sequence[int], bits: int) -> list[st
 
 @picture
 def compare(
-    src: HasTable,
-    dst: HasTable,
+    src: Layout,
+    dst: Layout,
     shape: Sequence[int],
     bits: int = 16,
     lane: int | None = DEFAULT_LANE,
@@ -171,7 +171,7 @@ def compare(
             f"{width:g} inches. {WIDER}, or slice the layouts"
         )
     tiles = [
-        Tile(name, "", side, labels_of(side, _prefix(side).format), held=_held(side, lane))
+        Tile(name, "", side, labels_of(side, _prefix(side).format), outlined=_cells_of(side, lane))
         for name, side in zip(("from", "to"), sides, strict=True)
     ]
     shown = [placed(tile, cell) for tile in tiles]
@@ -203,7 +203,7 @@ def compare(
     if sides[0].hue_is != sides[1].hue_is:
         told = [(each,) for each in shown]
     for number, part in enumerate(told):
-        outlined = lane if any(each.tile.held is not None for each in part) else None
+        outlined = lane if any(each.tile.outlined is not None for each in part) else None
         legend, taken, depth = legend_of(part, outlined, at, bottom + 6, wide)
         bottom += 6 + depth
         name = f"legend {number}" if number else "legend"
@@ -246,13 +246,13 @@ def _prefix(owners: Ownership) -> str:
     return f"{'' if alone or not owners.memory else owners.memory[0][0]}{{}}"
 
 
-def _held(owners: Ownership, lane: int | None) -> Any:
-    """Return the cells of the lane; none where it holds nothing here."""
+def _cells_of(owners: Ownership, lane: int | None) -> Any:
+    """Return the cells that the lane owns; None where it owns none."""
     numbers = owners.thread_number
     if lane is None or numbers is None:
         return None
-    held = (numbers == lane).any(axis=-1)
-    return held if held.any() else None
+    cells = (numbers == lane).any(axis=-1)
+    return cells if cells.any() else None
 
 
 def _indented(line: str, width: float) -> list[str]:

@@ -150,9 +150,9 @@ def _default_place(layout: TileLayout, shape: tuple[int, ...]) -> tuple[int, ...
     """Return the last element of lane 5, or the last element."""
     if len(shape) <= 2:
         owners = owners_of(layout, shape, "derivation")
-        held = owners.holds(DEFAULT_LANE, "derivation")
-        if held is not None:
-            row, column = (int(i) for i in np.argwhere(held)[-1])
+        cells = owners.cells_of(DEFAULT_LANE, "derivation")
+        if cells is not None:
+            row, column = (int(i) for i in np.argwhere(cells)[-1])
             return (row, column)[-len(shape) :]
     return tuple(extent - 1 for extent in shape)
 

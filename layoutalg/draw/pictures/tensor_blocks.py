@@ -98,7 +98,7 @@ class TensorBuffer:
         return _CELL // element_bits(self.dtype, "tensor_memory")
 
     def places(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return lane, column, and place in the cell of each copy: (rows, columns, copies)."""
+        """Return lane, column, and index in the cell of each copy: (rows, columns, copies)."""
         table = self.layout.table(self.shape, replicas=True)
         lane: IntArray = table["TLane"]
         column, inside = np.divmod(table.get("TCol", np.zeros_like(lane)), self.packed)

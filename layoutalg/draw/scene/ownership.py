@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from layoutalg.algebra.axis import WARP, Axis
 from layoutalg.draw.scene.palette import FILLS, WARP_HUES
 from layoutalg.errors import LayoutError
 from layoutalg.layouts.swizzle import SwizzleLayout
+from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.budget import CELLS, check_budget
 
 IntArray = npt.NDArray[np.int64]
@@ -23,13 +24,6 @@ HUE_OF_WARP = np.array(WARP_HUES)
 DEFAULT_LANE = 5
 _WIDE_TO_NARROW = ("cta", "warpgroup", "warp", "thread")
 _LETTER = {"thread": "T", "warp": "W", "warpgroup": "G"}
-
-
-class HasTable(Protocol):
-    """A layout, as far as a drawing needs it."""
-
-    def table(self, shape: Sequence[Any], replicas: bool = False) -> Mapping[str, Any]:
-        """Return per axis name an int64 array of the shape, and one more dimension of replicas."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +112,7 @@ class Ownership:
             warp=None if self.warp is None else ordered(self.warp),
         )
 
-    def holds(self, lane: int | None, function: str) -> BoolArray | None:
+    def cells_of(self, lane: int | None, function: str) -> BoolArray | None:
         """Return which cells the thread of this number owns; None where none is to be outlined.
 
         The default lane outlines nothing in a tile that has no such lane.
@@ -137,9 +131,9 @@ class Ownership:
                 f"{function}: lane must own an element; got lane {lane}, but no axis of the "
                 "layout counts threads. lane=None outlines nothing"
             )
-        held: BoolArray = (numbers == lane).any(axis=-1)
-        if held.any():
-            return held
+        cells: BoolArray = (numbers == lane).any(axis=-1)
+        if cells.any():
+            return cells
         if lane == DEFAULT_LANE:
             return None
         raise LayoutError(
@@ -203,7 +197,7 @@ def checked_range(value: Any, count: int, name: str, step: int = 1) -> range:
     return range(begin, end)
 
 
-def owners_of(layout: HasTable, shape: Sequence[int], function: str) -> Ownership:
+def owners_of(layout: Layout, shape: Sequence[int], function: str) -> Ownership:
     """Read the owners of every element from ``layout.table``.
 
     Args:

@@ -30,7 +30,7 @@ _MOST = 2 * _LONGEST  # lines of a fragment; where there are more, the rule stan
 
 @dataclass(frozen=True)
 class Entry:
-    """One line: the slots, their rule in g and t, and their place for the outlined lane.
+    """One line: the slots, their rule in g and t, and their row and column in the outlined lane.
 
     ``register`` numbers the register; lines of one register are bracketed.
     """
@@ -46,7 +46,7 @@ def entries_of(fragment: Fragment, lane: int | None) -> tuple[Entry, ...]:
 
     Args:
         fragment: of an instruction.
-        lane: whose places are given; None for none.
+        lane: whose rows and columns are given; None for none.
     """
     packed, step, coords = slots_per_register(fragment), slots_per_line(fragment), fragment.coords
     entries = []
@@ -147,7 +147,7 @@ def sidebar_of(
 
 @dataclass(frozen=True)
 class _List:
-    """Lines one under another, in columns: slots, their rule, their place for the lane."""
+    """Lines one under another, in columns: slots, their rule, and row and column in the lane."""
 
     head: str
     copies: str

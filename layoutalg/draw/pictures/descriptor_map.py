@@ -34,6 +34,7 @@ from layoutalg.draw.scene.scene import (
     text_width,
 )
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.memory.access import LINE_BYTES, element_bits
 
@@ -123,7 +124,7 @@ def _checked(visits: Visits, tile: int) -> dict[str, IntArray]:
 
 @picture
 def descriptor(
-    layout: Layout,
+    layout: LayoutLike,
     shape: Sequence[int],
     visits: Visits,
     dtype: int | str = 16,
@@ -142,7 +143,7 @@ def descriptor(
         shape: (rows, columns) of it.
         visits: per title the address of each element that an instruction reads, in elements, as
             ``lowering.isa.smem_descriptor.Descriptor.places`` returns it: one panel each.
-        dtype: of the elements: bits, or a PTX type.
+        dtype: of the elements: bits, or a type.
         names: of rows and columns.
         lines: (begin, end) of those that are drawn.
         width: of the page in inches, 7 unless given.
@@ -161,7 +162,7 @@ def descriptor(
     Source: PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", core matrix.
     """
     bits = element_bits(dtype, "descriptor")
-    extents = checked_shape(shape, "descriptor")
+    layout, extents = as_layout(layout, "descriptor"), checked_shape(shape, "descriptor")
     if len(extents) != 2 or not isinstance(layout, Layout):
         raise LayoutError(
             f"descriptor: a tile in memory is a layout over (rows, columns); got {layout} over "

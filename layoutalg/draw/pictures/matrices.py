@@ -35,6 +35,7 @@ from layoutalg.draw.scene.scene import (
 )
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.memory.access import wavefronts
 from layoutalg.memory.ldmatrix import MatrixLoad, matrix_loads
@@ -57,7 +58,7 @@ def ldmatrix(
     transposed: bool = False,
     trans: bool | None = None,
     count: int | None = None,
-    memory: Layout | None = None,
+    memory: LayoutLike | None = None,
     width: float = PAGE,
 ) -> Scene:
     """Draw how ``ldmatrix`` fills an operand: address lanes, 8 x 8 matrices, receiving lanes.
@@ -85,6 +86,7 @@ def ldmatrix(
     'T8 gives the address of (0, 8): row 0 of matrix 1'
     """
     fragment = fragments.get(instruction, operand)
+    memory = as_layout(memory, "ldmatrix: memory")
     if lane is not None and lane not in range(fragment.lanes):
         raise LayoutError(
             f"ldmatrix: lane is one of 0..{fragment.lanes - 1}, or None; got {lane!r}"

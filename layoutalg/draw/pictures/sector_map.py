@@ -14,6 +14,8 @@ from layoutalg.draw.scene.palette import EMPTY, FILLS, NOTE, PAPER
 from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Panel, Path, Point, Scene, Stroke, Text, text_width
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike
+from layoutalg.interop.registry import with_shape
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.memory.access import SECTOR_BYTES, Access, element_bits, sectors, slotwise
 
@@ -49,9 +51,9 @@ def widest_access(registers: Layout, memory: Layout, shape: Sequence[int], bits:
 
 @picture
 def coalescing(
-    registers: Layout,
-    memory: Layout,
-    shape: Sequence[int],
+    registers: LayoutLike,
+    memory: LayoutLike,
+    shape: Sequence[int] | None = None,
     dtype: int | str = 16,
     lane: int | None = DEFAULT_LANE,
     *,
@@ -69,7 +71,7 @@ def coalescing(
         registers: a layout over thread axes and m (the slot).
         memory: the layout of the same tile in memory, on axis m, in elements.
         shape: logical extents (rows, columns) of both.
-        dtype: of the elements: bits, or a PTX type.
+        dtype: of the elements: bits, or a type.
         lane: outlined; None for none.
         vector: slots per instruction; the widest that memory allows unless given.
         requests: (begin, end) of those that are drawn, the first 4 unless given; sums are over all.
@@ -88,7 +90,9 @@ def coalescing(
     Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
     """
     bits = element_bits(dtype, "coalescing")
-    shape = checked_shape(shape, "coalescing")
+    registers, extents = with_shape(registers, shape, "coalescing")
+    shape = checked_shape(extents, "coalescing")
+    memory, _ = with_shape(memory, shape, "coalescing")
     if bits < 8:
         raise LayoutError(f"coalescing: an element has a byte or more; got {bits} bits")
     if vector is None:

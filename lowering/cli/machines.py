@@ -176,10 +176,10 @@ def probe(
     convention, and refutes known wrong claims. Exit code 1 if a claim given is refuted, or a wrong
     one gets through.
     """
-    from lowering.probing import probe_wgmma, prober
+    from lowering.probing import prober
+    from lowering.probing.record import to_json
 
-    ours = (*prober.family(), *probe_wgmma.names()) if family else ()
-    listed = dict.fromkeys((*prober.names(), *ours))
+    listed = prober.names(family)
     if instruction is None and not everything:
         if as_json:
             echo_json(list(listed))
@@ -187,19 +187,14 @@ def probe(
             click.echo("\n".join(listed))
         return
     claims = {role: parse(text) for role, text in pairs(layouts, "--layout").items()}
-    names = tuple(listed) if instruction is None else (instruction,)
+    names = listed if instruction is None else (instruction,)
     with progress(names, "probe") as bar:
-        certificates = [
-            probe_wgmma.probe(name, machine)
-            if name in probe_wgmma.names() and not claims
-            else prober.probe(name, machine, claims)
-            for name in bar
-        ]
+        certificates = [prober.probe(name, machine, claims) for name in bar]
     if as_json:
-        click.echo(prober.to_json(certificates), nl=False)
+        click.echo(to_json(certificates), nl=False)
     else:
         click.echo("\n\n".join(certificate.report() for certificate in certificates))
     if output is not None:
-        write_whole(output, prober.to_json(certificates).encode())
+        write_whole(output, to_json(certificates).encode())
     if any(certificate.verdict != "agrees" for certificate in certificates):
         sys.exit(1)

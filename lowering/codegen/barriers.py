@@ -56,14 +56,14 @@ def initialise(writer: Writer) -> None:
 def _initialise(writer: Writer) -> None:
     """Write the initialisation of every barrier, and early requests for the tensor maps."""
     for name in writer.body.boxes:
-        writer.call(ptx.prefetch_map(), (), (f"{name}_base",))
+        writer.call(ptx.prefetch_tensormap(), (), (f"{name}_base",))
     for each in writer.body.barriers:
         arrivals = writer.dialect.number(each.arrivals, "u32")
         for slot in range(each.slots):
-            writer.call(ptx.barrier_init(), (), (mbarrier(writer, each.name, slot), arrivals))
-    writer.call(ptx.barriers_ready(), (), ())
+            writer.call(ptx.mbarrier_init(), (), (mbarrier(writer, each.name, slot), arrivals))
+    writer.call(ptx.mbarrier_init_fence(), (), ())
     if writer.body.cluster > 1:
-        writer.call(ptx.barriers_ready_everywhere(), (), ())
+        writer.call(ptx.fence_mbarrier_init(), (), ())
 
 
 @emit.of(Arrive)
@@ -75,7 +75,7 @@ def _arrive(writer: Writer, op: Arrive) -> None:
     if not op.guards and not op.everywhere:
         barrier = mbarrier(writer, op.barrier, op.slot)
         first = "thread & 31"
-        writer.alone(first, lambda: writer.call(ptx.barrier_arrive(), (), (barrier,)))
+        writer.alone(first, lambda: writer.call(ptx.mbarrier_arrive(), (), (barrier,)))
         return
     there = barriers_elsewhere(writer.body)[op.barrier] if op.everywhere else ""
     lanes = writer.body.cluster if op.everywhere else 1
@@ -83,7 +83,7 @@ def _arrive(writer: Writer, op: Arrive) -> None:
     conditions = [writer.text(guard) for guard in (lane, *op.guards)]
     yes, no = (writer.dialect.number(value, "u32") for value in (1, 0))
     taking = writer.dialect.choice(conditions, yes, no)
-    asm = ptx.barrier_arrive_there() if op.everywhere else ptx.barrier_arrive_where()
+    asm = ptx.mbarrier_arrive_cluster() if op.everywhere else ptx.mbarrier_arrive_if()
     writer.call(asm, (), (mbarrier(writer, op.barrier, op.slot, there), taking))
 
 
@@ -104,21 +104,21 @@ def asked(writer: Writer, phase: Phase) -> tuple[str, str]:
 
 @emit.of(TryWait)
 def _try_wait(writer: Writer, op: TryWait) -> None:
-    writer.call(ptx.barrier_peek(), ("peeked",), asked(writer, op.phase))
+    writer.call(ptx.mbarrier_test_wait(), ("tried",), asked(writer, op.phase))
 
 
 @emit.of(MbarrierWait)
 def _mbarrier_wait(writer: Writer, op: MbarrierWait) -> None:
     """Wait; not where the last try_wait has seen the phase complete."""
     if op.tried:
-        writer.alone("peeked", lambda: wait_for(writer, op.phase))
+        writer.alone("tried", lambda: wait_for(writer, op.phase))
     else:
         wait_for(writer, op.phase)
 
 
 def wait_for(writer: Writer, phase: Phase) -> None:
     """Write the wait for a phase."""
-    writer.call(ptx.barrier_wait(), (), asked(writer, phase))
+    writer.call(ptx.mbarrier_wait(), (), asked(writer, phase))
 
 
 @emit.of(TmaLoad)
@@ -130,13 +130,13 @@ def _tma_load(writer: Writer, op: TmaLoad) -> None:
             wait_for(writer, op.free)
         barrier = mbarrier(writer, op.barrier, op.slot)
         size = writer.dialect.number(op.size, "u32")
-        writer.call(ptx.barrier_expect(), (), (barrier, size))
+        writer.call(ptx.mbarrier_arrive_expect_tx(), (), (barrier, size))
         for load in op.loads:
             row, col = (writer.dialect.word(writer.text(i)) for i in load.place)
             into = writer.at(load.into, load.into_address)
-            asm = ptx.bulk_load()
+            asm = ptx.tma_load()
             if load.multicast:
-                asm = ptx.bulk_load_everywhere(writer.body.cluster)
+                asm = ptx.tma_load_multicast(writer.body.cluster)
             writer.call(asm, (), (into, f"{load.memory}_base", col, row, barrier))
 
     if writer.producer:
@@ -153,12 +153,12 @@ def _tma_store(writer: Writer, op: TmaStore) -> None:
         for store in op.stores:
             row, col = (writer.dialect.word(writer.text(i)) for i in store.place)
             source = writer.at(store.source, store.source_address)
-            writer.call(ptx.bulk_store(), (), (f"{store.memory}_base", col, row, source))
-        writer.call(ptx.bulk_commit(), (), ())
+            writer.call(ptx.tma_store(), (), (f"{store.memory}_base", col, row, source))
+        writer.call(ptx.tma_store_commit(), (), ())
 
     writer.alone(LEADER, write)
 
 
 @emit.of(TmaStoreWait)
 def _tma_store_wait(writer: Writer, op: TmaStoreWait) -> None:
-    writer.alone(LEADER, lambda: writer.call(ptx.bulk_wait(op.pending), (), ()))
+    writer.alone(LEADER, lambda: writer.call(ptx.tma_store_wait(op.pending), (), ()))

@@ -43,11 +43,11 @@ def _warp_specialize(writer: Writer, op: WarpSpecialize) -> None:
     writer.line(writer.dialect.begin_if(f"thread < {threads}"))
     writer.indent += 1
     if shared_out:
-        writer.call(ptx.registers(CONSUMER_REGISTERS, True), (), ())
+        writer.call(ptx.setmaxnreg(CONSUMER_REGISTERS, True), (), ())
     writer.run(op.consume)
     writer.otherwise()
     if shared_out:
-        writer.call(ptx.registers(PRODUCER_REGISTERS, False), (), ())
+        writer.call(ptx.setmaxnreg(PRODUCER_REGISTERS, False), (), ())
     writer.producer = True
     writer.alone(f"thread - {threads}", lambda: writer.run(op.produce))
     writer.close()

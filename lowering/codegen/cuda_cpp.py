@@ -181,7 +181,7 @@ def cuda_source(body: KernelIR, name: str, title: str) -> str:
         for shared_name, offset in body.shared_places.items():
             lines.append(f"  const uint32_t {shared_name}_base = base + {offset};")
     if body.barriers:
-        lines.append("  uint32_t peeked;")
+        lines.append("  uint32_t tried;")
     if body.tensor:
         lines.append("  uint32_t tensor_base;")
     lines.extend(f"  uint32_t {name};" for name in barriers_elsewhere(body).values())

@@ -24,7 +24,7 @@ def written(body: KernelIR, dialect: Dialect) -> Writer:
     lane = Index.of("thread", body.threads) % body.cluster
     for name, there in barriers_elsewhere(body).items():
         rank = writer.dialect.word(writer.text(lane))
-        writer.call(ptx.barrier_of(), (there,), (mbarrier(writer, name, 0), rank))
+        writer.call(ptx.mapa(), (there,), (mbarrier(writer, name, 0), rank))
     for name, (operand, fixed) in shared_operands(body).items():
         start = writer.dialect.address("shared", f"{operand.memory}_base", "0")
         writer.call(wgmma.matrix_descriptor(operand.descriptor), (name,), (start,))
@@ -32,7 +32,7 @@ def written(body: KernelIR, dialect: Dialect) -> Writer:
             moved = writer.dialect.address("shared", name, writer.text(fixed))
             writer.call(wgmma.same_in_warp(), (name,), (moved,))
     if body.pdl:
-        writer.call(ptx.after_the_kernel_before(), (), ())
+        writer.call(ptx.griddepcontrol(), (), ())
     writer.run(body.ops)
     return writer
 

@@ -223,9 +223,9 @@ def _transfer(writer: Writer, op: Transfer) -> None:
 
 @emit.of(Commit)
 def _commit(writer: Writer, op: Commit) -> None:
-    writer.call(ptx.commit(), (), ())
+    writer.call(ptx.cp_async_commit(), (), ())
 
 
 @emit.of(Wait)
 def _wait(writer: Writer, op: Wait) -> None:
-    writer.call(ptx.wait(op.pending), (), ())
+    writer.call(ptx.cp_async_wait(op.pending), (), ())

@@ -14,13 +14,10 @@ from lowering.ir.ops import (
     BulkStore,
     Let,
     LoadMatrix,
-    Loop,
     Mma,
     Move,
     Op,
     Registers,
-    TmaLoad,
-    TmaStore,
     WarpSpecialize,
     Wgmma,
     WgmmaWait,
@@ -146,12 +143,9 @@ class KernelIR:
         """
         found: dict[str, BulkLoad | BulkStore] = {}
         for op in walk(self.ops):
-            copies: tuple[BulkLoad | BulkStore, ...] = ()
-            if isinstance(op, TmaLoad):
-                copies = op.loads
-            elif isinstance(op, TmaStore):
-                copies = op.stores
-            for each in copies:
+            for _, each in op.parts:
+                if not isinstance(each, (BulkLoad, BulkStore)):
+                    continue
                 known = found.setdefault(each.memory, each)
                 if (known.box, known.swizzle) != (each.box, each.swizzle):
                     raise LayoutError(
@@ -273,27 +267,23 @@ def _written_in_part(ops: tuple[Op, ...]) -> set[str]:
     partly: set[str] = set()  # written in a branch of some threads
     by_thread = {"thread"}  # variables that differ between threads
 
-    def follow(body: tuple[Op, ...], written: set[tuple[str, int]], apart: bool) -> None:
-        for op in body:
-            if isinstance(op, When):
-                if any(index.variables() & by_thread for index in indices(op)):
-                    follow(op.body, set(written), True)
-                else:
-                    follow(op.body, written, apart)
-            elif isinstance(op, Loop):
-                follow(op.body, written, apart)
-            elif isinstance(op, WarpSpecialize):
-                follow(op.consume, written, apart)
-            elif isinstance(op, Let) and op.value.variables() & by_thread:
+    def follow(ops: tuple[Op, ...], written: set[tuple[str, int]], branched: bool) -> None:
+        for op in ops:
+            if isinstance(op, Let) and op.value.variables() & by_thread:
                 by_thread.add(op.var)
-            else:
-                for each in _read(op):
-                    if any((each.buffer, number) not in written for number in each.numbers):
-                        missed.add(each.buffer)
-                for into in (getattr(op, "into", None), getattr(op, "d", None)):
-                    if isinstance(into, Registers):
-                        written.update((into.buffer, number) for number in into.numbers)
-                        partly.update({into.buffer} if apart else ())
+            parting = isinstance(op, When) and any(
+                index.variables() & by_thread for index in indices(op)
+            )
+            for body in op.bodies:
+                inside = set(written) if parting else written
+                follow(getattr(op, body), inside, branched or parting)
+            for each in _read(op):
+                if any((each.buffer, number) not in written for number in each.numbers):
+                    missed.add(each.buffer)
+            for into in (getattr(op, "into", None), getattr(op, "d", None)):
+                if isinstance(into, Registers):
+                    written.update((into.buffer, number) for number in into.numbers)
+                    partly.update({into.buffer} if branched else ())
 
     follow(ops, set(), False)
     return missed & partly

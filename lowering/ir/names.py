@@ -15,7 +15,7 @@ from lowering.ir.ops import Let, Loop, Op, indices
 
 # What a kernel text says itself, in Python or in C++.
 _TEXTS = frozenset(
-    """thread shared base bx by peeked cuda range tensor_base tensor_cell cells_address
+    """thread shared base bx by tried cuda range tensor_base tensor_cell cells_address
     shared_address float32 float64 uint8 uint16 uint32 uint64 int32 int64 int8_t int16_t int32_t
     int64_t uint8_t uint16_t uint32_t uint64_t""".split()
 )

@@ -75,7 +75,7 @@ class Asm:
     def mnemonic(self) -> str:
         """The instruction with its qualifiers; of several, the one that the fewest targets have.
 
-        >>> cp_async(16).mnemonic, barrier_wait().mnemonic
+        >>> cp_async(16).mnemonic, mbarrier_wait().mnemonic
         ('cp.async.cg.shared.global', 'mbarrier.try_wait.parity.shared::cta.b64')
         """
         statements = (each.strip("{} ") for each in self.text.split(";"))
@@ -294,36 +294,36 @@ def cp_async_or_zero() -> Asm:
     return Asm("cp_async_16_or_zero", "cp.async.cg.shared.global [$0], [$1], 16, $2;", "", "rlr")
 
 
-def commit() -> Asm:
+def cp_async_commit() -> Asm:
     """Return ``cp.async.commit_group``."""
     return Asm("cp_async_commit", "cp.async.commit_group;", "", "")
 
 
-def wait(pending: int) -> Asm:
+def cp_async_wait(pending: int) -> Asm:
     """Return ``cp.async.wait_group``."""
     return Asm(f"cp_async_wait_{pending}", f"cp.async.wait_group {pending};", "", "")
 
 
-def barrier_init() -> Asm:
+def mbarrier_init() -> Asm:
     """Return ``mbarrier.init``: the address, then how many arrivals complete a phase."""
-    return Asm("barrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", "", "rr")
+    return Asm("mbarrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", "", "rr")
 
 
-def barriers_ready() -> Asm:
+def mbarrier_init_fence() -> Asm:
     """Return the fence after which bulk copies see initialised barriers."""
-    return Asm("barriers_ready", "fence.proxy.async.shared::cta;", "", "")
+    return Asm("mbarrier_init_fence", "fence.proxy.async.shared::cta;", "", "")
 
 
-def barrier_arrive() -> Asm:
+def mbarrier_arrive() -> Asm:
     """Return ``mbarrier.arrive``: one arrival.
 
-    >>> barrier_arrive().text
+    >>> mbarrier_arrive().text
     'mbarrier.arrive.shared::cta.b64 _, [$0];'
     """
-    return Asm("barrier_arrive", "mbarrier.arrive.shared::cta.b64 _, [$0];", "", "r")
+    return Asm("mbarrier_arrive", "mbarrier.arrive.shared::cta.b64 _, [$0];", "", "r")
 
 
-def barrier_arrive_where() -> Asm:
+def mbarrier_arrive_if() -> Asm:
     """Return ``mbarrier.arrive`` where the second operand is not 0, without a branch.
 
     Source: a branch between a wgmma and its wait lets ptxas serialise both (warning C7515).
@@ -332,21 +332,21 @@ def barrier_arrive_where() -> Asm:
         "{ .reg .pred taking; setp.ne.u32 taking, $1, 0; "
         "@taking mbarrier.arrive.shared::cta.b64 _, [$0]; }"
     )
-    return Asm("barrier_arrive_where", text, "", "rr")
+    return Asm("mbarrier_arrive_if", text, "", "rr")
 
 
-def barrier_of() -> Asm:
+def mapa() -> Asm:
     """Return the address that an mbarrier has in another CTA of a cluster, whose rank comes second.
 
-    >>> barrier_of().text
+    >>> mapa().text
     'mapa.shared::cluster.u32 $0, $1, $2;'
 
     Source: PTX ISA, mapa. What is added to the result stays in that CTA.
     """
-    return Asm("barrier_of", "mapa.shared::cluster.u32 $0, $1, $2;", "r", "rr")
+    return Asm("mapa", "mapa.shared::cluster.u32 $0, $1, $2;", "r", "rr")
 
 
-def barrier_arrive_there() -> Asm:
+def mbarrier_arrive_cluster() -> Asm:
     """Return ``mbarrier.arrive`` in any CTA of a cluster, where the second operand is not 0.
 
     Source: PTX ISA, mbarrier.arrive. Its scope is left at the default: said to be that of the
@@ -356,28 +356,28 @@ def barrier_arrive_there() -> Asm:
         "{ .reg .pred taking; setp.ne.u32 taking, $1, 0; "
         "@taking mbarrier.arrive.shared::cluster.b64 _, [$0]; }"
     )
-    return Asm("barrier_arrive_there", text, "", "rr")
+    return Asm("mbarrier_arrive_cluster", text, "", "rr")
 
 
-def barriers_ready_everywhere() -> Asm:
+def fence_mbarrier_init() -> Asm:
     """Return the fence after which other CTAs of a cluster may see initialised barriers."""
     text = "fence.mbarrier_init.release.cluster;"
-    return Asm("barriers_ready_everywhere", text, "", "")
+    return Asm("fence_mbarrier_init", text, "", "")
 
 
-def after_the_kernel_before() -> Asm:
+def griddepcontrol() -> Asm:
     """Return what lets a kernel begin early: the next one may; this one waits for the one before.
 
     What the kernel before in the stream wrote is visible after it. It costs nothing where that one
     has ended.
 
-    >>> after_the_kernel_before().text
+    >>> griddepcontrol().text
     'griddepcontrol.launch_dependents; griddepcontrol.wait;'
 
     Source: PTX ISA, griddepcontrol; CUDA programming guide, programmatic dependent launch.
     """
     text = "griddepcontrol.launch_dependents; griddepcontrol.wait;"
-    return Asm("after_the_kernel_before", text, "", "")
+    return Asm("griddepcontrol", text, "", "")
 
 
 def sync_cluster(memory: bool) -> Asm:
@@ -395,38 +395,38 @@ def sync_cluster(memory: bool) -> Asm:
     return Asm("sync_cluster" + "_memory" * memory, text, "", "")
 
 
-def barrier_expect() -> Asm:
+def mbarrier_arrive_expect_tx() -> Asm:
     """Return ``mbarrier.arrive.expect_tx``: one arrival, and so many bytes that must come."""
     text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
-    return Asm("barrier_expect", text, "", "rr")
+    return Asm("mbarrier_arrive_expect_tx", text, "", "rr")
 
 
-def barrier_wait() -> Asm:
+def mbarrier_wait() -> Asm:
     """Return a loop over ``mbarrier.try_wait``: until the phase of a parity is complete."""
     text = (
         "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
         "@!done bra again; }"
     )
-    return Asm("barrier_wait", text, "", "rr")
+    return Asm("mbarrier_wait", text, "", "rr")
 
 
-def barrier_peek() -> Asm:
+def mbarrier_test_wait() -> Asm:
     """Return ``mbarrier.test_wait`` as a word: 1 where the phase of a parity is complete."""
     text = (
         "{ .reg .pred done; mbarrier.test_wait.parity.shared::cta.b64 done, [$1], $2; "
         "selp.u32 $0, 1, 0, done; }"
     )
-    return Asm("barrier_peek", text, "r", "rr")
+    return Asm("mbarrier_test_wait", text, "r", "rr")
 
 
-def registers(count: int, more: bool) -> Asm:
+def setmaxnreg(count: int, more: bool) -> Asm:
     """Return ``setmaxnreg`` (sm_90a): a warp takes registers, or gives them back.
 
-    >>> registers(240, True).text
+    >>> setmaxnreg(240, True).text
     'setmaxnreg.inc.sync.aligned.u32 240;'
     """
     verb = "inc" if more else "dec"
-    return Asm(f"registers_{verb}_{count}", f"setmaxnreg.{verb}.sync.aligned.u32 {count};", "", "")
+    return Asm(f"setmaxnreg_{verb}_{count}", f"setmaxnreg.{verb}.sync.aligned.u32 {count};", "", "")
 
 
 def sync_warpgroup(threads: int) -> Asm:
@@ -447,16 +447,16 @@ def sync_some(threads: int) -> Asm:
     return Asm(f"sync_{threads}", f"bar.sync 1, {threads};", "", "")
 
 
-def prefetch_map() -> Asm:
+def prefetch_tensormap() -> Asm:
     """Return ``prefetch.tensormap``: the copy engine will want this tensor map.
 
-    >>> prefetch_map().text
+    >>> prefetch_tensormap().text
     'prefetch.tensormap [$0];'
     """
-    return Asm("prefetch_map", "prefetch.tensormap [$0];", "", "l")
+    return Asm("prefetch_tensormap", "prefetch.tensormap [$0];", "", "l")
 
 
-def bulk_load() -> Asm:
+def tma_load() -> Asm:
     """Return ``cp.async.bulk.tensor`` of a box (sm_90): to, tensor map, column, row, barrier.
 
     Source: PTX ISA, cp.async.bulk.tensor; coordinates start with the innermost dimension.
@@ -465,13 +465,13 @@ def bulk_load() -> Asm:
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
         "[$0], [$1, {$2, $3}], [$4];"
     )
-    return Asm("bulk_load", text, "", "rlrrr")
+    return Asm("tma_load", text, "", "rlrrr")
 
 
-def bulk_load_everywhere(cluster: int) -> Asm:
+def tma_load_multicast(cluster: int) -> Asm:
     """Return the load of a box to the same place, and barrier, of every CTA of a cluster.
 
-    >>> bulk_load_everywhere(2).text.split("; ", 2)[1]
+    >>> tma_load_multicast(2).text.split("; ", 2)[1]
     'mov.b16 all, 3'
 
     Source: PTX ISA, cp.async.bulk.tensor, ``.multicast::cluster``: bit n of a mask is CTA n.
@@ -481,32 +481,32 @@ def bulk_load_everywhere(cluster: int) -> Asm:
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         ".multicast::cluster [$0], [$1, {$2, $3}], [$4], all; }"
     )
-    return Asm(f"bulk_load_to_{cluster}", text, "", "rlrrr")
+    return Asm(f"tma_load_multicast_{cluster}", text, "", "rlrrr")
 
 
-def bulk_store() -> Asm:
+def tma_store() -> Asm:
     """Return ``cp.async.bulk.tensor`` to global memory: tensor map, column, row, from where.
 
-    >>> bulk_store().mnemonic
+    >>> tma_store().mnemonic
     'cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group'
     """
     text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3];"
-    return Asm("bulk_store", text, "", "lrrr")
+    return Asm("tma_store", text, "", "lrrr")
 
 
-def bulk_commit() -> Asm:
+def tma_store_commit() -> Asm:
     """Return ``cp.async.bulk.commit_group``."""
-    return Asm("bulk_commit", "cp.async.bulk.commit_group;", "", "")
+    return Asm("tma_store_commit", "cp.async.bulk.commit_group;", "", "")
 
 
-def bulk_wait(pending: int) -> Asm:
+def tma_store_wait(pending: int) -> Asm:
     """Return ``cp.async.bulk.wait_group.read``: shared memory may be written again after it.
 
-    >>> bulk_wait(1).text
+    >>> tma_store_wait(1).text
     'cp.async.bulk.wait_group.read 1;'
     """
     text = f"cp.async.bulk.wait_group.read {pending};"
-    return Asm(f"bulk_wait_{pending}", text, "", "")
+    return Asm(f"tma_store_wait_{pending}", text, "", "")
 
 
 def convert_pair(into: str, source: str) -> Asm:

@@ -58,8 +58,9 @@ alias it is not: all those of the last copy to a cell are kept, with the write b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ from lowering.ir.ops import Op
 from lowering.simulator.order import FOREVER, MEMORY, PROXY, Bools, Ints, Order
 
 NEVER = -1  # the clock of what did not happen
-CELL, WHO, STAMP, COPY, APART = range(5)  # rows of what is known of writes that alias
+CELL, WHO, STAMP, COPY, ASYNC = range(5)  # rows of what is known of writes that alias
 ROOM = 256  # how many reads are kept before those that everybody knows of are dropped
 
 
@@ -86,28 +87,48 @@ class Read:
     stamp: int
 
 
+@dataclass(frozen=True)
+class Async:
+    """Who accesses cells by the async proxy: ``starters`` start it together, ``agents`` do it.
+
+    What all starters know as written comes before it. It goes on until it is complete: who knows
+    that of all agents knows that it is.
+    """
+
+    starters: Sequence[int]
+    agents: tuple[int, ...]
+
+    @property
+    def named(self) -> int:
+        """Who it is in messages."""
+        return self.starters[0] if len(self.starters) == 1 else self.agents[0]
+
+
+By = Ints | Async  # (threads, 1): of each row of cells, the thread
+
+
 # What is wrong with overwriting what these read: while they do, and once they have.
 READERS = {
-    "products": (
+    "wgmma": (
         "a wgmma of {} still reads: commit, and wait for it",
         "a wgmma of {} read with no barrier in between: sync first",
     ),
-    "drains": (
+    "tma_store": (
         "{} still reads: wait until it is drained",
         "{} read with no barrier in between: sync first",
     ),
-    "core": (
+    "tcgen05": (
         "{} still reads: commit it to an mbarrier, and await that",
         "{} read, and nobody awaited its commit before",
     ),
-    "boxes": (
+    "tma_load": (
         "{} still reads: wait for its mbarrier",
         "{} read, and that thread has not waited for its mbarrier",
     ),
 }
 # What is wrong with touching what these wrote; where nothing is said, a barrier is missing.
 WRITERS = {
-    "boxes": "wrote, and that thread has not waited for its mbarrier",
+    "tma_load": "wrote, and that thread has not waited for its mbarrier",
     "outside": "writes: nothing in a kernel waits for that",
 }
 UNORDERED = "with no barrier in between: sync first"
@@ -117,17 +138,19 @@ UNORDERED = "with no barrier in between: sync first"
 class Cells:
     """The cells of one buffer in shared or global memory, and the accesses that count.
 
-    ``tracked``: whether the program both may write it and must order that; else only bounds and
-    what is written are checked. ``shared``: whether one CTA alone has it. ``writer`` and ``wrote``:
-    the last write. ``apart``: whether that was one of the async proxy. ``pending``: whether it goes
-    on. ``copying``: how many copies read now. ``latest``: the last read by a thread since the last
-    write; ``reads``: all of them; ``room``: how many may be kept before those that everybody knows
-    of are dropped. ``readers``: the last read of agents that are no threads. ``since``: when the
-    first of the writes was done that count as the last, less one, so that reads after it count.
-    ``copy``: the number of the copy whose stores alias, and that wrote last; 0: none did.
-    ``numbers``: those of all such copies. ``beside``: the writes of cells that such a copy wrote
-    last, and the ones before: columns of :data:`CELL` and so on, sorted by cell. ``elsewhere``:
-    what CTAs that ran before wrote, and read.
+    - ``tracked``: whether the program both may write it and must order that; else only bounds and
+      what is written are checked. ``shared``: whether one CTA alone has it.
+    - ``writer``, ``wrote``: the last write; ``async_proxy``: whether the async proxy did it;
+      ``pending``: whether it goes on.
+    - ``copying``: how many copies read a cell now. ``latest``: the last read by a thread since the
+      last write; ``reads``: all of them; ``room``: how many may be kept before those that everybody
+      knows of are dropped. ``readers``: the last read of agents that are no threads.
+    - ``since``: when the first of the writes was done that count as the last, less one, so that
+      reads after it count. ``copy``: the number of the copy whose stores alias, and that wrote
+      last; 0: none did. ``numbers``: those of all such copies. ``beside``: the writes of cells that
+      such a copy wrote last, and the ones before: columns of :data:`CELL` and so on, sorted by
+      cell.
+    - ``elsewhere``: what CTAs that ran before wrote, and read.
     """
 
     name: str
@@ -150,7 +173,7 @@ class Cells:
         self.writer, self.wrote, self.latest = (
             np.full(size, NEVER, dtype=np.int64) for _ in range(3)
         )
-        self.apart = np.zeros(size, dtype=bool)
+        self.async_proxy = np.zeros(size, dtype=bool)
         self.pending = np.zeros(size, dtype=bool)
         self.copying = np.zeros(size, dtype=np.int64)
         self.since = np.full(size, NEVER, dtype=np.int64)
@@ -161,64 +184,40 @@ class Cells:
 
     # -- reads --------------------------------------------------------------------------------
 
-    def read(self, op: Op, cell: Ints, me: Ints, order: Order) -> Matrix:
-        """Return the values of cells that threads read.
+    def read(self, op: Op, cell: Ints, by: By, order: Order) -> Matrix:
+        """Return the values of cells; the async proxy reads them until it is complete.
 
         Args:
             op: for messages.
-            cell: (threads, cells).
-            me: (threads, 1), agents.
+            cell: (threads, cells); those of the async proxy in any shape.
+            by: who reads.
             order: of the cluster.
 
         Raises:
-            SimulationError: a cell is outside or unwritten, or what wrote it is not known to its
-                reader.
+            SimulationError: a cell is outside or unwritten, what wrote it is not known to its
+                reader, or a proxy fence is missing.
         """
         self.check_bounds(op, cell)
         self.check_written(op, cell)
         if self.tracked:
-            self._after_write(op, cell, me, order, "reads")
-            self.note(cell, me, order)
+            self._after_writes(op, cell, by, order, "reads")
+            self.note(cell, by, order)
         return self.values[cell]
 
-    def note(self, cell: Ints, me: Ints, order: Order) -> None:
-        """Note that threads have read cells."""
-        if self.tracked and cell.size:
+    def note(self, cell: Ints, by: By, order: Order) -> None:
+        """Note that cells have been read, or are being read by the async proxy."""
+        if not self.tracked:
+            return
+        if isinstance(by, Async):
+            never = np.full(len(self.values), NEVER, dtype=np.int64)
+            self.readers.setdefault(by.agents, never)[cell] = order.clock
+        elif cell.size:
             self.latest[cell] = order.clock
-            self.reads.append(Read(cell, me[:, 0], order.clock))
+            self.reads.append(Read(cell, by[:, 0], order.clock))
             if len(self.reads) > self.room:
                 oldest = order.oldest(order.actors)
                 self.reads = [each for each in self.reads if each.stamp >= oldest]
                 self.room = ROOM + 2 * len(self.reads)
-
-    def read_apart(
-        self, op: Op, cell: Ints, starters: Sequence[int], agents: tuple[int, ...], order: Order
-    ) -> Matrix:
-        """Return the values of cells that something reads beside the threads, until it is complete.
-
-        Args:
-            op: for messages.
-            cell: which.
-            starters: the threads that start it: all of them know what was written.
-            agents: those that read, each a part: who knows of all knows that it is complete.
-            order: of the cluster.
-
-        Raises:
-            SimulationError: as of :meth:`read`, or a proxy fence is missing.
-        """
-        self.check_bounds(op, cell)
-        self.check_written(op, cell)
-        if self.tracked:
-            self._after_write_apart(op, cell, starters, agents[0], order)
-            self.check_fenced(op, cell, starters, order, "reads")
-        self.note_apart(cell, agents, order)
-        return self.values[cell]
-
-    def note_apart(self, cell: Ints, agents: tuple[int, ...], order: Order) -> None:
-        """Note that something beside the threads reads cells from now on."""
-        if self.tracked:
-            never = np.full(len(self.values), NEVER, dtype=np.int64)
-            self.readers.setdefault(agents, never)[cell] = order.clock
 
     # -- writes -------------------------------------------------------------------------------
 
@@ -226,42 +225,44 @@ class Cells:
         self,
         op: Op,
         cell: Ints,
-        me: Ints,
+        by: By,
         values: Matrix,
         order: Order,
         aliases: tuple[int, ...] = (),
     ) -> None:
-        """Let threads write cells, at once.
+        """Write cells, at once.
 
         Args:
             op: for messages.
-            cell: (threads, cells).
-            me: (threads, 1), agents.
+            cell: (threads, cells); those of the async proxy in any shape.
+            by: who writes.
             values: what to write.
             order: of the cluster.
             aliases: of which copy, in which step of its loops, the other writes may be to one cell;
                 empty: none may.
 
         Raises:
-            SimulationError: a cell is outside, or what touched it is not known to its writer.
+            SimulationError: as of :meth:`start`.
         """
-        self.start(op, cell, me, order, aliases)
+        self.start(op, cell, by, order, aliases)
         self.finish(cell, values)
 
     def start(
-        self, op: Op, cell: Ints, me: Ints, order: Order, aliases: tuple[int, ...] = ()
+        self, op: Op, cell: Ints, by: By, order: Order, aliases: tuple[int, ...] = ()
     ) -> None:
-        """Note that threads write cells from now on; see :meth:`write`.
+        """Note that cells are written from now on; see :meth:`write`.
 
         Raises:
-            SimulationError: a cell is out of reach, written twice, or not ordered after others.
+            SimulationError: a cell is out of reach, written twice, or not ordered after others, or
+                a proxy fence is missing.
         """
         self.check_bounds(op, cell)
         if not self.tracked or not cell.size:
             return
         copy = self.numbers.setdefault(aliases, len(self.numbers) + 1) if aliases else NEVER
-        self._after_write(op, cell, me, order, "overwrites", copy)
-        self._after_reads(op, cell, me, order)
+        self._after_writes(op, cell, by, order, "overwrites", copy)
+        self._after_reads(op, cell, by, order)
+        me = by.agents[0] if isinstance(by, Async) else by
         if aliases:
             self._add_beside(cell, me, order, copy)
         else:
@@ -277,7 +278,7 @@ class Cells:
                 f"{self.name} at {int(cell[at])} in one instruction: let one of them write it"
             )
         self.wrote[cell] = order.clock
-        self.apart[cell] = False
+        self.async_proxy[cell] = isinstance(by, Async)
 
     def _begin(self, cell: Ints, order: Order) -> None:
         """Forget what came before a write that is ordered after all of it."""
@@ -287,14 +288,14 @@ class Cells:
         if self.beside.size:
             self.beside = self.beside[:, ~np.isin(self.beside[CELL], cell)]
 
-    def _add_beside(self, cell: Ints, me: Ints, order: Order, copy: int) -> None:
+    def _add_beside(self, cell: Ints, me: Any, order: Order, copy: int) -> None:
         """Remember writes of a copy that alias, and the write before the first of them."""
         new = np.unique(cell[self.copy[cell] != copy])
         kept = self.beside[:, ~np.isin(self.beside[CELL], new)]
         self.since[new] = self.wrote[new]
         self.copy[new] = copy
         old = new[self.writer[new] >= 0]
-        before = (old, self.writer[old], self.wrote[old], np.zeros_like(old), self.apart[old])
+        before = (old, self.writer[old], self.wrote[old], np.zeros_like(old), self.async_proxy[old])
         flat, who = cell.reshape(-1), np.broadcast_to(me, cell.shape).reshape(-1)
         ours = (flat, who, *(np.full_like(flat, each) for each in (order.clock, copy, 0)))
         found = np.concatenate([kept, np.stack(before), np.stack(ours)], axis=1)
@@ -315,24 +316,6 @@ class Cells:
             by = np.broadcast_to(who, cell.shape).reshape(-1)[at]
             ours = (self.beside[WHO, column] == by) & (self.beside[COPY, column] > 0)
             self.beside[STAMP, column[ours]] = stamp
-
-    def start_apart(self, op: Op, cell: Ints, starter: int, agent: int, order: Order) -> None:
-        """Note that something beside the threads writes cells from now on, until it is complete.
-
-        Raises:
-            SimulationError: what touched a cell is not known to the thread that starts it.
-        """
-        self.check_bounds(op, cell)
-        if not self.tracked or not cell.size:
-            return
-        me = np.full((*cell.shape[:-1], 1), starter)
-        self._after_write(op, cell, me, order, "overwrites")
-        self.check_fenced(op, cell, (starter,), order, "overwrites")
-        self._after_reads(op, cell, me, order)
-        self._begin(cell, order)
-        self.writer[cell] = agent
-        self.wrote[cell] = order.clock
-        self.apart[cell] = True
 
     def finish(self, cell: Ints, values: Matrix) -> None:
         """Give cells the values that were written."""
@@ -401,124 +384,77 @@ class Cells:
             state = "still being copied: wait for it" if copied else "which nothing wrote"
             raise SimulationError(f"simulate: {op} reads {self.name} at {at}, {state}")
 
-    def check_fenced(
-        self, op: Op, cell: Ints, starters: Sequence[int], order: Order, verb: str
-    ) -> None:
-        """Refuse what the async proxy does to cells that threads wrote since the last fence.
+    def _writes(self, cell: Ints) -> Iterator[tuple[Any, Ints, Ints, Ints, Bools, Bools]]:
+        """Yield the last write of each cell, then the writes beside it.
 
-        Raises:
-            SimulationError: threads wrote a cell since then.
+        Which of the cells, flat; by whom, when, of which copy, whether by the async proxy, and
+        whether it goes on.
         """
-        writer = self.writer[cell]
-        fenced = order.row(PROXY, starters)[np.maximum(writer, 0)]
-        hidden = (writer >= 0) & ~self.apart[cell] & (self.wrote[cell] >= fenced)
-        if hidden.any():
-            at = tuple(np.argwhere(hidden)[0])
-            raise SimulationError(
-                f"simulate: {op} {verb} {self.name} at {int(cell[at])}, which "
-                f"{order.name(int(writer[at]))} wrote with no fence.proxy.async in between"
-            )
+        flat = cell.reshape(-1)
+        yield (
+            slice(None),
+            self.writer[flat],
+            self.wrote[flat],
+            self.copy[flat],
+            self.async_proxy[flat],
+            self.pending[flat],
+        )
         if self.beside.size:
-            place, column = self._beside(cell)
-            _, writer, wrote, _, apart = self.beside[:, column]
-            hidden = (apart == 0) & (wrote >= order.row(PROXY, starters)[writer])
-            if hidden.any():
-                first = int(np.argmax(hidden))
-                who, where = order.name(int(writer[first])), int(cell.flat[place[first]])
-                raise SimulationError(
-                    f"simulate: {op} {verb} {self.name} at {where}, which {who} wrote with "
-                    "no fence.proxy.async in between"
-                )
+            at, column = self._beside(cell)
+            _, writer, wrote, copy, async_proxy = self.beside[:, column]
+            yield at, writer, wrote, copy, async_proxy > 0, wrote == FOREVER
 
-    def _after_write(
-        self, op: Op, cell: Ints, me: Ints, order: Order, verb: str, copy: int = NEVER
+    def _after_writes(
+        self, op: Op, cell: Ints, by: By, order: Order, verb: str, copy: int = NEVER
     ) -> None:
-        """Refuse what is not ordered after the last write of its cells.
+        """Refuse what is not ordered after the writes of its cells, or lacks a proxy fence.
 
         ``copy``: that whose writes are as those of this very instruction.
         """
-        writer, wrote = self.writer[cell], self.wrote[cell]
-        who = np.broadcast_to(me, cell.shape)
-        late = (writer >= 0) & (wrote >= order.until(who, writer)) | self.pending[cell]
-        if copy != NEVER:
-            late &= self.copy[cell] != copy
-        if late.any():
-            at = tuple(np.argwhere(late)[0])
-            self._refuse(op, int(cell[at]), int(who[at]), int(writer[at]), order, verb)
-        if self.beside.size:
-            place, column = self._beside(cell)
-            _, writer, wrote, copies, _ = self.beside[:, column]
-            by = who.reshape(-1)[place]
-            late = (wrote >= order.until(by, writer)) & (copies != copy)
-            self._refuse_beside(op, cell.reshape(-1)[place], by, column, late, order, verb)
+        flat, who = cell.reshape(-1), _named(cell, by).reshape(-1)
+        for at, writer, wrote, copies, _, goes_on in self._writes(cell):
+            if isinstance(by, Async):
+                known = order.row(MEMORY, by.starters)[writer]
+            else:
+                known = order.until(who[at], writer)
+            late = ((writer >= 0) & (wrote >= known) | goes_on) & (copies != copy)
+            if late.any():
+                first = int(np.argmax(late))
+                wrong = WRITERS.get(order.kind(int(writer[first])), f"wrote {UNORDERED}")
+                if goes_on[first]:
+                    wrong = "still copies to: wait for it"
+                raise SimulationError(
+                    f"simulate: {op} races: {order.name(int(who[at][first]))} {verb} {self.name} "
+                    f"at {int(flat[at][first])}, which {order.name(int(writer[first]))} {wrong}"
+                )
         if self.elsewhere is not None:
-            self._check_elsewhere(op, cell, who, order, verb, self.elsewhere[0], "wrote")
-
-    def _refuse_beside(
-        self, op: Op, at: Ints, me: Ints, column: Ints, late: Bools, order: Order, verb: str
-    ) -> None:
-        """Refuse the first that is not ordered after one of the writes beside the last."""
-        if late.any():
-            first = int(np.argmax(late))
-            _, writer, wrote, _, _ = (int(each) for each in self.beside[:, column[first]])
-            goes_on = wrote == FOREVER
-            self._refuse(op, int(at[first]), int(me[first]), writer, order, verb, goes_on)
-
-    def _refuse(
-        self,
-        op: Op,
-        at: int,
-        me: int,
-        writer: int,
-        order: Order,
-        verb: str,
-        goes_on: bool | None = None,
-    ) -> None:
-        """Refuse what is not ordered after a write; ``goes_on``: if that is not the last."""
-        wrong = WRITERS.get(order.kind(writer), f"wrote {UNORDERED}")
-        if self.pending[at] if goes_on is None else goes_on:
-            wrong = "still copies to: wait for it"
-        raise SimulationError(
-            f"simulate: {op} races: {order.name(me)} {verb} {self.name} at {at}, which "
-            f"{order.name(writer)} {wrong}"
-        )
-
-    def _after_write_apart(
-        self, op: Op, cell: Ints, starters: Sequence[int], agent: int, order: Order
-    ) -> None:
-        """Refuse what threads start together that is not ordered after the writes of its cells."""
-        writer = self.writer[cell]
-        late = (writer >= 0) & (self.wrote[cell] >= order.row(MEMORY, starters)[writer])
-        by = starters[0] if len(starters) == 1 else agent
-        if late.any():
-            at = tuple(np.argwhere(late)[0])
-            self._refuse(op, int(cell[at]), by, int(writer[at]), order, "reads")
-        if self.beside.size:
-            place, column = self._beside(cell)
-            late = (
-                self.beside[STAMP, column]
-                >= (order.row(MEMORY, starters)[self.beside[WHO, column]])
-            )
-            who = np.full(len(place), by)
-            self._refuse_beside(op, cell.reshape(-1)[place], who, column, late, order, "reads")
-        if self.elsewhere is not None:
-            who = np.full(cell.shape, by)
-            self._check_elsewhere(op, cell, who, order, "reads", self.elsewhere[0], "wrote")
+            self._check_elsewhere(op, cell, by, order, verb, self.elsewhere[0], "wrote")
+        if not isinstance(by, Async):
+            return
+        fenced = order.row(PROXY, by.starters)
+        for at, writer, wrote, _, async_proxy, _ in self._writes(cell):
+            hidden = (writer >= 0) & ~async_proxy & (wrote >= fenced[writer])
+            if hidden.any():
+                first = int(np.argmax(hidden))
+                raise SimulationError(
+                    f"simulate: {op} {verb} {self.name} at {int(flat[at][first])}, which "
+                    f"{order.name(int(writer[first]))} wrote with no fence.proxy.async in between"
+                )
 
     def _check_elsewhere(
-        self, op: Op, cell: Ints, who: Ints, order: Order, verb: str, touched: Bools, did: str
+        self, op: Op, cell: Ints, by: By, order: Order, verb: str, touched: Bools, did: str
     ) -> None:
         """Refuse what a CTA that ran before, and might run after, touched."""
         if touched[cell].any():
-            at = tuple(np.argwhere(touched[cell])[0])
+            at, who = tuple(np.argwhere(touched[cell])[0]), _named(cell, by)
             raise SimulationError(
                 f"simulate: {op} races: {order.name(int(who[at]))} {verb} {self.name} at "
                 f"{int(cell[at])}, which another CTA of the grid {did}: nothing orders the two"
             )
 
-    def _after_reads(self, op: Op, cell: Ints, me: Ints, order: Order) -> None:
+    def _after_reads(self, op: Op, cell: Ints, by: By, order: Order) -> None:
         """Refuse to overwrite what was read since the last write, and that is not known."""
-        who = np.broadcast_to(me, cell.shape)
+        who = _named(cell, by)
         since = self.since[cell]
         copied = self.copying[cell] > 0
         if copied.any():
@@ -542,8 +478,8 @@ class Cells:
                     f"{order.name(int(who[at]))}, which {reader}"
                 )
         if self.elsewhere is not None:
-            self._check_elsewhere(op, cell, who, order, "overwrites", self.elsewhere[1], "read")
-        writers = np.unique(me)
+            self._check_elsewhere(op, cell, by, order, "overwrites", self.elsewhere[1], "read")
+        writers = np.unique(by.named if isinstance(by, Async) else by)
         if (
             self.latest[cell].max(initial=NEVER) < order.floor(writers, self.shared)
             or not self.reads
@@ -589,3 +525,8 @@ class Cells:
         self.reads.clear()
         self.readers.clear()
         self.__post_init__()
+
+
+def _named(cell: Ints, by: By) -> Ints:
+    """Return who accesses each cell, for messages and for what else one thread each must know."""
+    return np.broadcast_to(np.asarray(by.named if isinstance(by, Async) else by), cell.shape)

@@ -18,8 +18,8 @@ from lowering.simulator.order import PASSED, Ints, Order
 
 
 @dataclass(frozen=True)
-class Box:
-    """A box under way to cells of this CTA."""
+class InFlight:
+    """A box that TMA is loading into cells of this CTA."""
 
     into: Cells
     cell: Ints
@@ -50,7 +50,7 @@ class Mbarrier:
     gathered: Ints
     phases: list[Complete] = field(default_factory=list)
     arrivals: list[tuple[Ints, Ints]] = field(default_factory=list)
-    boxes: list[Box] = field(default_factory=list)
+    in_flight: list[InFlight] = field(default_factory=list)
     arrived: int = 0
     owed: int = 0
     last: Op | None = None
@@ -128,17 +128,19 @@ class Mbarrier:
         self.arrivals.append((who, released[PASSED, np.arange(len(who)), who]))
         self.arrived += len(who)
         self.last = op
-        if not self.boxes and not self.owed:
+        if not self.in_flight and not self.owed:
             self.complete(order)
 
-    def send(self, op: Op, box: Box, size: int, who: Ints, released: Ints, order: Order) -> None:
+    def send(
+        self, op: Op, box: InFlight, size: int, who: Ints, released: Ints, order: Order
+    ) -> None:
         """Let a box be under way, of so many bytes; see :meth:`arrive`.
 
         Once it has come, so far have threads that the one who sent it knew to have.
         """
         self.check_begun(op, who, released, order, 1)
         self.gathered[PASSED] = np.maximum(self.gathered[PASSED], released[PASSED, 0])
-        self.boxes.append(box)
+        self.in_flight.append(box)
         self.owed -= size
 
     def check_begun(self, op: Op, who: Ints, released: Ints, order: Order, room: int) -> None:
@@ -156,11 +158,11 @@ class Mbarrier:
         """Let the boxes under way arrive, once all of the phase were ordered."""
         if self.arrived < self.expected or self.owed:
             return
-        for each in self.boxes:
+        for each in self.in_flight:
             each.into.finish(each.cell, each.values)
-        if self.boxes:
+        if self.in_flight:
             self.arrivals.append((np.array([self.agent]), np.array([order.clock + 1])))
-        self.boxes.clear()
+        self.in_flight.clear()
         self.complete(order)
 
     def complete(self, order: Order) -> None:

@@ -47,10 +47,10 @@ class Order:
         groups = -(-self.threads // WARPGROUP)
         sizes = {
             "producer": 1,
-            "products": -(-self.threads // WARP),
-            "drains": groups,
-            "boxes": len(slots),
-            "core": 1,
+            "wgmma": -(-self.threads // WARP),
+            "tma_store": groups,
+            "tma_load": len(slots),
+            "tcgen05": 1,
             "outside": 1,
         }
         at = self.threads
@@ -59,7 +59,7 @@ class Order:
             self.first[name] = at
             at += size
         self.width = at
-        self.slots = {slot: self.first["boxes"] + number for number, slot in enumerate(slots)}
+        self.slots = {slot: self.first["tma_load"] + number for number, slot in enumerate(slots)}
         asynchronous = any(isinstance(op, (Wgmma, TmaStore, TmaLoad)) for op in walk(body.ops))
         kinds = 4 if body.tensor else 3 if asynchronous else 1 + bool(slots)
         size = self.width * self.cluster
@@ -86,7 +86,7 @@ class Order:
 
     def products(self, rank: int, group: int) -> tuple[int, ...]:
         """Return the agents of what the warps of a warpgroup started: all four read together."""
-        first = self.agent(rank, "products", group * (WARPGROUP // WARP))
+        first = self.agent(rank, "wgmma", group * (WARPGROUP // WARP))
         return tuple(range(first, first + WARPGROUP // WARP))
 
     def kind(self, agent: int) -> str:
@@ -100,14 +100,14 @@ class Order:
         kind = self.kind(agent)
         place = number - self.first.get(kind, 0)
         of = f" of CTA {rank}" if self.cluster > 1 else ""
-        if kind == "boxes":
+        if kind == "tma_load":
             return f"a box of {self.barrier(agent)}"
         names = {
             "thread": f"thread {number}",
             "producer": "the producing thread",
-            "products": f"warpgroup {place // (WARPGROUP // WARP)}",
-            "drains": "a bulk store",
-            "core": "tcgen05",
+            "wgmma": f"warpgroup {place // (WARPGROUP // WARP)}",
+            "tma_store": "a bulk store",
+            "tcgen05": "tcgen05",
             "outside": "a bulk store",
         }
         return names[kind] + of
@@ -115,7 +115,7 @@ class Order:
     def barrier(self, agent: int) -> str:
         """Return what the mbarrier of some boxes is called in a message."""
         rank, number = divmod(agent, self.width)
-        name, slot = list(self.slots)[number - self.first["boxes"]]
+        name, slot = list(self.slots)[number - self.first["tma_load"]]
         return f"{name}[{slot}]" + (f" of CTA {rank}" if self.cluster > 1 else "")
 
     # -- what is known ------------------------------------------------------------------------

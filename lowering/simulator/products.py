@@ -29,7 +29,7 @@ from lowering.ir.ops import (
 from lowering.ir.register_map import WARPGROUP
 from lowering.isa.semantics import as_accumulated, as_multiplied, expanded, scaled
 from lowering.isa.smem_descriptor import Descriptor
-from lowering.simulator.hazards import SimulationError
+from lowering.simulator.hazards import Async, SimulationError
 from lowering.simulator.machine import Machine, simulate
 from lowering.simulator.order import Bools, Ints
 from lowering.simulator.wgmma_hazards import Warpgroup
@@ -147,7 +147,7 @@ def _wait(machine: Machine, op: WgmmaWait) -> None:
     """Complete older groups of products: each thread knows of its own warp's."""
     for group, threads in _groups(machine):
         until = group.wait(op)
-        own = machine.order.agent(machine.rank, "products") + (threads - machine.base) // WARP
+        own = machine.order.agent(machine.rank, "wgmma") + (threads - machine.base) // WARP
         machine.order.learn(threads, own, until)
 
 
@@ -172,7 +172,7 @@ def _shared(
         threads = range(first, first + WARPGROUP)
         cell = visited(machine.body, operand, start, shape)
         readers = order.products(machine.rank, group)
-        found.append(cells.read_apart(op, cell, threads, readers, order))
+        found.append(cells.read(op, cell, Async(threads, readers), order))
     return np.stack(found).astype(np.float64).reshape(-1, *shape)
 
 

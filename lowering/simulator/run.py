@@ -91,8 +91,8 @@ def finish(machine: Machine) -> None:
             f"simulate: {machine.reaching} may reach a CTA that has ended: sync the cluster "
             "after the last"
         )
-    boxes = any(each.boxes for each in machine.barriers.values())
-    if machine.copies or boxes or any(machine.store_groups.values()):
+    loading = any(each.in_flight for each in machine.barriers.values())
+    if machine.copies or loading or any(machine.store_groups.values()):
         raise SimulationError(
             "simulate: asynchronous copies are under way at the end: wait for them"
         )

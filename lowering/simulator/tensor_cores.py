@@ -33,7 +33,7 @@ from lowering.isa import tcgen05
 from lowering.isa.semantics import as_accumulated, as_multiplied, scaled
 from lowering.isa.tcgen05 import CELL, LANES, TensorInst
 from lowering.simulator.barriers import sync_all
-from lowering.simulator.hazards import SimulationError
+from lowering.simulator.hazards import Async, SimulationError
 from lowering.simulator.machine import Machine, simulate
 from lowering.simulator.order import Ints
 from lowering.simulator.products import visited
@@ -194,7 +194,8 @@ def _shared(
 def _fetch(machine: Machine, operand: SharedMatrix, cell: Ints, op: Op) -> Matrix:
     """Read cells asynchronously, ordered after what the one that starts it has seen."""
     starter, core = machine.tensor.starter, machine.tensor.core
-    return machine.memory[operand.memory].read_apart(op, cell, (starter,), (core,), machine.order)
+    by = Async((starter,), (core,))
+    return machine.memory[operand.memory].read(op, cell, by, machine.order)
 
 
 def _scales(

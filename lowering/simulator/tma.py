@@ -14,9 +14,9 @@ from lowering.ir.matrices import Matrix
 from lowering.ir.ops import BulkLoad, BulkStore, Op, TmaLoad, TmaStore, TmaStoreWait
 from lowering.ir.register_map import WARPGROUP
 from lowering.isa.smem_descriptor import tma_cells
-from lowering.simulator.hazards import SimulationError
+from lowering.simulator.hazards import Async, SimulationError
 from lowering.simulator.machine import Machine, simulate
-from lowering.simulator.mbarriers import Box
+from lowering.simulator.mbarriers import InFlight
 from lowering.simulator.order import PASSED, Bools, Ints
 from lowering.simulator.strands import as_seen_by
 
@@ -45,7 +45,8 @@ def _box(
     cell, inside = _places(machine, load, env)
     source = machine.memory[load.memory]
     values = np.zeros(load.box, dtype=source.values.dtype)
-    values[inside] = source.read_apart(op, cell[inside], (machine.filler,), (agent,), machine.order)
+    by = Async((machine.filler,), (agent,))
+    values[inside] = source.read(op, cell[inside], by, machine.order)
     return into.reshape(-1), values.reshape(-1)
 
 
@@ -78,10 +79,10 @@ def _load(machine: Machine, op: TmaLoad) -> None:
             cells.check_bounds(op, into)
             if barrier.full or cells.pending[into].any():
                 raise _not_waited_for(op)
-            cells.start_apart(op, into, machine.filler, barrier.agent, order)
+            cells.start(op, into, Async((machine.filler,), (barrier.agent,)), order)
             cells.copy_later(into)
             size = values.size * machine.body.buffer(load.into).dtype.bits // 8
-            barrier.send(op, Box(cells, into, values), size, filler, released, order)
+            barrier.send(op, InFlight(cells, into, values), size, filler, released, order)
     own.owed += op.size
     own.arrive(op, filler, released, order)
 
@@ -106,18 +107,17 @@ def _store(machine: Machine, op: TmaStore) -> None:
     for group in np.flatnonzero(machine.mask[::WARPGROUP]).tolist():
         env = as_seen_by(group * WARPGROUP, machine.env)
         leader = order.base(machine.rank) + group * WARPGROUP
-        reader = order.agent(machine.rank, "drains", group)
+        reader = order.agent(machine.rank, "tma_store", group)
         for each in op.stores:
             bits = machine.body.buffer(each.source).dtype.bits
             source = tma_cells(*each.box, each.swizzle, bits)
             source = (source + int(each.source_address.value(env))).reshape(-1)
             cells = machine.memory[each.source]
-            values = cells.read_apart(op, source, (leader,), (reader,), order)
+            values = cells.read(op, source, Async((leader,), (reader,)), order)
             cell, inside = _places(machine, each, env)
             into, values = cell[inside], values.reshape(each.box)[inside]
             target = machine.memory[each.memory]
-            target.start_apart(op, into, leader, outside, order)
-            target.finish(into, values)
+            target.write(op, into, Async((leader,), (outside,)), values, order)
         machine.store_groups.setdefault(group, []).append(order.clock + 1)
 
 
@@ -130,6 +130,6 @@ def _wait(machine: Machine, op: TmaStoreWait) -> None:
         count = max(0, len(closed) - op.pending)
         if count:
             leader = order.base(machine.rank) + group * WARPGROUP
-            reader = order.agent(machine.rank, "drains", group)
+            reader = order.agent(machine.rank, "tma_store", group)
             order.learn(np.array([leader]), np.array([reader]), closed[count - 1])
             machine.store_groups[group] = closed[count:]

@@ -103,7 +103,7 @@ class TensorMemory:
     def __post_init__(self) -> None:
         """Begin with nobody ordered before anybody."""
         self.base, self.threads = self.order.base(self.rank), self.order.threads
-        self.core = self.order.agent(self.rank, "core")
+        self.core = self.order.agent(self.rank, "tcgen05")
         self.starter = self.base
         groups = -(-self.threads // WARPGROUP)
         size = LANES * COLUMNS if self.used else 0

@@ -374,7 +374,7 @@ class Machine:
         inside = (i + row >= 0) & (i + row < height) & (j + col >= 0) & (j + col < width)
         return near * size, ((i + row) * width + j + col) * size, inside, size
 
-    def bulk_load(self, mask: Any, into: Any, base: Any, col: Any, row: Any, bar: Any) -> None:
+    def tma_load(self, mask: Any, into: Any, base: Any, col: Any, row: Any, bar: Any) -> None:
         self.progress += 1
         bases = np.broadcast_to(np.asarray(base), (self.threads,))
         lists = [self.each(mask, each) for each in (into, bases, col, row, bar)]
@@ -389,7 +389,7 @@ class Machine:
             self.barriers[at][3] -= near.size * size
             self.complete(at)
 
-    def bulk_store(self, mask: Any, base: Any, col: Any, row: Any, source: Any) -> None:
+    def tma_store(self, mask: Any, base: Any, col: Any, row: Any, source: Any) -> None:
         bases = np.broadcast_to(np.asarray(base), (self.threads,))
         lists = [self.each(mask, each) for each in (bases, col, row, source)]
         for b, c, r, at in zip(*lists, strict=True):
@@ -538,12 +538,12 @@ def instruction(m: Machine, name: str) -> Instruction:
         "wgmma_fence": "wgmma.fence.sync.aligned;",
         "wgmma_commit": "wgmma.commit_group.sync.aligned;",
         "fence_proxy_async": "fence.proxy.async.shared::cta;",
-        "barriers_ready": "fence.proxy.async.shared::cta;",
-        "bulk_commit": "cp.async.bulk.commit_group;",
+        "mbarrier_init_fence": "fence.proxy.async.shared::cta;",
+        "tma_store_commit": "cp.async.bulk.commit_group;",
     }
     if name in plain:
         return Instruction(0, 0, plain[name], none)
-    if found := re.fullmatch(r"bulk_wait_(\d+)", name):
+    if found := re.fullmatch(r"tma_store_wait_(\d+)", name):
         return Instruction(0, 0, f"cp.async.bulk.wait_group.read {found[1]};", none)
     if found := re.fullmatch(r"registers_(inc|dec)_(\d+)", name):
         text = f"setmaxnreg.{found[1]}.sync.aligned.u32 {found[2]};"
@@ -552,36 +552,36 @@ def instruction(m: Machine, name: str) -> Instruction:
         return Instruction(0, 1, f"bar.sync %0, {found[1]};", none)
     if found := re.fullmatch(r"sync_(\d+)", name):
         return Instruction(0, 0, f"bar.sync 1, {found[1]};", none)
-    if name == "prefetch_map":
+    if name == "prefetch_tensormap":
         return Instruction(0, 1, "prefetch.tensormap [%0];", none)
-    if name == "barrier_init":
+    if name == "mbarrier_init":
         return Instruction(0, 2, "mbarrier.init.shared::cta.b64 [%0], %1;", m.init)
-    if name == "barrier_arrive":
+    if name == "mbarrier_arrive":
         return Instruction(0, 1, "mbarrier.arrive.shared::cta.b64 _, [%0];", m.arrive)
-    if name == "barrier_arrive_where":
+    if name == "mbarrier_arrive_if":
         text = (
             "{ .reg .pred taking; setp.ne.u32 taking, %1, 0; "
             "@taking mbarrier.arrive.shared::cta.b64 _, [%0]; }"
         )
         return Instruction(0, 2, text, m.arrive)
-    if name == "barrier_expect":
+    if name == "mbarrier_arrive_expect_tx":
         text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
         return Instruction(0, 2, text, m.expect)
-    if name == "barrier_wait":
+    if name == "mbarrier_wait":
         text = (
             "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; "
             "@!done bra again; }"
         )
         return Instruction(0, 2, text, m.wait)
-    if name == "bulk_load":
+    if name == "tma_load":
         text = (
             "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
             "[%0], [%1, {%2, %3}], [%4];"
         )
-        return Instruction(0, 5, text, m.bulk_load)
-    if name == "bulk_store":
+        return Instruction(0, 5, text, m.tma_load)
+    if name == "tma_store":
         text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];"
-        return Instruction(0, 4, text, m.bulk_store)
+        return Instruction(0, 4, text, m.tma_store)
     raise TextError(f"an instruction of no known form: {name}")
 
 
@@ -713,7 +713,7 @@ def compile_text(text: str) -> Compiled:
                     lines.append(f"{pad}{name} = _select({mask}, {value}, {name})")
             elif isinstance(st, ast.Expr) and isinstance(st.value, ast.Call):
                 value = expression(st.value, mask)
-                wait = value.startswith("barrier_wait(")
+                wait = value.startswith("mbarrier_wait(")
                 lines.append(f"{pad}{'yield from ' * wait}{value}")
             elif isinstance(st, ast.Pass):
                 lines.append(f"{pad}pass")

@@ -134,9 +134,9 @@ def test_every_box_of_a_bulk_store_is_written() -> None:
     one = When((Guard(Index.of("thread", 32), 0, 1),), (TmaStore(boxes),))
     source = cuda_source(KernelIR((g,), (s,), (), (one,), 32), "k", "k")
     lines = [line.strip() for line in source.splitlines()]
-    lines = [line for line in lines if line.startswith("bulk_")]
+    lines = [line for line in lines if line.startswith("tma_")]
     assert lines == [
-        "bulk_store(g_base, static_cast<uint32_t>(0), static_cast<uint32_t>(0), s_base);",
-        "bulk_store(g_base, static_cast<uint32_t>(8), static_cast<uint32_t>(0), s_base + 256);",
-        "bulk_commit();",
+        "tma_store(g_base, static_cast<uint32_t>(0), static_cast<uint32_t>(0), s_base);",
+        "tma_store(g_base, static_cast<uint32_t>(8), static_cast<uint32_t>(0), s_base + 256);",
+        "tma_store_commit();",
     ]

@@ -143,11 +143,11 @@ FAULTS: dict[str, tuple[Callable[[Case], Kernel], Case, tuple[str, str], str]] =
         (r"float& (o\d+)(?=.*\) \{\n.*tcgen05\.ld)", r"uint32_t& \1"),
         "C_own|float",
     ),
-    "not awaited": (product, STORED, (r"^ +barrier_wait.*\n", ""), "no await after start"),
+    "not awaited": (product, STORED, (r"^ +mbarrier_wait.*\n", ""), "no await after start"),
     "another phase": (
         product,
         STORED,
-        (r"barrier_wait\((\w+), .*\)$", r"barrier_wait(\1, uint32(1))"),
+        (r"mbarrier_wait\((\w+), .*\)$", r"mbarrier_wait(\1, uint32(1))"),
         "forever",
     ),
     "no wait for the loads": (product, STORED, (r"^.*tensor_wait_ld.*\n", ""), "never awaited"),

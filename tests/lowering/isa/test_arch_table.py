@@ -24,14 +24,15 @@ ASMS: tuple[Asm, ...] = (
     ptx.load("global", "f16", 128), ptx.load("shared", "f64", 64), ptx.store("global", "s8", 8),
     ptx.store("shared", "f32", 128), *(ptx.ldmatrix(n, n > 1) for n in (1, 2, 4)),
     *(ptx.stmatrix(n, n > 1) for n in (1, 2, 4)), ptx.movmatrix(),
-    *(ptx.cp_async(size) for size in (4, 8, 16)), ptx.cp_async_or_zero(), ptx.commit(),
-    ptx.wait(1), ptx.barrier_init(), ptx.barriers_ready(), ptx.barrier_arrive(),
-    ptx.barrier_arrive_where(), ptx.barrier_of(), ptx.barrier_arrive_there(),
-    ptx.barriers_ready_everywhere(), ptx.after_the_kernel_before(), ptx.sync_cluster(False),
-    ptx.sync_cluster(True), ptx.barrier_expect(), ptx.barrier_wait(), ptx.barrier_peek(),
-    ptx.registers(240, True), ptx.registers(24, False), ptx.sync_warpgroup(128),
-    ptx.sync_some(256), ptx.prefetch_map(), ptx.bulk_load(), ptx.bulk_load_everywhere(2),
-    ptx.bulk_store(), ptx.bulk_commit(), ptx.bulk_wait(1), ptx.convert_pair("f16", "f32"),
+    *(ptx.cp_async(size) for size in (4, 8, 16)), ptx.cp_async_or_zero(), ptx.cp_async_commit(),
+    ptx.cp_async_wait(1), ptx.mbarrier_init(), ptx.mbarrier_init_fence(), ptx.mbarrier_arrive(),
+    ptx.mbarrier_arrive_if(), ptx.mapa(), ptx.mbarrier_arrive_cluster(),
+    ptx.fence_mbarrier_init(), ptx.griddepcontrol(), ptx.sync_cluster(False),
+    ptx.sync_cluster(True), ptx.mbarrier_arrive_expect_tx(), ptx.mbarrier_wait(),
+    ptx.mbarrier_test_wait(),
+    ptx.setmaxnreg(240, True), ptx.setmaxnreg(24, False), ptx.sync_warpgroup(128),
+    ptx.sync_some(256), ptx.prefetch_tensormap(), ptx.tma_load(), ptx.tma_load_multicast(2),
+    ptx.tma_store(), ptx.tma_store_commit(), ptx.tma_store_wait(1), ptx.convert_pair("f16", "f32"),
     ptx.convert_pair("bf16", "f32"), ptx.split_pair("f16"), ptx.split_pair("bf16"),
     ptx.shared_address(), wgmma.same_in_warp(), wgmma.fence(), wgmma.commit(), wgmma.wait(0, ""),
     wgmma.proxy_fence(), tcgen05.elected(), tcgen05.fence("before"), tcgen05.free(32, 1),
@@ -70,9 +71,9 @@ def test_every_row_of_the_table_is_used() -> None:
 
 
 def test_the_mnemonic_is_that_of_the_fewest_targets() -> None:
-    assert ptx.barrier_arrive_where().mnemonic == "mbarrier.arrive.shared::cta.b64"
-    assert ptx.bulk_load_everywhere(2).mnemonic.endswith(".multicast::cluster")
-    assert ptx.registers(240, True).mnemonic == "setmaxnreg.inc.sync.aligned.u32"
+    assert ptx.mbarrier_arrive_if().mnemonic == "mbarrier.arrive.shared::cta.b64"
+    assert ptx.tma_load_multicast(2).mnemonic.endswith(".multicast::cluster")
+    assert ptx.setmaxnreg(240, True).mnemonic == "setmaxnreg.inc.sync.aligned.u32"
 
 
 ROW = TileLayout(S[(32, 4) : (1 @ laneid, 1)])

@@ -309,8 +309,8 @@ def test_the_texts_say_the_pair_and_assemble(config: Config) -> None:
     source = program.cuda_source()
     for part in (
         "__cluster_dims__(2, 1, 1) __launch_bounds__", "mov.b16 all, 3;",
-        "barrier_of(free_elsewhere, free_base, static_cast<uint32_t>((thread & 1)));",
-        "barrier_arrive_there(free_elsewhere + ", ", ((thread & 31) < 2 && int(0) < ",
+        "mapa(free_elsewhere, free_base, static_cast<uint32_t>((thread & 1)));",
+        "mbarrier_arrive_cluster(free_elsewhere + ", ", ((thread & 31) < 2 && int(0) < ",
     ):  # fmt: skip
         assert part in source, part
     assert len(re.findall(r"^    sync_cluster\(\)|^  sync_cluster\(\)", source, re.MULTILINE)) == 2

@@ -565,11 +565,13 @@ def test_an_arrival_of_each_warp_is_of_its_first_lane() -> None:
         kernel.arrive(barrier, 0, where=(step, 3))
     kernel.arrive(barrier, 1)
     program = kernel.lower()
-    (guarded,) = lines_with(program, "barrier_arrive_where(")
-    assert guarded.startswith("barrier_arrive_where(done_base, ((thread & 31) < 1 && ")
+    (guarded,) = lines_with(program, "mbarrier_arrive_if(")
+    assert guarded.startswith("mbarrier_arrive_if(done_base, ((thread & 31) < 1 && ")
     assert guarded.endswith("? 1u : 0u));")
     lines = program.cuda_source().splitlines()
-    at = next(i for i, text in enumerate(lines) if text.strip() == "barrier_arrive(done_base + 8);")
+    at = next(
+        i for i, text in enumerate(lines) if text.strip() == "mbarrier_arrive(done_base + 8);"
+    )
     assert lines[at - 1].strip() == "if ((thread & 31) == 0) {"
 
 
@@ -626,9 +628,9 @@ def test_threads_that_share_a_role_have_a_barrier_without_the_producer() -> None
     ]
     produced = [line.strip() for line in theirs.splitlines() if "(" in line]
     assert [line.partition("(")[0] for line in produced] == [
-        "if ", "barrier_wait", "barrier_expect", "bulk_load",
+        "if ", "mbarrier_wait", "mbarrier_arrive_expect_tx", "tma_load",
     ]  # fmt: skip
-    assert produced[1].startswith("barrier_wait(free_base, ")
+    assert produced[1].startswith("mbarrier_wait(free_base, ")
 
 
 def test_the_most_that_the_limits_allow_is_taken() -> None:

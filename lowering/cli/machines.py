@@ -36,7 +36,8 @@ def demo(output: Path, as_json: bool) -> None:
 
     One m16n8k16, on the GPU where there is one, else on the NumPy warp.
     """
-    from lowering.verification.checker import Case, check, machine_name
+    from lowering.verification.cases import Case
+    from lowering.verification.checker import check, machine_name
 
     began = time.perf_counter()
     name = "mma.m16n8k16.f16"
@@ -103,7 +104,7 @@ def verify(
     row whose bound would let one pass says VACUOUS. A k permutation common to A and B shows in no
     product.
     """
-    from lowering.verification.checker import CASES, all_cases, family_cases, scaled_cases
+    from lowering.verification.cases import CASES, all_cases, family_cases, scaled_cases
     from lowering.verification.checker import verify as run_verify
 
     def shown(cases: Sequence[Any]) -> Iterator[Any]:

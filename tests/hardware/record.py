@@ -47,13 +47,11 @@ from lowering.launch.arguments import arguments
 from lowering.probing import prober, warp_subjects, wgmma_subjects
 from lowering.probing.raw import ProbeError, device
 from lowering.probing.record import ProbeRecord, to_json
+from lowering.verification.cases import AnyCase, all_cases, family_cases
 from lowering.verification.checker import (
-    AnyCase,
     AnyProgram,
-    all_cases,
     as_machine,
     check,
-    family_cases,
     integer_inputs,
     operand,
     random_inputs,

@@ -20,7 +20,8 @@ from lowering.launch import arguments, cache, driver
 from lowering.launch.arguments import Arguments
 from lowering.launch.cache import Compiled
 from lowering.launch.driver import Device
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 from tests.support.nvrtc_text import compiled
 
 Array = np.ndarray[Any, Any]

@@ -37,7 +37,7 @@ from lowering.kernels import api, tuning
 from lowering.kernels.config import Config, Form, Problem, fitted
 from lowering.kernels.matmul import launch_of, program_of, simulate
 from lowering.kernels.schedule import ROUNDING, Schedule
-from lowering.launch import driver
+from lowering.launch import cache, driver
 from lowering.launch.driver import Device
 from lowering.simulator.grid import Grid, bank_counts
 from lowering.simulator.hazards import SimulationError
@@ -387,7 +387,7 @@ def test_a_whole_program_and_its_ptx_assemble() -> None:
     config = replace(TWO, stages=2)
     form, config = fitted(Form("bfloat16", epilogue="beta"), config, (256, 128, 256))
     program = program_of(form, config)
-    made = driver.compile_program(program, "sm_90a")
+    made = cache.compile_program(program, "sm_90a")
     assert (made.threads, made.params) == (384, ("A", "B", "C", "D"))
     assert made.boxes == (
         ("A", 128, 64, 128, "bf16"), ("B", 64, 64, 128, "bf16"), ("D", 64, 64, 128, "bf16"),
@@ -464,7 +464,7 @@ def test_a_plan_has_the_schedule_and_three_maps(monkeypatch: pytest.MonkeyPatch)
     body = program_of(form, config).body
 
     class Launcher:
-        made = driver.Compiled(
+        made = cache.Compiled(
             tuple(buffer.name for buffer in body.params),
             tuple((scalar.name, scalar.token) for scalar in body.scalars),
             body.launched,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from layoutalg.draw.gallery_page import gallery_html
-from layoutalg.draw.pictures.instruction_map import operands_scene
+from layoutalg.draw.pictures.instruction_map import operands
 from layoutalg.draw.scene.output import write
 from layoutalg.files import write_whole
 
@@ -47,7 +47,7 @@ def render(
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for instruction in instructions:
-        scene = operands_scene(instruction)
+        scene = operands.scene(instruction)
         for suffix in (".svg", ".png") if instruction in pixels else (".svg",):
             path = folder / f"{instruction}{suffix}"
             write(scene, path)

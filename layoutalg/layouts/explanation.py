@@ -6,6 +6,7 @@ The way back cuts the number of a lane or a slot into the same digits.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from layoutalg.errors import LayoutError, Undecided
 from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
 from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.proofs.verdict import Place, place_text
-from layoutalg.sizes.size import as_shape, is_int, product
+from layoutalg.sizes.size import Size, as_shape, is_int, product
 
 Element = tuple[int, ...]
 
@@ -28,6 +29,39 @@ def coordinate_names(rank: int) -> tuple[str, ...]:
     (('row', 'col'), ('i0', 'i1', 'i2'))
     """
     return ("row", "col") if rank == 2 else tuple(f"i{dim}" for dim in range(rank))
+
+
+def digits_of(
+    layout: TileLayout, shape: Sequence[Size]
+) -> tuple[tuple[Size, ...], tuple[tuple[tuple[Size, Iter], ...], ...]]:
+    """Cut each dimension into digits: (weight, iter) stands for ``index // weight mod extent``.
+
+    Where the shape cuts an iter the digits are those of the flat index, over the extent (size,).
+
+    Returns:
+        The extents, and per dimension its digits of extent 2 or more, the uppermost first.
+
+    >>> from layoutalg import parse
+    >>> extents, (rows, columns) = digits_of(parse("S[(2,8,4,2):(2,4@laneid,1@laneid,1)]"), (16, 8))
+    >>> [weight for weight, _ in rows], [weight for weight, _ in columns]
+    ([8, 1], [2, 1])
+    """
+    extents = tuple(shape)
+    try:
+        grouped, seps = layout.group(extents)
+    except LayoutError:
+        extents = (product(extents),)
+        grouped, seps = layout.group(extents)
+    parts = []
+    for begin, end in itertools.pairwise(seps):
+        weight: Size = 1
+        part = []
+        for it in reversed(grouped.shard[begin:end]):
+            if it.extent != 1:
+                part.append((weight, it))
+            weight = weight * it.extent
+        parts.append(tuple(reversed(part)))
+    return extents, tuple(parts)
 
 
 @dataclass(frozen=True)
@@ -356,29 +390,19 @@ def _numbers(layout: TileLayout, shape: Sequence[int], function: str) -> tuple[i
 
 def _cut(layout: TileLayout, element: Element, shape: tuple[int, ...]) -> Iterator[Digit]:
     """Cut the coordinates of an element into digits; its flat index where the shape cuts some."""
-    names: tuple[str, ...] = coordinate_names(len(shape))
-    numbers: tuple[int, ...] = element
-    try:
-        grouped, seps = layout.group(shape)
-    except LayoutError:
+    extents, parts = digits_of(layout, shape)
+    names, numbers = coordinate_names(len(shape)), element
+    if extents != shape:
         weights = [product(shape[dim + 1 :]) for dim in range(len(shape))]
-        flat = sum(int(w) * at for w, at in zip(weights, element, strict=True))
-        names, numbers, shape = ("index",), (flat,), (int(product(shape)),)
-        grouped, seps = layout.group(shape)
-    for dim, (name, number) in enumerate(zip(names, numbers, strict=True)):
-        weight, found = shape[dim], []
-        above: int | None = None
-        for it in grouped.shard[seps[dim] : seps[dim + 1]]:
-            extent, stride = int(it.extent), int(it.stride)
-            weight //= extent
-            if extent == 1:
-                continue
-            value = number // weight % extent
-            step = stride_text(Iter(1, stride, it.axis))
-            source = _source(name, weight, above)
-            found.append(Digit(source, value, extent, step, value * stride, it.axis.name))
-            above = weight
-        yield from found
+        names = ("index",)
+        numbers = (sum(int(w) * at for w, at in zip(weights, element, strict=True)),)
+    for name, number, length, part in zip(names, numbers, extents, parts, strict=True):
+        for weight, it in part:
+            above = int(weight * it.extent)
+            source = _source(name, int(weight), None if above == length else above)
+            value = number // int(weight) % int(it.extent)
+            step = stride_text(Iter(1, it.stride, it.axis))
+            yield Digit(source, value, int(it.extent), step, value * int(it.stride), it.axis.name)
 
 
 def _source(number: str, weight: int, above: int | None) -> str:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from layoutalg.algebra.axis import Axis, F, P, TCol, TLane, laneid, m, tid_in_wg, wid_in_wg
-from layoutalg.algebra.iters import Iter, Iters, row_major
+from layoutalg.algebra.iters import Iter, row_major
 from layoutalg.errors import LayoutError
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import TileLayout
@@ -265,7 +265,31 @@ def tmem_scale_layout(rows: int, blocks: int) -> TileLayout:
     return TileLayout.from_iters(shard, [Iter(4, 32, TLane)])
 
 
-_MODES = {"32B": 1, "64B": 2, "128B": 3}
+def swizzled_tile(shape: Sequence[int], period: int, bits: int) -> ComposeLayout:
+    """Return a shared tile as blocks of columns one period wide, XOR-swizzled in units of 16 bytes.
+
+    Args:
+        shape: (..., rows, columns); what comes before are tiles one after the other.
+        period: bytes of a row of a block, at most: fewer where the columns are no multiple of it.
+        bits: of an element.
+
+    >>> print(swizzled_tile((2, 8, 128), 128, 16))
+    ComposeLayout(3, 3, 3, S[(2,8,2,64):(1024,64,512,1)])
+    """
+    *outer, rows, cols = shape
+    unit = 128 // bits
+    width = math.gcd(cols, 8 * period // bits)
+    iters = (
+        *(Iter(it.extent, int(it.stride) * rows * cols) for it in row_major(outer)),
+        Iter(rows, width),
+        Iter(cols // width, rows * width),
+        Iter(width, 1),
+    )
+    tile = TileLayout.from_iters(iters)
+    return ComposeLayout(unit.bit_length() - 1, (width // unit).bit_length() - 1, 3, tile)
+
+
+_MODES = ("32B", "64B", "128B")
 
 
 def mma_shared_layout(dtype: str, mode: str, shape: Sequence[int]) -> ComposeLayout:
@@ -292,15 +316,7 @@ def mma_shared_layout(dtype: str, mode: str, shape: Sequence[int]) -> ComposeLay
             f"{what}: the last two extents must be multiples of 8 rows and {width} columns of "
             f"{dtype}; got {extents}"
         )
-    rows, cols = extents[-2:]
-    tile: Iters = (
-        *(Iter(it.extent, int(it.stride) * rows * cols) for it in row_major(extents[:-2])),
-        Iter(rows, width),
-        Iter(cols // width, rows * width),
-        Iter(width, 1),
-    )
-    per_element = int(math.log2(128 // bits))
-    return ComposeLayout(per_element, _MODES[mode], 3, TileLayout.from_iters(tile).canonicalize())
+    return swizzled_tile(extents, int(mode[:-1]), bits).canonicalize()
 
 
 PARTITIONS = 128

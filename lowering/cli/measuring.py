@@ -51,9 +51,10 @@ def bench(
     inputs; ratios of one run say more than rates, which move with the heat of the GPU.
     """
     if plot is not None:
-        from layoutalg.draw.pictures.rates import checked_plot
+        from layoutalg.draw.pictures.rates import SUFFIXES
+        from layoutalg.draw.scene.output import checked_path
 
-        checked_plot(plot)
+        checked_path(plot, "rates", SUFFIXES)
     if record is not None:
         _measure_nothing(["sizes", "dtype", "tune", "rounds"])
         kept = _read(record)

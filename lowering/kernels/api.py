@@ -14,11 +14,19 @@ from lowering.ir.index import FREE
 from lowering.isa import dtypes
 from lowering.isa.dtypes import OUTPUTS, DType
 from lowering.kernels import tuning
-from lowering.kernels.matmul_mma_sync import EDGE, Config, Form, Problem
-from lowering.kernels.matmul_warp_specialized import fitted, launch_of, program_of
+from lowering.kernels.config import EDGE, Config, Form, Problem, fitted
+from lowering.kernels.matmul import launch_of, program_of
 from lowering.launch import arrays
 from lowering.launch.arrays import DeviceMatrix
-from lowering.launch.driver import Device, Loaded, call, compiled, device, tensor_maps
+from lowering.launch.driver import (
+    Device,
+    DeviceMemory,
+    Loaded,
+    compiled,
+    device,
+    download,
+    tensor_maps,
+)
 
 
 @cache
@@ -355,22 +363,13 @@ def _on_host(
     return host
 
 
-class Uploaded:
+class Uploaded(DeviceMemory):
     """Matrices of the host, copied to device 0 for as long as the ``with`` block runs."""
-
-    def __init__(self) -> None:
-        """Hold nothing."""
-        self._pointers: list[Any] = []
 
     def __enter__(self) -> Uploaded:
         """Enter the device's context."""
         device(0).enter()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        """Free what was allocated."""
-        for pointer in self._pointers:
-            call("cuMemFree", pointer)
 
     def put(self, matrix: Any, role: str) -> DeviceMatrix:
         """Copy a matrix to the device, dense; a transposed one stays transposed.
@@ -384,20 +383,12 @@ class Uploaded:
             matrix = matrix.astype(matrix.dtype.newbyteorder("="))
         flip = matrix.strides[0] < matrix.strides[1]
         stored = np.ascontiguousarray(matrix.T if flip else matrix)
-        pointer = call("cuMemAlloc", max(1, stored.nbytes))
-        self._pointers.append(pointer)
-        call("cuMemcpyHtoD", pointer, stored.ctypes.data, stored.nbytes)
+        pointer = self.upload(stored)
         strides = (1, stored.shape[1]) if flip else (stored.shape[1], 1)
-        return DeviceMatrix(int(pointer), matrix.shape, strides, dtypes.get(matrix.dtype), 0)
+        return DeviceMatrix(pointer, matrix.shape, strides, dtypes.get(matrix.dtype), 0)
 
     def get(self, into: Any, matrix: DeviceMatrix) -> None:
         """Copy a dense row-major matrix back."""
         found = np.empty(matrix.shape, matrix.dtype.numpy)
-        call("cuMemcpyDtoH", found.ctypes.data, matrix.pointer, found.nbytes)
+        download(found, matrix.pointer)
         into[...] = found
-
-
-def synchronize(index: int = 0) -> None:
-    """Wait until all work on a device is done."""
-    device(index).enter()
-    call("cuCtxSynchronize")

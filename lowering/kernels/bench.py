@@ -19,8 +19,8 @@ from lowering.isa import dtypes
 from lowering.isa.dtypes import DType
 from lowering.kernels import tuning
 from lowering.kernels.api import Uploaded, forget_plans, loaded, matmul, multiply
-from lowering.kernels.matmul_mma_sync import STEP, Config, Form, fragments_over
-from lowering.kernels.matmul_warp_specialized import fitted
+from lowering.kernels.config import STEP, Config, Form, fitted
+from lowering.kernels.core import fragments_over
 from lowering.launch.driver import Device, Loaded, call, compiled
 from lowering.programs.kernel import Kernel, KernelProgram
 

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from layoutalg import LayoutError
-from lowering.kernels.matmul_mma_sync import Config, Form
+from lowering.kernels.config import Config, Form
 from lowering.launch.driver import Device, cache_folder, sources_digest, write_whole
 
 # The configs that a search looks at, each with its worth at full load: the share of the rate of
@@ -78,7 +78,7 @@ def default(form: Form, sizes: Sequence[int], on: Device) -> Config:
     found = candidates(form, on)
     if not found:
         raise LayoutError(
-            f"matmul: {form.dtype} goes by wgmma alone, which sm_90a has; {on.name} is {on.arch}"
+            f"matmul: {form.dtype} needs a wgmma config, which sm_90a has; {on.name} is {on.arch}"
         )
     return min(found, key=time)[0]
 

@@ -420,6 +420,35 @@ class Loaded:
         return tuple(scalars[name] for name, _ in self.made.scalars)
 
 
+class DeviceMemory:
+    """Arrays of the host, copied to the current device for as long as the ``with`` block runs."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self._pointers: list[Any] = []
+
+    def __enter__(self) -> DeviceMemory:
+        """Allocate nothing yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free what was allocated."""
+        for pointer in self._pointers:
+            call("cuMemFree", pointer)
+
+    def upload(self, image: npt.NDArray[Any]) -> int:
+        """Copy a contiguous array to the device; return its address."""
+        pointer = call("cuMemAlloc", max(1, image.nbytes))
+        self._pointers.append(pointer)
+        call("cuMemcpyHtoD", pointer, image.ctypes.data, image.nbytes)
+        return int(pointer)
+
+
+def download(image: npt.NDArray[Any], pointer: int) -> None:
+    """Fill a contiguous array of the host from a device's memory."""
+    call("cuMemcpyDtoH", image.ctypes.data, pointer, image.nbytes)
+
+
 _LOADED: dict[str, Loaded] = {}  # by text, on device 0
 
 
@@ -457,11 +486,8 @@ def run(
     kernel = _loaded(body, name)
     dtypes_of = {buffer.name: buffer.dtype for buffer in body.params}
     images = {each: machine.to_bits(flat, dtypes_of[each]) for each, flat in given.cells.items()}
-    pointers: dict[str, int] = {}
-    try:
-        for each, image in images.items():
-            pointers[each] = int(call("cuMemAlloc", max(1, image.nbytes)))
-            call("cuMemcpyHtoD", pointers[each], image.ctypes.data, image.nbytes)
+    with DeviceMemory() as memory:
+        pointers = {each: memory.upload(image) for each, image in images.items()}
         passed = dict(pointers)
         for each, rows, cols, swizzle, token in kernel.made.boxes:
             known, box = given.boxes[each], (rows, cols, swizzle, token)
@@ -472,10 +498,7 @@ def run(
         written: dict[str, npt.NDArray[Any]] = {}
         for buffer in body.written:
             image = np.empty_like(images[buffer.name])
-            call("cuMemcpyDtoH", image.ctypes.data, pointers[buffer.name], image.nbytes)
+            download(image, pointers[buffer.name])
             flat = machine.from_bits(image, buffer.dtype)
             written[buffer.name] = given.matrix(buffer.name, flat)
         return written
-    finally:
-        for pointer in pointers.values():
-            call("cuMemFree", pointer)

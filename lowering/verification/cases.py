@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from layoutalg import ComposeLayout, LayoutError, S, TileLayout, warpid, wid_in_wg
+from layoutalg import LayoutError, S, TileLayout, warpid, wid_in_wg
 from layoutalg.fragments import transposed
+from layoutalg.layouts.hardware import swizzled_tile
 from lowering.dispatch.variants.mma_sync import WIDE
 from lowering.ir.tiles import Buffer, BufferRegion, gemm
 from lowering.isa import dtypes
@@ -204,9 +204,8 @@ class StagedCase:
                 layout, shape = transposed(layout, shape), shape[::-1]
                 stored, given = stored[::-1], given[::-1]
             given_as[role] = kernel.param(f"{role}t" if flip else role, given, dtype)
-            shared[role] = kernel.alloc(
-                f"{role}_shared", stored, dtype, "shared", _swizzled(stored, period, row.a.bits)
-            )
+            tile = swizzled_tile(stored, self.swizzle, row.a.bits)
+            shared[role] = kernel.alloc(f"{role}_shared", stored, dtype, "shared", tile)
             held[role] = kernel.alloc(f"{role}_held", shape, dtype, layout=layout)
         layout, shape = _operand(row, "D", (m, n), self.warps, self.scope)
         d = kernel.param("D", shape, row.d)
@@ -235,14 +234,6 @@ class StagedCase:
         flags = "".join("T" if flip else "N" for flip in (self.transpose_A, self.transpose_B))
         grid = f"{self.warps[0]}x{self.warps[1]}"
         return f"{self.instruction} staged {self.swizzle}B {flags} {self.scope} {grid}"
-
-
-def _swizzled(shape: tuple[int, int], period: int, bits: int) -> ComposeLayout:
-    """Return a shared tile as blocks of columns one period wide, XOR-swizzled in 16-byte units."""
-    rows, cols = shape
-    blocks = TileLayout(S[(rows, cols // period, period) : (period, rows * period, 1)])
-    unit = 128 // bits
-    return ComposeLayout(int(math.log2(unit)), int(math.log2(period // unit)), 3, blocks)
 
 
 AnyCase = Case | StagedCase

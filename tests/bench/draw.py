@@ -165,7 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
     library = foreign()
     if library is None:
         print("TENSOR-LAYOUTS IS NOT INSTALLED HERE: OURS ALONE")
-    mpl.rendered(draw.operands_scene(INSTRUCTION), "png")  # fonts are loaded once
+    mpl.rendered(draw.operands.scene(INSTRUCTION), "png")  # fonts are loaded once
     print(
         f"{'picture':22} {'best s':>7} {'clock':>7} {'kB':>6} {'budget':>13} {'theirs s':>9} "
         f"{'kB':>6} {'times':>6}"

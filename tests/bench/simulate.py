@@ -16,21 +16,15 @@ from tests.support.paths import ROOT
 
 ROUNDS = 3
 KERNELS = {
-    "mma.sync": ("matmul_mma_sync", "Config((64, 64, 32), (2, 2), 3, 1)"),
-    "mma.sync, bulk": (
-        "matmul_mma_sync",
-        "Config((64, 64, 64), (2, 2), 3, 1, bulk=True)",
-    ),
-    "wgmma": (
-        "matmul_warp_specialized",
-        "Config((64, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)",
-    ),
+    "mma.sync": "Config((64, 64, 32), (2, 2), 3, 1)",
+    "mma.sync, TMA": "Config((64, 64, 64), (2, 2), 3, 1, bulk=True)",
+    "wgmma": "Config((64, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)",
 }
 PROGRAM = """
 import time
 import numpy as np
-from lowering.kernels.matmul_mma_sync import Config, Form
-from lowering.kernels.{module} import simulate
+from lowering.kernels.config import Config, Form
+from lowering.kernels.matmul import simulate
 rng = np.random.default_rng(0)
 a, b = rng.integers(-4, 5, (256, 128)), rng.integers(-4, 5, (128, 256))
 form, config = Form("float16", "float32"), {config}
@@ -45,8 +39,7 @@ print(took)
 
 def seconds(tree: Path, kernel: str) -> float:
     """Return the processor time of one simulation."""
-    module, config = KERNELS[kernel]
-    program = PROGRAM.format(module=module, config=config)
+    program = PROGRAM.format(config=KERNELS[kernel])
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tree, capture_output=True, text=True, check=True
     )

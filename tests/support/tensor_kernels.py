@@ -20,9 +20,9 @@ from layoutalg import (
     wg_local_layout,
 )
 from layoutalg.fragments import transposed
+from layoutalg.layouts.hardware import swizzled_tile
 from lowering.ir.tiles import Buffer
 from lowering.isa import dtypes
-from lowering.kernels.matmul_mma_sync import swizzled
 from lowering.programs.kernel import Kernel
 
 Array = npt.NDArray[Any]
@@ -87,7 +87,7 @@ def product(case: Case) -> Kernel:
             continue
         bits, along = given.dtype.bits, int(case.flips[role == "B"] == (role == "B"))
         tile = (k // step, *(step if at == along else extent for at, extent in enumerate(shape)))
-        where = swizzled(tile, min(case.period, tile[2] * bits // 8), bits)
+        where = swizzled_tile(tile, min(case.period, tile[2] * bits // 8), bits)
         held[role] = kernel.alloc(f"{role}_tile", tile, given.dtype, "shared", where)
         for turn in range(k // step):
             part = slice(turn * step, (turn + 1) * step)
@@ -173,7 +173,7 @@ def pair(case: Case) -> Kernel:
             kernel.copy(tiles[role], held)
             continue
         tile = kernel.alloc(
-            f"{role}_tile", shape, given.dtype, "shared", swizzled(shape, case.period, bits)
+            f"{role}_tile", shape, given.dtype, "shared", swizzled_tile(shape, case.period, bits)
         )
         kernel.copy(tile[0], own)
         tiles[role] = tile[0]

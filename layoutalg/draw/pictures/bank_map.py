@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
-from layoutalg.draw.scene.output import checked_path
+from layoutalg.draw.scene.grid import RISE, Grid, label_size, outline, outlines, rectangle, titled
 from layoutalg.draw.scene.ownership import IntArray, checked_shape
-from layoutalg.draw.scene.page import (
-    INCH,
-    MARGIN,
-    SMALL,
-    Mark,
-    frame,
-    grid,
-    heading,
-    key,
-    page,
-    rectangle,
-)
-from layoutalg.draw.scene.palette import EMPTY, HUES, INK, NOTE, PAPER, WAYS
-from layoutalg.draw.scene.panel import Path, Point
-from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
+from layoutalg.draw.scene.page import MARGIN, PAGE, SMALL, WIDER, Mark, Page
+from layoutalg.draw.scene.palette import EMPTY, HUES, INK, NOTE, WAYS
+from layoutalg.draw.scene.picture import picture
+from layoutalg.draw.scene.scene import Panel, Path, Point, Scene, Text, text_width
 from layoutalg.errors import LayoutError
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import Layout, TileLayout
@@ -41,10 +27,6 @@ from layoutalg.memory.access import (
     wavefronts,
 )
 from layoutalg.memory.swizzle_search import choose_swizzle, swizzle_in_words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _LINE, _LOW_LINE = 11.0, 7.0  # height of a line of memory, in points: with labels, without
 _PHASE = 8.5  # height of a phase
@@ -119,7 +101,8 @@ def _pitch_of(layout: TileLayout, shape: tuple[int, int]) -> int:
     return pitch
 
 
-def banks_scene(
+@picture
+def banks(
     layout: Layout,
     shape: Sequence[int],
     dtype: int | str = 16,
@@ -128,7 +111,30 @@ def banks_scene(
     phase: int = 0,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`banks` draws, as data."""
+    """Draw shared memory and its banks before and after the swizzle, conflicts counted.
+
+    Above, memory as it lies, 128 bytes (32 banks) in a line: a cell is one unit, labelled by row
+    and unit of the tile, its hue is the unit's column. Below, how many distinct words a phase asks
+    of each bank; the largest is the number of wavefronts. The vectors of one phase are outlined.
+
+    Args:
+        layout: a ``ComposeLayout``, drawn without and with its swizzle; or a row-major
+            ``TileLayout``, for which :func:`layoutalg.choose_swizzle` chooses one.
+        shape: rows and columns of the tile, in elements.
+        dtype: of the elements: bits, or a PTX type.
+        access: what is asked: a name of ``memory.access.ACCESSES``, or an access.
+        phase: outlined.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: the access cannot move vectors of such a tile, the phase or suffix is unknown,
+            or the page is too narrow.
+
+    >>> from layoutalg import S, TileLayout
+    >>> figure = banks(TileLayout(S[(64, 64) : (64, 1)]), (64, 64), "f16")
+    >>> [text.string for text in figure.scene.panel("title").texts][1]
+    'ldmatrix.x4: 64 phases of 8 lanes, 16 bytes each: 512 → 64 wavefronts, at least 64'
+    """
     bits = element_bits(dtype, "banks")
     extents = checked_shape(shape, "banks")
     if len(extents) != 2:
@@ -153,7 +159,8 @@ def banks_scene(
         raise LayoutError(f"banks: phase is one of 0..{phases - 1}; got {phase!r}")
     fewest = int(fewest_wavefronts(sides[0].counts).sum())
     totals = [int(wavefronts(side.counts).sum()) for side in sides]
-    room = width * INCH - 2 * MARGIN
+    fewest = int(fewest_wavefronts(sides[0].counts).sum())
+    totals = [int(wavefronts(side.counts).sum()) for side in sides]
     size = asked.size(bits)
     served = {len(each) for each in sides[0].starts}
     notes = [
@@ -172,9 +179,9 @@ def banks_scene(
     if parts:
         notes.append(f"shown: {', '.join(parts)}")
     title = f"banks of {extents[0]} × {extents[1]} elements of {bits} bits: {before}"
-    head, taken, top = heading(title, notes, room)
+    page = Page(title, notes, width)
 
-    wide = (room + _BETWEEN) / len(sides) - _BETWEEN if len(sides) > 1 else min(room, room * 0.6)
+    wide = (page.room + _BETWEEN) / 2 - _BETWEEN if len(sides) > 1 else page.room * 0.6
     cell = (wide - _GUTTER - _COUNT) / BANKS
     if cell < 1:
         raise LayoutError(
@@ -183,28 +190,22 @@ def banks_scene(
         )
     cell = int(cell * 4) / 4 if cell >= 2.5 else cell
     high = _LINE if lines <= 16 else _LOW_LINE
-    panels, x, bottom = [head], MARGIN, top
+    x, top = MARGIN, page.bottom + 19
     for side in sides:
-        left, y = x + _GUTTER, top + 19
-        panels.append(_memory(side, phase, asked, bits, lines, (left, y), (cell, high)))
-        y += high * lines + 22
-        panels.append(_phases(side, shown, phase, (left, y), cell))
-        bottom = y + _PHASE * len(shown)
-        x = left + cell * BANKS + _COUNT + _BETWEEN
-    right = max(x - _BETWEEN, MARGIN + taken)
+        at = x + _GUTTER, top
+        page.add(_memory(side, phase, asked, bits, lines, at, (cell, high)))
+        at = x + _GUTTER, top + high * lines + 22
+        x = at[0] + cell * BANKS + _COUNT
+        page.add(_phases(side, shown, phase, at, cell), x, at[1] + _PHASE * len(shown))
+        x += _BETWEEN
     most = max(int(side.counts.max()) for side in sides)
     ways = [w for w in (1, 2, 4, 8, 16) if w == 1 or w <= most or way_color(most) == way_color(w)]
+    meanings = ("1 word in a bank", "2 words", "3..4", "5..8", "9 or more")
     marks = [Mark(f"phase {phase}", "lane")]
-    marks += [
-        Mark(
-            ("1 word in a bank", "2 words", "3..4", "5..8", "9 or more")[n], "fill", way_color(way)
-        )
-        for n, way in enumerate(ways)
-    ]
-    legend, legend_width, bottom = key(
-        marks, MARGIN + _GUTTER, bottom + 7, right - MARGIN - _GUTTER
-    )
-    return page(title, [*panels, legend], max(right, MARGIN + legend_width), bottom)
+    marks += [Mark(meanings[n], "fill", way_color(way)) for n, way in enumerate(ways)]
+    left = MARGIN + _GUTTER
+    page.key(marks, left, page.bottom + 7, page.right - left)
+    return page.scene()
 
 
 def _lines(sides: list[Side], phase: int, bits: int, count: int) -> tuple[int, int]:
@@ -235,81 +236,33 @@ def _memory(
     (x, y), (bank, high) = at, pitch
     unit = _unit(side.layout, access.size(bits), bits)
     count = 8 * unit // bits  # elements in a cell
-    per_line = LINE_BYTES // unit
-    wide = bank * unit / WORD_BYTES
-    cells, texts = [], []
-    labels = []
-    for line in range(lines):
-        for j in range(per_line):
-            first = (line * per_line + j) * count
-            inside = first < len(side.places) and int(side.places[first, 0]) >= 0
-            row, col = side.places[first].tolist() if inside else (-1, -1)
-            fill = HUES[col // count % 8][row % 4] if inside else EMPTY
-            byte = (line * per_line + j) * unit
-            title = f"({row}, {col})" if inside else "nothing"
-            cells.append(
-                Cell(
-                    x + j * wide,
-                    y + line * high,
-                    wide,
-                    high,
-                    fill,
-                    f"{title} at byte {byte}, bank {j * unit // WORD_BYTES}",
-                    (
-                        ("byte", str(byte)),
-                        ("row", str(row)),
-                        ("col", str(col)),
-                        ("bank", str(j * unit // WORD_BYTES)),
-                    ),
-                )
-            )
-            labels.append(f"{row},{col // count}" if inside else "")
-    widest = max((text_width(label, 1.0) for label in labels), default=1.0)
-    size = fitting_size(widest, 1, wide, high, 6.0) if widest else None
-    if size is not None:
-        for cell, label in zip(cells, labels, strict=True):
-            if label:
-                base = cell.y + high / 2 + 0.365 * size
-                texts.append(Text(cell.x + wide / 2, base, label, size))
-    held = _vectors(side, phase, access, bits, lines, at, pitch)
-    every = 4 if bank * 4 > text_width("28", SMALL) + 1 else 8
-    heads = [
-        Text(
-            x + (j + (0 if unit > WORD_BYTES else 0.5)) * bank,
-            y - 2.5,
-            str(j),
-            SMALL,
-            "start" if unit > WORD_BYTES else "middle",
-            color=NOTE,
-        )
-        for j in range(0, BANKS, every)
-    ]
-    heads.append(Text(x - 4, y - 2.5, "bank", SMALL, "end", color=NOTE))
+    table = Grid(at, (bank * unit / WORD_BYTES, high), lines, LINE_BYTES // unit)
+    cells, labels = [], []
+    for n, (line, j) in enumerate(table):
+        inside = n * count < len(side.places) and int(side.places[n * count, 0]) >= 0
+        row, col = side.places[n * count].tolist() if inside else (-1, -1)
+        fill = HUES[col // count % 8][row % 4] if inside else EMPTY
+        byte, number = n * unit, j * unit // WORD_BYTES
+        title = f"({row}, {col})" if inside else "nothing"
+        title += f" at byte {byte}, bank {number}"
+        data = {"byte": byte, "row": row, "col": col, "bank": number}
+        cells.append(table.fill(line, j, fill, title, data))
+        labels.append(f"{row},{col // count}" if inside else "")
+    size = label_size(labels, table.cell)
+    banks = Grid(at, (bank, high), lines, BANKS)
+    numbered = range(0, BANKS, 4 if bank * 4 > text_width("28", SMALL) + 1 else 8)
+    anchor = "start" if unit > WORD_BYTES else "middle"
     step = 1 if size is not None or lines <= 16 else 4
-    heads += [
-        Text(
-            x - 4,
-            y + (n + 0.5) * high + 0.365 * SMALL,
-            f"{n * LINE_BYTES}",
-            SMALL,
-            "end",
-            color=NOTE,
-        )
-        for n in range(0, lines, step)
+    texts = [
+        *titled(x, y - 11.5, side.title, f"worst phase: {int(wavefronts(side.counts).max())}"),
+        *banks.above(((j, j) for j in numbered), anchor),
+        Text(x - 4, y - 2.5, "bank", SMALL, "end", color=NOTE),
+        *banks.beside(((n, n * LINE_BYTES) for n in range(0, lines, step)), 4),
+        *table.labels(labels, size),
     ]
-    counted = wavefronts(side.counts)
-    note = f"worst phase: {int(counted.max())}"
-    titles = [
-        Text(x, y - 11.5, side.title, 7, "start", bold=True),
-        Text(x + text_width(side.title, 7, True) + 4, y - 11.5, note, 6, "start", color=NOTE),
-    ]
-    strokes = [
-        grid(at, (wide, high), lines, per_line),
-        frame(x, y, bank * BANKS, lines * high),
-        Stroke(held, 2.4, PAPER, role="halo"),
-        Stroke(held, 1.2, "#000000", role="lane"),
-    ]
-    return Panel(f"memory {side.name}", tuple(cells), tuple(strokes), (*titles, *heads, *texts))
+    held = _vectors(side, phase, access, bits, lines, at, pitch)
+    strokes = (table.rules(), banks.frame(), *outlines(held))
+    return Panel(f"memory {side.name}", tuple(cells), strokes, tuple(texts))
 
 
 def _vectors(
@@ -337,86 +290,39 @@ def _vectors(
 def _phases(side: Side, shown: range, phase: int, at: Point, bank: float) -> Panel:
     """Draw the distinct words per phase and bank, and the wavefronts at the right."""
     x, y = at
-    counted = wavefronts(side.counts)
-    cells, texts, heads = [], [], []
-    size = fitting_size(text_width("8", 1.0), 1, bank, _PHASE, 6.0)
-    wide = fitting_size(text_width("32", 1.0), 1, bank, _PHASE, 6.0)
-    for n, number in enumerate(shown):
-        top = y + n * _PHASE
-        for j, count in enumerate(side.counts[number].tolist()):
-            cells.append(
-                Cell(
-                    x + j * bank,
-                    top,
-                    bank,
-                    _PHASE,
-                    way_color(count),
-                    f"phase {number}, bank {j}: {count} words",
-                    (("phase", str(number)), ("bank", str(j)), ("words", str(count))),
-                )
+    table = Grid(at, (bank, _PHASE), len(shown), BANKS)
+    counted = wavefronts(side.counts)[shown.start : shown.stop].tolist()
+    sizes = [label_size([widest], table.cell) for widest in ("8", "32")]
+    cells, texts = [], []
+    for n, j in table:
+        number, count = shown[n], int(side.counts[shown[n], j])
+        title = f"phase {number}, bank {j}: {count} words"
+        data = {"phase": number, "bank": j, "words": count}
+        cells.append(table.fill(n, j, way_color(count), title, data))
+        size = sizes[count >= 10]
+        if count and size is not None:
+            texts.append(table.label(n, j, str(count), size, color=NOTE if count == 1 else INK))
+    heads = [
+        *table.beside(enumerate(shown), 4),
+        *(
+            Text(
+                table.right + 5,
+                y + (n + 0.5) * _PHASE + RISE * SMALL + 0.3,
+                str(count),
+                6,
+                "start",
+                bold=True,
             )
-            fits = size if count < 10 else wide
-            if count and fits is not None:
-                base = top + _PHASE / 2 + 0.365 * fits
-                color = NOTE if count == 1 else INK
-                texts.append(Text(x + (j + 0.5) * bank, base, str(count), fits, color=color))
-        base = top + _PHASE / 2 + 0.365 * SMALL
-        heads.append(Text(x - 4, base, f"{number}", SMALL, "end", color=NOTE))
-        heads.append(
-            Text(x + BANKS * bank + 5, base + 0.3, str(int(counted[number])), 6, "start", bold=True)
-        )
-    heads.append(Text(x - 4, y - 2.5, "phase", SMALL, "end", color=NOTE))
-    heads.append(Text(x, y - 2.5, "distinct words per bank", SMALL, "start", color=NOTE))
-    heads.append(Text(x + BANKS * bank + _COUNT, y - 2.5, "wavefronts", SMALL, "end", color=NOTE))
+            for n, count in enumerate(counted)
+        ),
+        Text(x - 4, y - 2.5, "phase", SMALL, "end", color=NOTE),
+        Text(x, y - 2.5, "distinct words per bank", SMALL, "start", color=NOTE),
+        Text(table.right + _COUNT, y - 2.5, "wavefronts", SMALL, "end", color=NOTE),
+    ]
     heads.sort(key=lambda text: (text.bold, text.anchor))
     texts.sort(key=lambda text: (text.size, text.color))
-    strokes = [
-        grid(at, (bank, _PHASE), len(shown), BANKS),
-        frame(x, y, bank * BANKS, len(shown) * _PHASE),
-    ]
+    strokes = [table.rules(), table.frame()]
     if phase in shown:
-        path = rectangle(x, y + (phase - shown.start) * _PHASE, bank * BANKS, _PHASE)
-        strokes.append(Stroke((path,), 1.2, "#000000", role="lane"))
+        row = y + (phase - shown.start) * _PHASE
+        strokes.append(outline(x, row, bank * BANKS, _PHASE))
     return Panel(f"phases {side.name}", tuple(cells), tuple(strokes), (*heads, *texts))
-
-
-def banks(
-    layout: Layout,
-    shape: Sequence[int],
-    dtype: int | str = 16,
-    access: str | Access = "ldmatrix",
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    phase: int = 0,
-    width: float | None = None,
-) -> Figure:
-    """Draw shared memory and its banks before and after the swizzle, conflicts counted.
-
-    Above, memory as it lies, 128 bytes (32 banks) in a line: a cell is one unit, labelled by row
-    and unit of the tile, its hue is the unit's column. Below, how many distinct words a phase asks
-    of each bank; the largest is the number of wavefronts. The vectors of one phase are outlined.
-
-    Args:
-        layout: a ``ComposeLayout``, drawn without and with its swizzle; or a row-major
-            ``TileLayout``, for which :func:`layoutalg.choose_swizzle` chooses one.
-        shape: rows and columns of the tile, in elements.
-        dtype: of the elements: bits, or a PTX type.
-        access: what is asked: a name of ``memory.access.ACCESSES``, or an access.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        phase: outlined.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: the access cannot move vectors of such a tile, the phase or suffix is unknown,
-            or the page is too narrow.
-
-    >>> from layoutalg import S, TileLayout
-    >>> figure = banks(TileLayout(S[(64, 64) : (64, 1)]), (64, 64), "f16")
-    >>> [text.string for text in figure.scene.panel("title").texts][1]
-    'ldmatrix.x4: 64 phases of 8 lanes, 16 bytes each: 512 → 64 wavefronts, at least 64'
-    """
-    checked = None if path is None else checked_path(path, "banks")
-    scene = banks_scene(layout, shape, dtype, access, phase=phase, width=width_for(ax, width))
-    return finished(scene, checked, ax)

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from layoutalg.draw.pictures.lane_maps import PAGE, finished, width_for
-from layoutalg.draw.scene.output import checked_path
+from layoutalg.draw.scene.grid import Grid
 from layoutalg.draw.scene.ownership import IntArray, checked_shape
 from layoutalg.draw.scene.page import (
-    INCH,
     MARGIN,
+    PAGE,
     SMALL,
     Mark,
+    Page,
     checked_names,
     checked_pair,
-    frame,
-    grid,
-    heading,
-    key,
-    page,
-    rectangle,
     wrapped,
 )
 from layoutalg.draw.scene.palette import EMPTY, HUES, INK, NOTE, WARP_HUES
-from layoutalg.draw.scene.panel import Path, Point
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import (
-    Cell,
     Panel,
+    Path,
+    Point,
     Scene,
     Stroke,
     Text,
@@ -42,10 +36,6 @@ from layoutalg.draw.scene.scene import (
 from layoutalg.errors import LayoutError
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.memory.access import LINE_BYTES, element_bits
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _CHUNK = 16  # bytes that stay together
 _EIGHT = 8  # chunks of a core matrix
@@ -132,7 +122,8 @@ def _checked(visits: Visits, tile: int) -> dict[str, IntArray]:
     return found
 
 
-def descriptor_scene(
+@picture
+def descriptor(
     layout: Layout,
     shape: Sequence[int],
     visits: Visits,
@@ -142,7 +133,35 @@ def descriptor_scene(
     lines: tuple[int, int] = (0, 16),
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`descriptor` draws, as data."""
+    """Draw which 16-byte chunks of a shared tile the tensor core visits through a descriptor.
+
+    A line is 128 bytes of memory, a cell one chunk of 16, labelled by the element that the layout
+    puts first in it. Chunks that a visit goes to are outlined and bear the number of their core
+    matrix: 8 chunks of 16 bytes, 8 lines of the operand.
+
+    Args:
+        layout: of the operand in shared memory, on axis m, in elements.
+        shape: (rows, columns) of it.
+        visits: per title the place of each element that an instruction reads, in elements, as
+            ``lowering.isa.smem_descriptor.Descriptor.places`` returns it: one panel each.
+        dtype: of the elements: bits, or a PTX type.
+        names: of rows and columns.
+        lines: (begin, end) of those that are drawn.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: no tile in memory, places outside of it or not in chunks, lines that there are
+            not, an unknown suffix, or too narrow a page.
+
+    >>> from layoutalg import S
+    >>> tile = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))
+    >>> figure = descriptor(tile, (64, 64), {"k = 0": tile.table((64, 64))["m"][:, :16]}, "f16")
+    >>> cells = figure.scene.panel("visit 0").cells
+    >>> [cell.title for cell in cells if ("core", "1") in cell.data][:2]
+    ['(0, 8), core matrix 1 at byte 16', '(1, 8), core matrix 1 at byte 128']
+
+    Source: PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", core matrix.
+    """
     bits = element_bits(dtype, "descriptor")
     extents = checked_shape(shape, "descriptor")
     if len(extents) != 2 or not isinstance(layout, Layout):
@@ -165,7 +184,6 @@ def descriptor_scene(
             f"descriptor: lines is (begin, end) of 128 bytes within 0..{depth}; got {tuple(lines)}"
         )
     shown = range(begin, min(end, depth))
-    room = width * INCH - 2 * MARGIN
     first, second = checked_names(names, "descriptor")
     notes = [
         f"a line is 128 bytes, a cell a chunk of 16: {unit} elements of {bits} bits; its first is "
@@ -176,11 +194,11 @@ def descriptor_scene(
     if len(shown) < depth:
         notes.append(f"shown: lines {shown.start}..{shown.stop - 1} of {depth}")
     title = f"shared memory as the tensor core visits it: {layout}"
-    head, taken, top = heading(title, notes, room)
+    page = Page(title, notes, width)
 
     gutter = text_width(str((depth - 1) * LINE_BYTES), SMALL) + 5
     fit = min(len(asked), 2)
-    chunk = min((room - (fit - 1) * _GAP) / fit - gutter, _WIDEST * per_line) / per_line
+    chunk = min((page.room - (fit - 1) * _GAP) / fit - gutter, _WIDEST * per_line) / per_line
     widest = text_width(f"{extents[0] - 1},{extents[1] - 1}", 1.0)
     size = fitting_size(widest, 2, chunk, _HIGH, 6.0)
     if size is None:
@@ -190,25 +208,23 @@ def descriptor_scene(
         )
     chunk = int(chunk * 4) / 4
     wide = chunk * per_line
-    panels, bottom = [head], top
     heads = [_head(name, places, unit, wide) for name, places in asked.items()]
     for number, (above, places) in enumerate(zip(heads, asked.values(), strict=True)):
         column = number % fit
         if not column:
             highest = min(text.y for texts in heads[number : number + fit] for text in texts)
-            top = bottom + 6 * (number > 0) + _HEAD + _LAST - highest
+            top = page.bottom + 6 * (number > 0) + _HEAD + _LAST - highest
         at = MARGIN + gutter + column * (gutter + wide + _GAP), top
-        panels.append(_memory(number, above, held, places, unit, shown, at, (chunk, _HIGH), size))
-        bottom = top + _HIGH * len(shown)
-        taken = max(taken, at[0] + wide - MARGIN)
+        panel = _memory(number, above, held, places, unit, shown, at, (chunk, _HIGH), size)
+        page.add(panel, at[0] + wide, top + _HIGH * len(shown))
     marks = [
         Mark("", "fill", HUES[WARP_HUES[0]][0]),
         Mark("visited: colour is the core matrix", "fill", HUES[WARP_HUES[1]][0]),
         Mark("not visited", "fill", EMPTY),
         Mark("one chunk of the visit", "lane"),
     ]
-    legend, legend_width, bottom = key(marks, MARGIN + gutter, bottom + 6, max(taken, 200.0))
-    return page(title, [*panels, legend], MARGIN + max(taken, gutter + legend_width), bottom)
+    page.key(marks, MARGIN + gutter, page.bottom + 6, max(page.right - MARGIN, 200.0))
+    return page.scene()
 
 
 def _head(name: str, places: IntArray, unit: int, wide: float) -> list[Text]:
@@ -240,106 +256,39 @@ def _memory(
 ) -> Panel:
     """Draw lines of memory; the chunks of a visit are coloured by core matrix and outlined."""
     (x, y), (wide, high) = at, pitch
-    per_line = LINE_BYTES // _CHUNK
+    table = Grid(at, pitch, len(shown), LINE_BYTES // _CHUNK)
     core, chunks = core_matrices(places, unit)
     of_chunk = dict(zip(chunks.ravel().tolist(), core.ravel().tolist(), strict=True))
-    cells, texts, small, heads = [], [], [], []
+    cells, texts, small = [], [], []
     outlines: list[Path] = []
-    for n, line in enumerate(shown):
-        top = y + n * high
-        for j in range(per_line):
-            chunk = line * per_line + j
-            row, col = held[chunk * unit].tolist()
-            inside = row >= 0
-            visited = of_chunk.get(chunk)
-            left = x + j * wide
-            fill = EMPTY
-            what = f"({row}, {col})" if inside else "nothing"
-            data = [("byte", str(chunk * _CHUNK)), ("row", str(row)), ("col", str(col))]
-            if visited is not None:
-                fill = HUES[WARP_HUES[visited % len(HUES)]][visited // len(HUES) % 4]
-                data.append(("core", str(visited)))
-                outlines.append(rectangle(left, top, wide, high))
-                what += f", core matrix {visited}"
-                low = top + high - 2
-                small.append(Text(left + wide / 2, low, f"c{visited}", SMALL))
-            cells.append(
-                Cell(left, top, wide, high, fill, f"{what} at byte {chunk * _CHUNK}", tuple(data))
-            )
-            if inside:
-                base = top + (2 + 0.73 * size if visited is not None else high / 2 + 0.365 * size)
-                color = NOTE if visited is None else "#000000"
-                bold = visited is not None and text_width(f"{row},{col}", size, True) < wide - 1
-                texts.append(
-                    Text(left + wide / 2, base, f"{row},{col}", size, "middle", bold, color)
-                )
-        base = top + high / 2 + 0.365 * SMALL
-        heads.append(Text(x - 3, base, str(line * LINE_BYTES), SMALL, "end", color=NOTE))
-    heads.append(Text(x - 3, y - 2.5, "byte", SMALL, "end", color=NOTE))
-    heads += [
-        Text(x + (j + 0.5) * wide, y - 2.5, f"+{j * _CHUNK}", SMALL, color=NOTE)
-        for j in range(per_line)
+    for i, j in table:
+        chunk = shown[i] * table.columns + j
+        row, col = held[chunk * unit].tolist()
+        what = f"({row}, {col})" if row >= 0 else "nothing"
+        data = {"byte": chunk * _CHUNK, "row": row, "col": col}
+        visited = of_chunk.get(chunk)
+        fill, label = EMPTY, f"{row},{col}"
+        left, top = table.corner(i, j)
+        if visited is None:
+            text = table.label(i, j, label, size, False, NOTE)
+        else:
+            fill = HUES[WARP_HUES[visited % len(HUES)]][visited // len(HUES) % 4]
+            data["core"] = visited
+            outlines.append(table.box(i, j))
+            what += f", core matrix {visited}"
+            small.append(Text(left + wide / 2, top + high - 2, f"c{visited}", SMALL))
+            bold = text_width(label, size, True) < wide - 1
+            base = top + 2 + 0.73 * size
+            text = Text(left + wide / 2, base, label, size, "middle", bold, "#000000")
+        cells.append(table.fill(i, j, fill, f"{what} at byte {chunk * _CHUNK}", data))
+        texts += [text] * (row >= 0)
+    heads = [
+        *table.beside((n, line * LINE_BYTES) for n, line in enumerate(shown)),
+        Text(x - 3, y - 2.5, "byte", SMALL, "end", color=NOTE),
+        *table.above((j, f"+{j * _CHUNK}") for j in range(table.columns)),
     ]
     titles = [replace(text, x=x + text.x, y=y + text.y) for text in above]
     texts.sort(key=lambda text: (text.size, text.bold, text.color))
-    strokes = [
-        grid(at, pitch, len(shown), per_line),
-        frame(x, y, wide * per_line, high * len(shown)),
-        Stroke(tuple(outlines), 1.1, "#000000", role="lane"),
-    ]
-    return Panel(
-        f"visit {number}",
-        tuple(cells),
-        tuple(stroke for stroke in strokes if stroke.paths),
-        (*titles, *heads, *texts, *small),
-    )
-
-
-def descriptor(
-    layout: Layout,
-    shape: Sequence[int],
-    visits: Visits,
-    dtype: int | str = 16,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    names: tuple[str, str] = ("row", "k"),
-    lines: tuple[int, int] = (0, 16),
-    width: float | None = None,
-) -> Figure:
-    """Draw which 16-byte chunks of a shared tile the tensor core visits through a descriptor.
-
-    A line is 128 bytes of memory, a cell one chunk of 16, labelled by the element that the layout
-    puts first in it. Chunks that a visit goes to are outlined and bear the number of their core
-    matrix: 8 chunks of 16 bytes, 8 lines of the operand.
-
-    Args:
-        layout: of the operand in shared memory, on axis m, in elements.
-        shape: (rows, columns) of it.
-        visits: per title the place of each element that an instruction reads, in elements, as
-            ``lowering.isa.smem_descriptor.Descriptor.places`` returns it: one panel each.
-        dtype: of the elements: bits, or a PTX type.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        names: of rows and columns.
-        lines: (begin, end) of those that are drawn.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: no tile in memory, places outside of it or not in chunks, lines that there are
-            not, an unknown suffix, or too narrow a page.
-
-    >>> from layoutalg import ComposeLayout, S, TileLayout
-    >>> tile = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))
-    >>> figure = descriptor(tile, (64, 64), {"k = 0": tile.table((64, 64))["m"][:, :16]}, "f16")
-    >>> cells = figure.scene.panel("visit 0").cells
-    >>> [cell.title for cell in cells if ("core", "1") in cell.data][:2]
-    ['(0, 8), core matrix 1 at byte 16', '(1, 8), core matrix 1 at byte 128']
-
-    Source: PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", core matrix.
-    """
-    checked = None if path is None else checked_path(path, "descriptor")
-    scene = descriptor_scene(
-        layout, shape, visits, dtype, names=names, lines=lines, width=width_for(ax, width)
-    )
-    return finished(scene, checked, ax)
+    lane = Stroke(tuple(outlines), 1.1, "#000000", role="lane")
+    strokes = tuple(s for s in (table.rules(), table.frame(), lane) if s.paths)
+    return Panel(f"visit {number}", tuple(cells), strokes, (*titles, *heads, *texts, *small))

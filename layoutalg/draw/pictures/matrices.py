@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from layoutalg import fragments
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.scene.chosen import operand_of
+from layoutalg.draw.scene.grid import Grid, arrow, bracket_left, outline
 from layoutalg.draw.scene.legend import legend_of
 from layoutalg.draw.scene.naming import index_names, slots_per_register
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, BoolArray, Ownership, labels_of
-from layoutalg.draw.scene.page import (
-    INCH,
-    MARGIN,
-    SMALL,
-    arrow,
-    frame,
-    grid,
-    heading,
-    outline,
-    page,
-)
+from layoutalg.draw.scene.page import INCH, MARGIN, PAGE, SMALL, WIDER, Page
 from layoutalg.draw.scene.palette import FILLS, NOTE
 from layoutalg.draw.scene.panel import (
     COLUMN_HEADER,
-    Point,
     Tile,
     gutter,
     header,
@@ -35,15 +21,22 @@ from layoutalg.draw.scene.panel import (
     placed,
     title_width,
 )
-from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
+from layoutalg.draw.scene.picture import picture
+from layoutalg.draw.scene.scene import (
+    Cell,
+    Panel,
+    Path,
+    Point,
+    Scene,
+    Stroke,
+    Text,
+    fitting_size,
+    text_width,
+)
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
 from layoutalg.memory.access import InMemory, wavefronts
 from layoutalg.memory.ldmatrix import MatrixLoad, matrix_loads
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _ROW = 14.0  # height of a row, in points; less where the tile is tall
 _DEEPEST = 480.0  # height of a tile
@@ -54,7 +47,8 @@ _WIDEST = 15.0  # of an element's cell
 _LABELLED = 11.0  # width at which a cell of the operand bears a label
 
 
-def ldmatrix_scene(
+@picture
+def ldmatrix(
     instruction: str,
     operand: str = "A",
     lane: int | None = DEFAULT_LANE,
@@ -65,7 +59,30 @@ def ldmatrix_scene(
     memory: InMemory | None = None,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`ldmatrix` draws, as data."""
+    """Draw how ``ldmatrix`` fills an operand: address lanes, 8 x 8 matrices, receiving lanes.
+
+    Left, per 16-byte row of the stored tile the lane that gives its address; in the middle the
+    stored tile with the lane and register that receive each element; right the operand's tile.
+    Colour always means the lane that a cell names. One lane is outlined in all panels.
+
+    Args:
+        instruction: a name of ``fragments.names()``.
+        operand: of it.
+        lane: outlined; None for none.
+        transposed: the tile is stored with its dimensions exchanged ([K][M] for A, [N][K] for B).
+        trans: the ``.trans`` form; the one that works unless given.
+        count: matrices per instruction, 1, 2 or 4; as many as possible unless given.
+        memory: the layout of the stored tile, whose wavefronts are then counted.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: no such instruction, operand or lane; ``ldmatrix`` cannot fill the operand from
+            such a tile, and why; the page is too narrow; the suffix is unknown.
+
+    >>> figure = ldmatrix("mma.m16n8k16.f16", "A", transposed=True)
+    >>> figure.scene.panel("address").cells[8].title
+    'T8 gives the address of (0, 8): row 0 of matrix 1'
+    """
     fragment = fragments.get(instruction, operand)
     if lane is not None and lane not in range(fragment.lanes):
         raise LayoutError(
@@ -89,7 +106,6 @@ def ldmatrix_scene(
     rows, columns = stored.owners.shape
     chunks = columns // loads[0].rows.shape[2]
 
-    room = width * INCH - 2 * MARGIN
     names = index_names(fragment)
     kept = f"[{names[1]}][{names[0]}]" if transposed else f"[{names[0]}][{names[1]}]"
     notes = [
@@ -98,14 +114,14 @@ def ldmatrix_scene(
         "matrix j arrives in register j",
         *_notes(loads, fragment, memory, (rows, columns)),
     ]
-    head, taken, y = heading(f"{instruction}: ldmatrix of {fragment.operand}", notes, room)
+    page = Page(f"{instruction}: ldmatrix of {fragment.operand}", notes, width)
 
     left = gutter(rows)
     address_width = chunks * (_BRACKET + _LANE)
     fixed = left + address_width + gutter(rows) + gutter(fragment.shape[0]) + 2 * _GAP
-    even = min((room - fixed) / (columns + fragment.shape[1]), _WIDEST)
+    even = min((page.room - fixed) / (columns + fragment.shape[1]), _WIDEST)
     theirs = max(even, min(_LABELLED, 8 * _LABELLED / fragment.shape[1]))
-    ours = min((room - fixed - theirs * fragment.shape[1]) / columns, _WIDEST)
+    ours = min((page.room - fixed - theirs * fragment.shape[1]) / columns, _WIDEST)
     if min(ours, theirs) < 2:
         raise LayoutError(
             f"ldmatrix: cells of 2 points or more need "
@@ -117,9 +133,9 @@ def ldmatrix_scene(
         (int(ours * 4) / 4, high),
         (int(theirs * 4) / 4, min(_ROW, int(4 * _DEEPEST / fragment.shape[0]) / 4)),
     )
-    top = y + header(stored) + 2
+    top = page.bottom + header(stored) + 2
     x = MARGIN + left
-    panels = [head, _address_panel(loads, chunks, rows, lane, (x, top), high)]
+    page.add(_address_panel(loads, chunks, rows, lane, (x, top), high))
     x += address_width + _GAP + gutter(rows)
     tiles = (stored, receiver)
     sizes = [placed(*each).detail.size for each in zip(tiles, cells, strict=True)]
@@ -128,24 +144,19 @@ def ldmatrix_scene(
         placed(replace(tile, largest=largest), cell)
         for tile, cell in zip(tiles, cells, strict=True)
     ]
-    panels.append(panel_of("stored", shown[0], (x, top)))
+    page.add(panel_of("stored", shown[0], (x, top)))
     low = top + max(shown[0].height, shown[1].height)
     middle = top + min(shown[0].height, shown[1].height) / 2
-    panels.append(Panel("arrow", strokes=(arrow(x + shown[0].width + 3, middle, _GAP - 8),)))
+    page.add(Panel("arrow", strokes=(arrow(x + shown[0].width + 3, middle, _GAP - 8),)))
     x += max(shown[0].width + _GAP + gutter(fragment.shape[0]), title_width(stored) + 12)
-    panels.append(panel_of("operand", shown[1], (x, top)))
-    right = max(x + shown[1].width, x + title_width(receiver), MARGIN + taken)
+    right = x + max(shown[1].width, title_width(receiver))
+    page.add(panel_of("operand", shown[1], (x, top)), right, low)
     outlined = lane if receiver.held is not None else None
-    legend, legend_width, depth = legend_of(
-        tuple(reversed(shown)), outlined, MARGIN, low + 7, right - MARGIN, "one matrix"
+    legend, taken, depth = legend_of(
+        (shown[1], shown[0]), outlined, MARGIN, low + 7, page.right - MARGIN, "one matrix"
     )
-    panels.append(legend)
-    return page(
-        f"{instruction}: ldmatrix of {fragment.operand}",
-        panels,
-        max(right, MARGIN + legend_width),
-        low + 7 + depth,
-    )
+    page.add(legend, MARGIN + taken, low + 7 + depth)
+    return page.scene()
 
 
 def _notes(
@@ -215,118 +226,36 @@ def _address_panel(
     x, y = at
     cells: list[Cell] = []
     texts: list[Text] = []
-    brackets = []
-    strokes = []
-    pitch = _BRACKET + _LANE
+    brackets: list[Path] = []
+    strokes: list[Stroke] = []
+    units = loads[0].rows.shape[2]
     size = fitting_size(text_width("T31", 1.0, True), 1, _LANE, high) or SMALL
-    several = len(loads) > 1
     for number, load in enumerate(loads):
-        units = load.rows.shape[2]
         for matrix in range(load.count):
             row, col = (int(i) for i in load.rows[matrix, 0, 0])
-            left, top = x + col // units * pitch + _BRACKET, y + row * high
-            low = top + 8 * high
-            edge = left - 2.5
-            brackets.append(
-                ((edge, top + 1), (edge - 2, top + 1), (edge - 2, low - 1), (edge, low - 1))
-            )
-            name = f"load {number}, matrix {matrix}" if several else f"matrix {matrix}"
-            texts.append(Text(edge - 4.2, (top + low) / 2, name, SMALL, color=NOTE, angle=90))
+            corner = x + col // units * (_BRACKET + _LANE) + _BRACKET, y + row * high
+            table = Grid(corner, (_LANE, high), 8, 1)
+            edge, middle = corner[0] - 2.5, (corner[1] + table.low) / 2
+            brackets.append(bracket_left(edge - 2, corner[1] + 1, table.low - 1))
+            name = f"load {number}, matrix {matrix}" if len(loads) > 1 else f"matrix {matrix}"
+            texts.append(Text(edge - 4.2, middle, name, SMALL, color=NOTE, angle=90))
             for i in range(8):
                 giver = 8 * matrix + i
                 r, c = (int(v) for v in load.rows[matrix, i, 0])
-                over = y + r * high
-                cells.append(
-                    Cell(
-                        left,
-                        over,
-                        _LANE,
-                        high,
-                        FILLS[giver],
-                        f"T{giver} gives the address of ({r}, {c}): row {i} of matrix {matrix}",
-                        (
-                            ("lane", str(giver)),
-                            ("matrix", str(matrix)),
-                            ("row", str(r)),
-                            ("col", str(c)),
-                        ),
-                    )
-                )
-                bold = giver == lane
-                texts.append(
-                    Text(
-                        left + _LANE / 2,
-                        over + high / 2 + 0.365 * size,
-                        f"T{giver}",
-                        size,
-                        bold=bold,
-                    )
-                )
-                if bold:
-                    strokes.append(outline(left, over, _LANE, high, 1.4))
-            strokes.insert(0, frame(left, top, _LANE, 8 * high))
-            strokes.insert(0, grid((left, top), (_LANE, high), 8, 1))
+                title = f"T{giver} gives the address of ({r}, {c}): row {i} of matrix {matrix}"
+                data = {"lane": giver, "matrix": matrix, "row": r, "col": c}
+                cells.append(table.fill(i, 0, FILLS[giver], title, data))
+                texts.append(table.label(i, 0, f"T{giver}", size, giver == lane))
+                if giver == lane:
+                    strokes.append(outline(*table.corner(i, 0), _LANE, high, 1.4))
+            strokes[:0] = [table.rules(), table.frame()]
     columns = sorted({int(load.rows[j, 0, 0, 1]) for load in loads for j in range(load.count)})
+    heads = Grid(at, (_BRACKET + _LANE, high), rows, columns[-1] // units + 1)
     for col in columns:
-        left = x + col // loads[0].rows.shape[2] * pitch + _BRACKET
-        texts.append(Text(left + _LANE / 2, y - 2.5, str(col), SMALL, color=NOTE))
-    for row in range(0, rows, 1 if high >= SMALL + 0.5 else 2):
-        base = y + (row + 0.5) * high + 0.365 * SMALL
-        texts.append(Text(x - 3, base, str(row), SMALL, "end", color=NOTE))
+        left, _ = heads.corner(0, col // units)
+        texts.append(Text(left + _BRACKET + _LANE / 2, y - 2.5, str(col), SMALL, color=NOTE))
+    texts += heads.beside((row, row) for row in range(0, rows, 1 if high >= SMALL + 0.5 else 2))
     texts.append(Text(x, y - COLUMN_HEADER - 3.5, "address lanes", 7, "start", bold=True))
     texts.sort(key=lambda text: (text.bold, text.color, text.size, text.angle))
     strokes.append(Stroke(tuple(brackets), 0.6, NOTE, role="matrix"))
     return Panel("address", tuple(cells), tuple(strokes), tuple(texts))
-
-
-def ldmatrix(
-    instruction: str,
-    operand: str = "A",
-    lane: int | None = DEFAULT_LANE,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    transposed: bool = False,
-    trans: bool | None = None,
-    count: int | None = None,
-    memory: InMemory | None = None,
-    width: float | None = None,
-) -> Figure:
-    """Draw how ``ldmatrix`` fills an operand: address lanes, 8 x 8 matrices, receiving lanes.
-
-    Left, per 16-byte row of the stored tile the lane that gives its address; in the middle the
-    stored tile with the lane and register that receive each element; right the operand's tile.
-    Colour always means the lane that a cell names. One lane is outlined in all panels.
-
-    Args:
-        instruction: a name of ``fragments.names()``.
-        operand: of it.
-        lane: outlined; None for none.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        transposed: the tile is stored with its dimensions exchanged ([K][M] for A, [N][K] for B).
-        trans: the ``.trans`` form; the one that works unless given.
-        count: matrices per instruction, 1, 2 or 4; as many as possible unless given.
-        memory: the layout of the stored tile, whose wavefronts are then counted.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: no such instruction, operand or lane; ``ldmatrix`` cannot fill the operand from
-            such a tile, and why; the page is too narrow; the suffix is unknown.
-
-    >>> figure = ldmatrix("mma.m16n8k16.f16", "A", transposed=True)
-    >>> figure.scene.panel("address").cells[8].title
-    'T8 gives the address of (0, 8): row 0 of matrix 1'
-    """
-    checked = None if path is None else checked_path(path, "ldmatrix")
-    scene = ldmatrix_scene(
-        instruction,
-        operand,
-        lane,
-        transposed=transposed,
-        trans=trans,
-        count=count,
-        memory=memory,
-        width=width_for(ax, width),
-    )
-    return finished(scene, checked, ax)

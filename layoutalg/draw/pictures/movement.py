@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from layoutalg.conversions.conversion import convert
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, cell_size, finished, width_for
+from layoutalg.draw.scene.grid import Grid, label_size
 from layoutalg.draw.scene.legend import legend_of
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import (
     DEFAULT_LANE,
     BoolArray,
@@ -22,26 +20,12 @@ from layoutalg.draw.scene.ownership import (
     labels_of,
     owners_of,
 )
-from layoutalg.draw.scene.page import (
-    INCH,
-    MARGIN,
-    SMALL,
-    Mark,
-    frame,
-    grid,
-    heading,
-    key,
-    page,
-    wrapped,
-)
-from layoutalg.draw.scene.palette import NOTE, WAYS
-from layoutalg.draw.scene.panel import LEVELS, Point, Tile, gutter, header, panel_of, placed
-from layoutalg.draw.scene.scene import Cell, Panel, Scene, Text, fitting_size, text_width
+from layoutalg.draw.scene.page import MARGIN, PAGE, WIDER, Mark, Page, key, wrapped
+from layoutalg.draw.scene.palette import WAYS
+from layoutalg.draw.scene.panel import LEVELS, Tile, cell_size, gutter, header, panel_of, placed
+from layoutalg.draw.scene.picture import picture
+from layoutalg.draw.scene.scene import Panel, Point, Scene, Text, text_width
 from layoutalg.errors import LayoutError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _GAP = 12.0  # between panels
 _LIST = 6.0  # font size of the recipe
@@ -131,7 +115,8 @@ def recipe_lines(src: Any, dst: Any, shape: Sequence[int], bits: int) -> list[st
     return [f"{found.kind}, {bits}-bit elements", *str(found).splitlines()[1:]]
 
 
-def compare_scene(
+@picture
+def compare(
     src: HasTable,
     dst: HasTable,
     shape: Sequence[int],
@@ -140,11 +125,33 @@ def compare_scene(
     *,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`compare` draws, as data."""
+    """Draw two layouts of one tile, what each element has to do to get there, and the recipe.
+
+    An element stays, moves to another slot of its lane, to another lane of its warp, to another
+    warp, or to another block; of a replicated element the nearest copy moves. The recipe is that of
+    :func:`layoutalg.convert`.
+
+    Args:
+        src: the layout that the data has.
+        dst: the layout that it gets.
+        shape: (rows, columns) of both.
+        bits: the width of an element while it moves.
+        lane: outlined in both maps; None for none.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: a layout does not hold the shape, the page is too narrow, or the suffix is
+            unknown.
+
+    >>> from layoutalg import fragments
+    >>> A = fragments.get("mma.m16n8k16.f16", "A")
+    >>> figure = compare(A.layout, fragments.transposed(A.layout, (16, 16)), (16, 16))
+    >>> [text.string for text in figure.scene.panel("title").texts][-1]
+    'of 256 elements: 16 stay, 16 move within their lane, 224 move to another lane'
+    """
     sides = _alike([owners_of(each, shape, "compare") for each in (src, dst)])
     kinds = classes_of(*sides)
     rows, columns = kinds.shape
-    room = width * INCH - 2 * MARGIN
     distributed = all(side.threads for side in sides)
     names = [name for name, _ in CLASSES]
     if not distributed:
@@ -153,11 +160,10 @@ def compare_scene(
     counts = [int((kinds == kind).sum()) for kind in range(len(CLASSES))]
     said = ", ".join(f"{count} {name}" for count, name in zip(counts, names, strict=True) if count)
     notes = [f"from {src} to {dst}", f"of {rows * columns} elements: {said}"]
-    title = "what moves"
-    head, taken, top = heading(title, notes, room)
+    page = Page(f"from {src} to {dst}", notes, width, "what moves")
 
     edge = gutter(rows)
-    wide, high = cell_size((room - 2 * edge - _GAP) / 2, rows, columns)
+    wide, high = cell_size((page.room - 2 * edge - _GAP) / 2, rows, columns)
     cell = (wide, min(high, int(4 * _DEEPEST / rows) / 4 or high))
     if min(cell) <= 0.1:
         raise LayoutError(
@@ -172,41 +178,37 @@ def compare_scene(
     level = max(shown, key=lambda each: LEVELS.index(each.detail.level)).detail
     if level.size:
         shown = [placed(replace(tile, largest=level.size), cell) for tile in tiles]
-    panels, x = [head], MARGIN
-    y = top + header(tiles[0])
+    x, y = MARGIN + edge, page.bottom + header(tiles[0])
     for each in shown:
-        panels.append(panel_of(each.tile.title, each, (x + edge, y)))
-        x += edge + each.width + _GAP
-    right = max(x - _GAP, MARGIN + taken)
+        page.add(panel_of(each.tile.title, each, (x, y)), x + each.width)
+        x += each.width + _GAP + edge
     y += cell[1] * rows + header(tiles[0]) + 6
     moves, low = _moves(sides, kinds, names, cell, (MARGIN + edge, y))
-    panels.append(moves)
+    page.add(moves, 0.0, low)
 
     # Recipe and keys stand right of the moves where half the page is left, else below.
     at = MARGIN + edge + cell[0] * columns + _GAP
-    start = y - header(tiles[0]) + 4
-    if (wide := MARGIN + room - at) < _NARROWEST:
-        at, wide, start = MARGIN, room, low + 4
-    bottom = start
+    bottom = y - header(tiles[0]) + 4
+    if (wide := MARGIN + page.room - at) < _NARROWEST:
+        at, wide, bottom = MARGIN, page.room, low + 4
     if distributed:
-        how, taken, bottom = _recipe(recipe_lines(src, dst, shape, bits), at, start, wide)
-        panels.append(how)
-        right = max(right, at + taken)
+        how, taken, bottom = _recipe(recipe_lines(src, dst, shape, bits), at, bottom, wide)
+        page.add(how, at + taken)
     marks = [
         Mark(names[kind], "fill", fill) for kind, (_, fill) in enumerate(CLASSES) if counts[kind]
     ]
     classes, taken, bottom = key(marks, at, bottom + 4, wide)
-    panels.append(replace(classes, name="classes"))
-    right = max(right, at + taken)
+    page.add(replace(classes, name="classes"), at + taken, bottom)
     told = [tuple(shown)]
     if sides[0].hue_is != sides[1].hue_is:
         told = [(each,) for each in shown]
     for number, part in enumerate(told):
         outlined = lane if any(each.tile.held is not None for each in part) else None
         legend, taken, depth = legend_of(part, outlined, at, bottom + 6, wide)
-        panels.append(replace(legend, name=f"legend {number}" if number else "legend"))
-        right, bottom = max(right, at + taken), bottom + 6 + depth
-    return page(f"from {src} to {dst}", panels, right, max(low, bottom))
+        bottom += 6 + depth
+        name = f"legend {number}" if number else "legend"
+        page.add(replace(legend, name=name), at + taken, bottom)
+    return page.scene()
 
 
 def _alike(sides: list[Ownership]) -> list[Ownership]:
@@ -268,100 +270,28 @@ def _moves(
     Returns:
         The panel and its bottom; rows without labels are low.
     """
-    (x, y), (wide, high) = at, cell
-    rows, columns = kinds.shape
     words = [labels_of(side, _prefix(side).format) for side in sides]
     owner = [
         [" ".join(filter(None, pair)) for pair in zip(each.thread, each.memory, strict=True)]
         for each in words
     ]
     lanes = [each.thread if any(each.thread) else each.memory for each in words]
-    cells, texts = [], []
     flat = kinds.reshape(-1).tolist()
     within = all(side.threads and side.memory for side in sides)
     labels = [
         "" if kind == STAYS else f"{m}\u2192{n}" if kind == SLOT and within else f"{a}\u2192{b}"
         for kind, a, b, m, n in zip(flat, *lanes, *(each.memory for each in words), strict=True)
     ]
-    widest = max((text_width(label, 1.0) for label in labels), default=0.0)
-    size = fitting_size(widest, 1, wide, high, 6.0) if widest else None
-    high = high if size is not None else min(high, _LOW_ROW)
-    for index, kind in enumerate(flat):
-        i, j = divmod(index, columns)
-        cells.append(
-            Cell(
-                x + j * wide,
-                y + i * high,
-                wide,
-                high,
-                CLASSES[kind][1],
-                f"({i}, {j}) {names[kind]}: {owner[0][index]} \u2192 {owner[1][index]}",
-                (("class", str(kind)), ("row", str(i)), ("col", str(j))),
-            )
-        )
-    if size is not None:
-        for drawn, label in zip(cells, labels, strict=True):
-            if label:
-                base = drawn.y + high / 2 + 0.365 * size
-                texts.append(Text(drawn.x + wide / 2, base, label, size))
-    heads = [Text(x, y - 11.5, "moves", 7, "start", bold=True)]
-    every = 1
-    while every * wide < text_width(str(columns - 1), SMALL) + 1.5:
-        every *= 2
-    heads += [
-        Text(x + (j + 0.5) * wide, y - 2.5, str(j), SMALL, color=NOTE)
-        for j in range(0, columns, every)
-    ]
-    every = 1
-    while every * high < SMALL + 0.5:
-        every *= 2
-    heads += [
-        Text(x - 3, y + (i + 0.5) * high + 0.365 * SMALL, str(i), SMALL, "end", color=NOTE)
-        for i in range(0, rows, every)
-    ]
-    strokes = [frame(x, y, wide * columns, high * rows)]
-    if min(wide, high) >= 5:
-        strokes.insert(0, grid(at, (wide, high), rows, columns))
-    return Panel("moves", tuple(cells), tuple(strokes), (*heads, *texts)), y + high * rows
-
-
-def compare(
-    src: HasTable,
-    dst: HasTable,
-    shape: Sequence[int],
-    bits: int = 16,
-    lane: int | None = DEFAULT_LANE,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    width: float | None = None,
-) -> Figure:
-    """Draw two layouts of one tile, what each element has to do to get there, and the recipe.
-
-    An element stays, moves to another slot of its lane, to another lane of its warp, to another
-    warp, or to another block; of a replicated element the nearest copy moves. The recipe is that of
-    :func:`layoutalg.convert`.
-
-    Args:
-        src: the layout that the data has.
-        dst: the layout that it gets.
-        shape: (rows, columns) of both.
-        bits: the width of an element while it moves.
-        lane: outlined in both maps; None for none.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: a layout does not hold the shape, the page is too narrow, or the suffix is
-            unknown.
-
-    >>> from layoutalg import fragments
-    >>> A = fragments.get("mma.m16n8k16.f16", "A")
-    >>> figure = compare(A.layout, fragments.transposed(A.layout, (16, 16)), (16, 16))
-    >>> [text.string for text in figure.scene.panel("title").texts][-1]
-    'of 256 elements: 16 stay, 16 move within their lane, 224 move to another lane'
-    """
-    checked = None if path is None else checked_path(path, "compare")
-    scene = compare_scene(src, dst, shape, bits, lane, width=width_for(ax, width))
-    return finished(scene, checked, ax)
+    size = label_size(labels, cell)
+    if size is None:
+        cell = cell[0], min(cell[1], _LOW_ROW)
+    table = Grid(at, cell, *kinds.shape)
+    cells = []
+    for (i, j), kind, a, b in zip(table, flat, *owner, strict=True):
+        title = f"({i}, {j}) {names[kind]}: {a} \u2192 {b}"
+        data = {"class": kind, "row": i, "col": j}
+        cells.append(table.fill(i, j, CLASSES[kind][1], title, data))
+    name = Text(at[0], at[1] - 11.5, "moves", 7, "start", bold=True)
+    texts = (name, *table.numbers(), *table.labels(labels, size))
+    rules = [table.rules()] if min(cell) >= 5 else []
+    return Panel("moves", tuple(cells), (*rules, table.frame()), texts), table.low

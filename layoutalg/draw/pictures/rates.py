@@ -7,32 +7,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from layoutalg.draw.scene.output import checked_path
 from layoutalg.errors import LayoutError
 
 # Colours that remain apart for all kinds of colour vision (Okabe, Ito 2008), and markers.
 _STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"))
 SUFFIXES = (".pdf", ".png", ".svg")
 Points = Sequence[tuple[float, float]]
-
-
-def checked_plot(path: str | Path) -> Path:
-    """Return the path of a plot, if its suffix names a kind of file that is written.
-
-    Raises:
-        LayoutError: it does not.
-
-    >>> checked_plot("rates.gif")
-    Traceback (most recent call last):
-    layoutalg.errors.LayoutError: rates: the suffix of path says what is written; got '.gif' in \
-'rates.gif'. These fit: .pdf, .png, .svg
-    """
-    checked = Path(path)
-    if checked.suffix.lower() not in SUFFIXES:
-        raise LayoutError(
-            f"rates: the suffix of path says what is written; got {checked.suffix!r} in "
-            f"{str(path)!r}. These fit: {', '.join(SUFFIXES)}"
-        )
-    return checked
 
 
 def rates(
@@ -56,7 +37,7 @@ def rates(
     >>> [line.get_label() for line in figure.axes[0].lines]
     ['ours', 'mma.sync']
     """
-    checked = None if path is None else checked_plot(path)
+    checked = None if path is None else checked_path(path, "rates", SUFFIXES)
     if not any(series.values()):
         raise LayoutError("rates: needs at least one kernel with a point; got none")
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")

@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layoutalg import fragments
 from layoutalg.algebra.axis import WARP
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.scene.chosen import chosen_fragments
-from layoutalg.draw.scene.formula import digit_rules, index_formula, index_range
+from layoutalg.draw.scene.formula import digit_rules, slot_rules
+from layoutalg.draw.scene.grid import Grid, bracket_below, bracket_left, frame, outline, titled
 from layoutalg.draw.scene.naming import heading_of, slots_name, slots_per_register
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, checked_range
-from layoutalg.draw.scene.page import (
-    INCH,
-    MARGIN,
-    SMALL,
-    Mark,
-    bracket_above,
-    frame,
-    grid,
-    heading,
-    key,
-    outline,
-    page,
-)
+from layoutalg.draw.scene.page import INCH, MARGIN, PAGE, SMALL, WIDER, Mark, Page, flow
 from layoutalg.draw.scene.palette import FILLS, NOTE
-from layoutalg.draw.scene.panel import Path
-from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, text_width
-from layoutalg.draw.scene.sidebar import slots_per_line
+from layoutalg.draw.scene.picture import picture
+from layoutalg.draw.scene.scene import Cell, Panel, Path, Scene, Stroke, Text, text_width
+from layoutalg.draw.scene.sidebar import indices_of, slots_per_line
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _ROW = 8.0  # height of a lane's row, in points
 _LABEL = 6.0  # font size in the cells
@@ -52,15 +34,14 @@ _DEEPEST = 2  # blocks one under another
 
 @dataclass(frozen=True)
 class Column:
-    """One slot, or one register of neighbouring slots: its names, rules and places."""
+    """One slot, or one register of neighbouring slots: its name, rules, and indices per lane."""
 
     first: int
     slots: int
     register: int
     name: str
     rules: tuple[str, str]
-    places: tuple[str, ...]
-    where: tuple[tuple[str, str], ...]
+    indices: tuple[tuple[str, str], ...]
 
     @property
     def width(self) -> float:
@@ -68,7 +49,7 @@ class Column:
         return 2.5 + max(
             text_width(self.name, _LABEL, True),
             *(text_width(rule, SMALL) for rule in self.rules),
-            *(text_width(place, _LABEL, True) for place in self.places),
+            *(text_width(f"{row},{col}", _LABEL, True) for row, col in self.indices),
         )
 
 
@@ -108,33 +89,25 @@ def lane_width(fragment: Fragment) -> float:
 def columns_of(fragment: Fragment, lanes: range) -> tuple[Column, ...]:
     """Return the columns of a fragment: slots, or registers whose slots lie in a row.
 
-    >>> columns_of(fragments.get("mma.m16n8k16.f16", "A"), range(32))[3].places[5]
-    '9,3'
+    >>> columns_of(fragments.get("mma.m16n8k16.f16", "A"), range(32))[3].indices[5]
+    ('9', '3')
     """
-    packed, step = slots_per_register(fragment), slots_per_line(fragment)
-    coords = fragment.coords
-    columns = []
-    for slot in range(0, fragment.slots, step):
-        part = coords[:, slot : slot + step]
-        rules = tuple(index_formula(part[..., dim]) or "" for dim in (0, 1))
-        ranges = [
-            tuple(index_range(part[lane, :, dim].tolist()) for dim in (0, 1)) for lane in lanes
-        ]
-        columns.append(
-            Column(
-                slot,
-                step,
-                slot // packed,
-                slots_name(fragment, slot, slot + step - 1),
-                (rules[0], rules[1]),
-                tuple(f"{row},{col}" for row, col in ranges),
-                tuple((row, col) for row, col in ranges),
-            )
+    packed, step, coords = slots_per_register(fragment), slots_per_line(fragment), fragment.coords
+    return tuple(
+        Column(
+            slot,
+            step,
+            slot // packed,
+            slots_name(fragment, slot, slot + step - 1),
+            slot_rules(fragment, slot, step) or ("", ""),
+            tuple(indices_of(coords[lane], slot, step) for lane in lanes),
         )
-    return tuple(columns)
+        for slot in range(0, fragment.slots, step)
+    )
 
 
-def registers_scene(
+@picture
+def registers(
     instruction: str,
     operand: str | None = None,
     lane: int | None = DEFAULT_LANE,
@@ -143,7 +116,27 @@ def registers_scene(
     slots: Sequence[int] | None = None,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`registers` draws, as data."""
+    """Draw which element each register of each lane holds: a row per lane, a column per slot.
+
+    Columns stand in PTX operand order; the slots that one b32 register packs are bracketed. Under a
+    slot's name stand its row and column as sums in g and t, in the cells the numbers.
+
+    Args:
+        instruction: a name of ``fragments.names()``.
+        operand: one operand; all of them unless given.
+        lane: outlined; None for none.
+        lanes: (begin, end) of the rows; the first warp unless given.
+        slots: (begin, end) of the columns; those that fit a page unless given.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: the instruction, operand, lane, lanes or suffix is unknown, or the page too
+            narrow.
+
+    >>> figure = registers("mma.m16n8k16.f16", "A")
+    >>> [cell.title for cell in figure.scene.panel("A").cells if cell.title.startswith("T5 ")][:3]
+    ['T5 a0 (1, 2)', 'T5 a1 (1, 3)', 'T5 a2 (9, 2)']
+    """
     chosen = (
         chosen_fragments(instruction) if operand is None else (fragments.get(instruction, operand),)
     )
@@ -157,8 +150,9 @@ def registers_scene(
         )
     room = width * INCH - 2 * MARGIN
     blocks = _blocks(chosen, shown, slots, room)
+    where = flow([block.width for block in blocks], room, _GAP)
     if slots is None:
-        blocks = blocks[: _fitting(blocks, room)]
+        blocks = [b for b, (row, _) in zip(blocks, where, strict=True) if row < _DEEPEST]
     unit = "thread" if threads > WARP else "lane"
     notes = [f"row, column of each element of each {unit}; operands in PTX order"]
     if len(shown) < threads:
@@ -174,41 +168,27 @@ def registers_scene(
     notes.append(", ".join(digit_rules([*used, "q"] if several else used, threads > WARP)))
     if several:
         notes.append(f"{chosen[0].products} products: a lane holds elements of product q")
-    title, right, top = heading(instruction + ": registers", notes, room)
-    right += MARGIN
-    panels = [title]
-    x, bottom = MARGIN, top
-    for block in blocks:
-        if x > MARGIN and x + block.width > MARGIN + room:
-            x, top = MARGIN, bottom + 4
-        panels.append(_panel(block, shown, lane, x, top))
-        right = max(right, x + block.width)
-        bottom = max(bottom, top + _HEAD + _ROW * len(shown))
-        x += block.width + _GAP
+    page = Page(title_of(instruction), notes, width, instruction + ": registers")
+    for block, (row, x) in zip(blocks, where, strict=False):
+        if not x:
+            top = page.bottom + 4 * (row > 0)
+        page.add(
+            _panel(block, shown, lane, MARGIN + x, top),
+            MARGIN + x + block.width,
+            top + _HEAD + _ROW * len(shown),
+        )
     marks = [Mark(f"colour: the {unit}, hue is g", "fill", FILLS[4 * 1 + 1])]
     if lane is not None and lane in shown:
         marks.append(Mark(f"{unit} {lane}", "lane"))
     if any(slots_per_register(f) > 1 for f in chosen):
         marks.append(Mark("one b32 register", "word"))
-    legend, taken, bottom = key(marks, MARGIN, bottom + 5, right - MARGIN)
-    return page(title_of(instruction), [*panels, legend], max(right, MARGIN + taken), bottom)
+    page.key(marks, MARGIN, page.bottom + 5, page.right - MARGIN)
+    return page.scene()
 
 
 def title_of(instruction: str) -> str:
     """Return the title of the picture."""
     return f"{instruction}: which element lies in each register of each lane"
-
-
-def _fitting(blocks: list[Block], room: float) -> int:
-    """Return how many blocks fit in ``_DEEPEST`` rows of the page."""
-    x, row = 0.0, 1
-    for n, block in enumerate(blocks):
-        if x and x + block.width > room:
-            x, row = 0.0, row + 1
-            if row > _DEEPEST:
-                return n
-        x += block.width + _GAP
-    return len(blocks)
 
 
 def _blocks(
@@ -242,67 +222,48 @@ def _blocks(
 
 def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> Panel:
     """Draw a block with its corner at (x, y)."""
-    fragment, pitch = block.fragment, block.pitch
-    left, top = x + _GROUP, y + _HEAD
+    fragment = block.fragment
     lanes = lane_width(fragment)
-    body = left + lanes
+    left, top = x + _GROUP, y + _HEAD
+    side = Grid((left, top), (lanes, _ROW), len(shown), 1)
+    table = Grid((side.right, top), (block.pitch, _ROW), len(shown), len(block.columns))
+    ups = (8.2, 2.4)  # of the lines of row and column, above the table
     cells: list[Cell] = []
-    texts: list[Text] = []
-    name = heading_of(fragment)
-    texts.append(Text(left, y + 8, name, 7, "start", bold=True))
-    beside = left + text_width(name, 7, True) + 4
-    texts.append(Text(beside, y + 8, block.note, 6, "start", color=NOTE))
-    for word, up in (("row", 8.2), ("col", 2.4)):
-        texts.append(Text(body - 3, top - up, word, SMALL, "end", color=NOTE))
+    texts: list[Text] = [*titled(left, y + 8, heading_of(fragment), block.note)]
+    for word, up in zip(("row", "col"), ups, strict=True):
+        texts.append(Text(side.right - 3, top - up, word, SMALL, "end", color=NOTE))
     for j, column in enumerate(block.columns):
-        middle = body + (j + 0.5) * pitch
+        middle, _ = table.corner(0, j + 0.5)
         texts.append(Text(middle, top - 14.5, column.name, _LABEL, bold=True))
-        for rule, up in zip(column.rules, (8.2, 2.4), strict=True):
+        for rule, up in zip(column.rules, ups, strict=True):
             if rule:
                 texts.append(Text(middle, top - up, rule, SMALL, color=NOTE))
     for i, number in enumerate(shown):
-        low, fill = top + i * _ROW, FILLS[number % WARP]
-        held = number == lane
-        cells.append(Cell(left, low, lanes, _ROW, fill, f"T{number}", (("lane", str(number)),)))
-        base = low + _ROW / 2 + 0.365 * _LABEL
-        texts.append(Text(left + lanes / 2, base, f"T{number}", _LABEL, bold=True))
+        fill, thread = FILLS[number % WARP], f"T{number}"
+        cells.append(side.fill(i, 0, fill, thread, {"lane": number}))
+        texts.append(side.label(i, 0, thread, _LABEL, True))
         for j, column in enumerate(block.columns):
-            row, col = column.where[i]
-            cells.append(
-                Cell(
-                    body + j * pitch,
-                    low,
-                    pitch,
-                    _ROW,
-                    fill,
-                    f"T{number} {column.name} ({row}, {col})",
-                    (
-                        ("lane", str(number)),
-                        ("register", column.name),
-                        ("row", row),
-                        ("col", col),
-                    ),
-                )
-            )
-            middle = body + (j + 0.5) * pitch
-            texts.append(Text(middle, base, column.places[i], _LABEL, bold=held))
-    width, height = lanes + len(block.columns) * pitch, len(shown) * _ROW
+            row, col = column.indices[i]
+            title = f"{thread} {column.name} ({row}, {col})"
+            data = {"lane": f"{number}", "register": column.name, "row": row, "col": col}
+            cells.append(table.fill(i, j, fill, title, data))
+            texts.append(table.label(i, j, f"{row},{col}", _LABEL, number == lane))
+    width = table.right - left
     strokes = [
-        grid((left, top), (lanes, _ROW), len(shown), 1),
-        grid((body, top), (pitch, _ROW), len(shown), len(block.columns)),
-        *_marks(block, shown, body, top),
-        frame(left, top, width, height),
-        Stroke((((body, top), (body, top + height)),), 0.8, role="frame"),
+        side.rules(),
+        table.rules(),
+        *_marks(block, table),
+        frame(left, top, width, table.low - top),
+        Stroke(table.uprights([0]), 0.8, role="frame"),
     ]
     paths: list[Path] = []
     for first in range(shown.start - shown.start % 4, shown.stop, 4):
         a, b = max(first, shown.start) - shown.start, min(first + 4, shown.stop) - shown.start
         up, down = top + a * _ROW + 1, top + b * _ROW - 1
-        edge = left - 4
-        paths.append(((edge + 2, up), (edge, up), (edge, down), (edge + 2, down)))
+        paths.append(bracket_left(left - 4, up, down))
         label = f"g={first % WARP // 4}"
         if b - a == 4:
-            texts.append(Text(edge - 2.5, (up + down) / 2, label, SMALL, color=NOTE, angle=90))
+            texts.append(Text(left - 6.5, (up + down) / 2, label, SMALL, color=NOTE, angle=90))
     strokes.append(Stroke(tuple(paths), 0.6, NOTE, role="rows"))
     if lane is not None and lane in shown:
         strokes.append(outline(left, top + (lane - shown.start) * _ROW, width, _ROW, 1.4))
@@ -311,68 +272,16 @@ def _panel(block: Block, shown: range, lane: int | None, x: float, y: float) -> 
     return Panel(fragment.operand + suffix, tuple(cells), tuple(strokes), tuple(texts))
 
 
-def _marks(block: Block, shown: range, body: float, top: float) -> list[Stroke]:
+def _marks(block: Block, table: Grid) -> list[Stroke]:
     """Bracket the slots of one register above their names, and rule between registers."""
     registers = np.array([column.register for column in block.columns])
-    height = len(shown) * _ROW
-    edges = np.flatnonzero(np.diff(registers)) + 1
-    upright = tuple(
-        ((body + j * block.pitch, top), (body + j * block.pitch, top + height))
-        for j in edges.tolist()
-    )
-    strokes = [Stroke(upright, 0.5, NOTE, role="register")] if upright else []
+    edges = (np.flatnonzero(np.diff(registers)) + 1).tolist()
+    strokes = [Stroke(table.uprights(edges), 0.5, NOTE, role="register")] if edges else []
     if slots_per_register(block.fragment) > 1:
-        begins, ends = [0, *edges.tolist()], [*edges.tolist(), len(registers)]
-        strokes.append(
-            Stroke(
-                tuple(
-                    bracket_above(body + a * block.pitch + 2, body + b * block.pitch - 2, top - 22)
-                    for a, b in zip(begins, ends, strict=True)
-                ),
-                0.6,
-                NOTE,
-                role="word",
-            )
+        lefts = [table.corner(0, j)[0] for j in (0, *edges, len(registers))]
+        paths = (
+            bracket_below(a + 2, b - 2, table.at[1] - 22, -2.0)
+            for a, b in itertools.pairwise(lefts)
         )
+        strokes.append(Stroke(tuple(paths), 0.6, NOTE, role="word"))
     return strokes
-
-
-def registers(
-    instruction: str,
-    operand: str | None = None,
-    lane: int | None = DEFAULT_LANE,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    lanes: Sequence[int] | None = None,
-    slots: Sequence[int] | None = None,
-    width: float | None = None,
-) -> Figure:
-    """Draw which element each register of each lane holds: a row per lane, a column per slot.
-
-    Columns stand in PTX operand order; the slots that one b32 register packs are bracketed. Under a
-    slot's name stand its row and column as sums in g and t, in the cells the numbers.
-
-    Args:
-        instruction: a name of ``fragments.names()``.
-        operand: one operand; all of them unless given.
-        lane: outlined; None for none.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        lanes: (begin, end) of the rows; the first warp unless given.
-        slots: (begin, end) of the columns; those that fit a page unless given.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: the instruction, operand, lane, lanes or suffix is unknown, or the page too
-            narrow.
-
-    >>> figure = registers("mma.m16n8k16.f16", "A")
-    >>> [cell.title for cell in figure.scene.panel("A").cells if cell.title.startswith("T5 ")][:3]
-    ['T5 a0 (1, 2)', 'T5 a1 (1, 3)', 'T5 a2 (9, 2)']
-    """
-    checked = None if path is None else checked_path(path, "registers")
-    scene = registers_scene(
-        instruction, operand, lane, lanes=lanes, slots=slots, width=width_for(ax, width)
-    )
-    return finished(scene, checked, ax)

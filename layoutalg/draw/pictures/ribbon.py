@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from layoutalg.algebra.iters import Iter
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
-from layoutalg.draw.scene.output import checked_path
+from layoutalg.draw.scene.grid import bracket_below
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, checked_shape, owners_of
-from layoutalg.draw.scene.page import (
-    INCH,
-    LINE,
-    MARGIN,
-    SMALL,
-    bracket_above,
-    bracket_below,
-    heading,
-    wrapped,
-)
+from layoutalg.draw.scene.page import INCH, LINE, MARGIN, PAGE, SMALL, WIDER, Page, wrapped
 from layoutalg.draw.scene.palette import HUES, INK, NOTE, PAPER, WARP_HUES
-from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, checked_title, text_width
+from layoutalg.draw.scene.picture import picture
+from layoutalg.draw.scene.scene import (
+    Cell,
+    Panel,
+    Path,
+    Scene,
+    Stroke,
+    Text,
+    checked_title,
+    text_width,
+)
 from layoutalg.errors import LayoutError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from layoutalg.layouts.explanation import digits_of
+from layoutalg.layouts.tile_layout import TileLayout
 
 _BOX = 25.0  # height of a digit's box
 _VALUE = 9.0  # height of the row of values below the boxes
@@ -39,30 +36,8 @@ _PAD = 6.0  # inside a box
 _LETTERS = ("i", "j", "k", "l", "p", "q")
 
 
-class Grouped(Protocol):
-    """A layout that can be cut along a shape: ``TileLayout``."""
-
-    @property
-    def shard(self) -> tuple[Iter, ...]:
-        """The ordered iters."""
-
-    @property
-    def copies(self) -> tuple[Iter, ...]:
-        """The iters along which each element is repeated."""
-
-    @property
-    def offset(self) -> Any:
-        """A mapping from axes to constants."""
-
-    def group(self, shape: Sequence[Any]) -> tuple[Any, tuple[int, ...]]:
-        """Return the refined layout and the separators."""
-
-    def table(self, shape: Sequence[Any], replicas: bool = False) -> Any:
-        """Return the values per axis name."""
-
-
 @dataclass(frozen=True)
-class Digit:
+class Box:
     """One digit of a coordinate: ``index // weight mod extent``, times ``stride`` on ``axis``.
 
     A replica's digit is an index of its own, which takes every value.
@@ -103,12 +78,12 @@ class Derivation:
 
     indices: tuple[str, ...]
     extents: tuple[Any, ...]
-    digits: tuple[tuple[Digit, ...], ...]
-    replica: tuple[Digit, ...]
+    digits: tuple[tuple[Box, ...], ...]
+    replica: tuple[Box, ...]
     axes: tuple[str, ...]
     offsets: dict[str, Any]
 
-    def on(self, axis: str) -> tuple[Digit, ...]:
+    def on(self, axis: str) -> tuple[Box, ...]:
         """Return the digits that an axis adds up, in the order of the coordinates."""
         return tuple(d for part in (*self.digits, self.replica) for d in part if d.axis == axis)
 
@@ -128,7 +103,7 @@ class Derivation:
         return f"{axis} = {' + '.join(terms) or '0'}{''.join(free)}"
 
 
-def derived(layout: Grouped, shape: Sequence[int]) -> Derivation:
+def derived(layout: TileLayout, shape: Sequence[int]) -> Derivation:
     """Cut a layout into the digits of each dimension; of the flat index where it does not group.
 
     >>> from layoutalg import S, TileLayout
@@ -139,39 +114,39 @@ def derived(layout: Grouped, shape: Sequence[int]) -> Derivation:
     if not 1 <= len(shape) <= len(_LETTERS):
         raise LayoutError(f"derivation: a shape has 1 to {len(_LETTERS)} dimensions; got {shape}")
     names = _LETTERS[: len(shape)]
-    try:
-        grouped, seps = layout.group(shape)
-    except LayoutError:
-        total = int(np.prod(shape))
-        grouped, seps = layout.group((total,))
-        weights = [int(np.prod(shape[n + 1 :])) for n in range(len(shape))]
+    extents, cut = digits_of(layout, shape)
+    if extents != shape:
+        weights = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
         flat = " + ".join(n if w == 1 else f"{w}{n}" for n, w in zip(names, weights, strict=True))
-        names, shape = (flat,), (total,)
-    parts = []
-    for name, extent, a, b in zip(names, shape, seps[:-1], seps[1:], strict=True):
-        weight: Any = 1
-        part: list[Digit] = []
-        index = name if len(name) == 1 else f"({name})"
-        for it in reversed(grouped.shard[a:b]):
-            if it.extent != 1:
-                top = weight * it.extent == extent
-                part.append(Digit(index, weight, it.extent, it.stride, it.axis.name, top))
-            weight = weight * it.extent
-        parts.append(tuple(reversed(part)))
+        names = (flat,)
+    parts = [
+        tuple(
+            Box(
+                name if len(name) == 1 else f"({name})",
+                weight,
+                it.extent,
+                it.stride,
+                it.axis.name,
+                weight * it.extent == extent,
+            )
+            for weight, it in digits
+        )
+        for name, extent, digits in zip(names, extents, cut, strict=True)
+    ]
     copies = layout.copies
     replica = tuple(
-        Digit("r" if len(copies) == 1 else f"r{n}", 1, it.extent, it.stride, it.axis.name, True)
+        Box("r" if len(copies) == 1 else f"r{n}", 1, it.extent, it.stride, it.axis.name, True)
         for n, it in enumerate(copies)
     )
     offsets = {axis.name: value for axis, value in layout.offset.items() if value != 0}
     axes = {it.axis for it in (*layout.shard, *copies)} | set(layout.offset)
     ordered = sorted(axes, key=lambda axis: (axis.memory, axis.name))
     return Derivation(
-        names, shape, tuple(parts), replica, tuple(axis.name for axis in ordered), offsets
+        names, extents, tuple(parts), replica, tuple(axis.name for axis in ordered), offsets
     )
 
 
-def _default_place(layout: Grouped, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _default_place(layout: TileLayout, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the last element of lane 5, or the last element."""
     if len(shape) <= 2:
         owners = owners_of(layout, shape, "derivation")
@@ -182,7 +157,8 @@ def _default_place(layout: Grouped, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(extent - 1 for extent in shape)
 
 
-def derivation_scene(
+@picture
+def derivation(
     layout: Any,
     shape: Sequence[int],
     at: Sequence[int] | None = None,
@@ -190,8 +166,29 @@ def derivation_scene(
     width: float = PAGE,
     title: str | None = None,
 ) -> Scene:
-    """Return the picture that :func:`derivation` draws, as data."""
-    tile: Grouped = getattr(layout, "tile_layout", layout)
+    """Draw how coordinates become places: each digit of (i, j), coloured by its axis.
+
+    The upper ribbon holds the digits of each coordinate, the lower one the same digits by axis,
+    times their strides; the formulas stand below. Bold numbers are those of one element.
+
+    Args:
+        layout: a ``TileLayout``, or a ``ComposeLayout``, whose tile is drawn.
+        shape: of the elements; a layout that does not group by it is drawn on the flat index.
+        at: the element whose digits are given; the last one of lane 5 unless given.
+        width: of the page in inches, 7 unless given.
+        title: of the picture; the layout's text unless given.
+
+    Raises:
+        LayoutError: the element is outside the shape, the digits need a wider page, or the suffix
+            is unknown.
+
+    >>> from layoutalg import S, TileLayout, laneid
+    >>> D = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
+    >>> figure = derivation(D, (16, 8))
+    >>> [text.string for text in figure.scene.panel("formula").texts]
+    ['laneid = 4 · (i mod 8) + j // 2', 'm = 2 · (i // 8) + j mod 2']
+    """
+    tile: TileLayout = getattr(layout, "tile_layout", layout)
     shape = checked_shape(shape, "derivation")
     if not hasattr(tile, "shard"):
         raise LayoutError(f"derivation: a formula is of a layout of elements; got {layout!r}")
@@ -206,33 +203,31 @@ def derivation_scene(
     if len(found.extents) != len(shape):
         coordinates = (int(np.ravel_multi_index(place, shape)),)
     colors = {axis: HUES[WARP_HUES[n % len(HUES)]][0] for n, axis in enumerate(found.axes)}
-    room = width * INCH - 2 * MARGIN
     where = ", ".join(f"{n} = {x}" for n, x in zip(_LETTERS, place, strict=False))
     notes = [f"digits of the coordinates over {shape}; example: {where}"]
-    head, right, y = heading(name, notes, room)
-    right += MARGIN
+    page = Page(name, notes, width)
 
     # The upper ribbon: the digits of each dimension; the lower one: the same boxes by axis.
-    upper, at_upper, x_end = _upper(found, coordinates, colors, y + 14)
-    lower_y = y + 14 + _BOX + _VALUE + _SPACE
+    top = page.bottom + 14
+    upper, lower = _Ribbon(top, above=True), _Ribbon(top + _BOX + _VALUE + _SPACE)
     table = tile.table(shape, replicas=True)
-    lower, at_lower, x_low = _lower(
-        found, coordinates, {a: table[a][place] for a in found.axes}, colors, lower_y
-    )
-    right = max(right, x_end, x_low)
-    if right > MARGIN + room + 0.01:
+    starts = _fill_upper(upper, found, coordinates, colors)
+    places = {axis: table[axis][place] for axis in found.axes}
+    ends = _fill_lower(lower, found, coordinates, places, colors)
+    right = max(page.right, upper.right, lower.right)
+    if right > MARGIN + page.room + 0.01:
         raise LayoutError(
-            f"derivation: {len(at_upper)} digits need {(right + MARGIN) / INCH:.1f} inches; got "
+            f"derivation: {len(starts)} digits need {(right + MARGIN) / INCH:.1f} inches; got "
             f"{width:g}. {WIDER}"
         )
-    top = y + 14 + _BOX + _VALUE
+    above, below = upper.y + _BOX + _VALUE, lower.y
     links = tuple(
-        ((x, top), (x, top + 5), (u, lower_y - 5), (u, lower_y))
-        for x, u in ((at_upper[d], at_lower[d]) for d in at_upper)
+        ((x, above), (x, above + 5), (ends[spot], below - 5), (ends[spot], below))
+        for spot, x in starts.items()
     )
-    connections = Panel("links", strokes=(Stroke(links, 0.7, INK, role="link"),))
-    bottom = lower_y + _BOX + _VALUE + 19
-    texts = []
+    page.add(Panel("links", strokes=(Stroke(links, 0.7, INK, role="link"),)))
+    page.add(upper.panel("digits", "index"), upper.right)
+    page.add(lower.panel("axes", "axis"), lower.right, below + _BOX + _VALUE + 19)
     lines = [found.formula(axis) for axis in found.axes]
     if tile is not layout:
         lengths = (layout.per_element, layout.swizzle_len, layout.atom_len)
@@ -241,76 +236,85 @@ def derivation_scene(
             f"then the swizzle {lengths}, which counts elements: m {address} \u2192 "
             f"{layout.table(shape)['m'][place]}"
         )
-    for line in lines:
-        for part in wrapped(line, room, LINE):
-            bottom += LINE + 2.5
-            texts.append(Text(MARGIN, bottom, part, LINE, "start"))
-            right = max(right, MARGIN + text_width(part, LINE))
+    parts = [part for line in lines for part in wrapped(line, page.room, LINE)]
+    pitch, bottom = LINE + 2.5, page.bottom
+    texts = [
+        Text(MARGIN, bottom + pitch * n, part, LINE, "start") for n, part in enumerate(parts, 1)
+    ]
+    widest = max((text_width(part, LINE) for part in parts), default=0.0)
     formulas = Panel("formula", texts=tuple(texts))
-    return Scene(
-        right + MARGIN,
-        bottom + MARGIN,
-        name,
-        (head, connections, upper, lower, formulas),
-    )
+    page.add(formulas, MARGIN + widest, bottom + pitch * len(parts))
+    return page.scene()
 
 
-def _box_width(digit: Digit, value: str) -> float:
-    return _PAD + max(
-        text_width(digit.rule, LINE),
-        text_width(f"{digit.stride} @ {digit.axis}", SMALL),
-        text_width(value, LINE, True),
-    )
+class _Ribbon:
+    """Boxes side by side; those of one group share a bracket and a name, above or below them."""
+
+    def __init__(self, y: float, above: bool = False) -> None:
+        self.y, self.above = y, above
+        self.x = self.begin = self.right = MARGIN
+        self.cells: list[Cell] = []
+        self.texts: list[Text] = []
+        self.brackets: list[Path] = []
+
+    def box(self, cell: Cell, over: str, under: str, value: str) -> float:
+        """Add a box with two lines in it and a value below it, and return its middle."""
+        middle = self.x + cell.width / 2
+        self.cells.append(replace(cell, x=self.x, y=self.y))
+        self.texts += [
+            Text(middle, self.y + 11, over, LINE),
+            Text(middle, self.y + 19.5, under, SMALL),
+            Text(middle, self.y + _BOX + 6.8, value, LINE, bold=True),
+        ]
+        self.x += cell.width
+        return middle
+
+    def name(self, name: str) -> None:
+        """Name the boxes since the last name."""
+        low = _BOX + _VALUE
+        edge, base, tick = (
+            (-4.0, -6.5, -2.0) if self.above else (low + 3, low + 5.5 + 0.73 * LINE, 2.0)
+        )
+        self.right = max(self.x, self.begin + text_width(name, LINE, True) + 2)
+        self.brackets.append(bracket_below(self.begin + 1, self.right - 1, self.y + edge, tick))
+        middle = (self.begin + self.right) / 2
+        self.texts.append(Text(middle, self.y + base, name, LINE, bold=True))
+        self.x = self.begin = self.right + _BETWEEN
+
+    def panel(self, name: str, role: str) -> Panel:
+        """Return the ribbon, with white rules between its boxes."""
+        rules = tuple(((cell.x, cell.y), (cell.x, cell.y + _BOX)) for cell in self.cells[1:])
+        strokes = (
+            Stroke(rules, 0.8, PAPER, role="grid"),
+            Stroke(tuple(self.brackets), 0.6, NOTE, role=role),
+        )
+        return Panel(name, tuple(self.cells), strokes, tuple(self.texts))
 
 
-def _upper(
-    found: Derivation, coordinates: tuple[int, ...], colors: dict[str, str], y: float
-) -> tuple[Panel, dict[tuple[int, int], float], float]:
-    """Draw the digits of each dimension; return the panel, the middle of each box, and the end."""
-    cells, texts, middles = [], [], {}
-    brackets = []
-    x = MARGIN
-    for dim, (name, extent, digits) in enumerate(
-        zip(found.indices, found.extents, found.digits, strict=True)
-    ):
-        begin = x
+def _fill_upper(
+    ribbon: _Ribbon, found: Derivation, coordinates: tuple[int, ...], colors: Mapping[str, str]
+) -> dict[tuple[int, int], float]:
+    """Set the digits of each dimension; return the middle of each box."""
+    middles = {}
+    for dim, (name, digits) in enumerate(zip(found.indices, found.digits, strict=True)):
         for n, digit in enumerate(digits):
             value = str(digit.value(coordinates[dim]))
-            wide = _box_width(digit, value)
-            cells.append(_cell(digit, x, y, wide, colors[digit.axis], name))
-            texts += _words(digit.rule, f"{digit.stride} @ {digit.axis}", x + wide / 2, y)
-            texts.append(Text(x + wide / 2, y + _BOX + 6.8, value, LINE, bold=True))
-            middles[dim, n] = x + wide / 2
-            x += wide
-        label = f"{name} < {extent}"
-        x = max(x, begin + text_width(label, LINE, True) + 2)
-        brackets.append(bracket_above(begin + 1, x - 1, y - 4))
-        texts.append(Text((begin + x) / 2, y - 6.5, label, LINE, bold=True))
-        x += _BETWEEN
-    return (
-        Panel(
-            "digits",
-            tuple(cells),
-            (_separators(cells), Stroke(tuple(brackets), 0.6, NOTE, role="index")),
-            tuple(texts),
-        ),
-        middles,
-        x - _BETWEEN,
-    )
+            cell = _box(digit, value, colors[digit.axis], name)
+            middles[dim, n] = ribbon.box(cell, digit.rule, f"{digit.stride} @ {digit.axis}", value)
+        ribbon.name(f"{name} < {found.extents[dim]}")
+    return middles
 
 
-def _lower(
+def _fill_lower(
+    ribbon: _Ribbon,
     found: Derivation,
     coordinates: tuple[int, ...],
-    places: dict[str, Any],
-    colors: dict[str, str],
-    y: float,
-) -> tuple[Panel, dict[tuple[int, int], float], float]:
-    """Draw the digits by axis, large strides first; return the panel, the middles, and the end."""
-    cells, texts, middles, brackets = [], [], {}, []
-    x = MARGIN
+    places: Mapping[str, Any],
+    colors: Mapping[str, str],
+) -> dict[tuple[int, int], float]:
+    """Set the digits by axis, large strides first; return the middle of each box."""
+    middles = {}
     for axis in found.axes:
-        begin = x
         placed = [
             (digit, (dim, n))
             for dim, part in enumerate((*found.digits, found.replica))
@@ -324,54 +328,29 @@ def _lower(
                 value = _values([n * stride for n in range(int(digit.extent))])
             else:
                 value = str(digit.value(coordinates[spot[0]]) * stride)
-            wide = _box_width(digit, value)
-            cells.append(_cell(digit, x, y, wide, colors[axis], "replica" if replica else axis))
-            texts += _words(f"\u00d7 {stride}", digit.rule, x + wide / 2, y)
-            if not replica:
-                middles[spot] = x + wide / 2
-            texts.append(Text(x + wide / 2, y + _BOX + 6.8, value, LINE, bold=True))
-            x += wide
+            cell = _box(digit, value, colors[axis], "replica" if replica else axis)
+            middles[spot] = ribbon.box(cell, f"\u00d7 {stride}", digit.rule, value)
         if axis in found.offsets:
             constant = str(found.offsets[axis])
             wide = max(text_width("offset", SMALL), text_width(constant, LINE, True)) + _PAD
-            cells.append(Cell(x, y, wide, _BOX, colors[axis], f"offset {constant} @ {axis}"))
-            texts += _words(f"+ {constant}", "offset", x + wide / 2, y)
-            texts.append(Text(x + wide / 2, y + _BOX + 6.8, constant, LINE, bold=True))
-            x += wide
-        label = f"{axis} = {_values(sorted(set(places[axis].tolist())))}"
-        x = max(x, begin + text_width(label, LINE, True) + 2)
-        brackets.append(bracket_below(begin + 1, x - 1, y + _BOX + _VALUE + 3))
-        texts.append(
-            Text((begin + x) / 2, y + _BOX + _VALUE + 5.5 + 0.73 * LINE, label, LINE, bold=True)
-        )
-        x += _BETWEEN
-    return (
-        Panel(
-            "axes",
-            tuple(cells),
-            (_separators(cells), Stroke(tuple(brackets), 0.6, NOTE, role="axis")),
-            tuple(texts),
-        ),
-        middles,
-        x - _BETWEEN,
-    )
+            cell = Cell(0, 0, wide, _BOX, colors[axis], f"offset {constant} @ {axis}")
+            ribbon.box(cell, f"+ {constant}", "offset", constant)
+        ribbon.name(f"{axis} = {_values(sorted(set(places[axis].tolist())))}")
+    return middles
 
 
-def _cell(digit: Digit, x: float, y: float, width: float, fill: str, part: str) -> Cell:
-    return Cell(
-        x,
-        y,
-        width,
-        _BOX,
-        fill,
-        f"{digit.rule}, extent {digit.extent}: {digit.stride} @ {digit.axis}",
-        (
-            ("axis", digit.axis),
-            ("part", part),
-            ("extent", str(digit.extent)),
-            ("stride", str(digit.stride)),
-        ),
+def _box(digit: Box, value: str, fill: str, part: str) -> Cell:
+    """Return the box of a digit, as wide as what stands in it and below it; its place is open."""
+    step = f"{digit.stride} @ {digit.axis}"
+    widths = text_width(digit.rule, LINE), text_width(step, SMALL), text_width(value, LINE, True)
+    data = (
+        ("axis", digit.axis),
+        ("part", part),
+        ("extent", str(digit.extent)),
+        ("stride", str(digit.stride)),
     )
+    title = f"{digit.rule}, extent {digit.extent}: {step}"
+    return Cell(0, 0, _PAD + max(widths), _BOX, fill, title, data)
 
 
 def _values(numbers: Sequence[int]) -> str:
@@ -382,56 +361,3 @@ def _values(numbers: Sequence[int]) -> str:
     """
     first = " or ".join(map(str, numbers))
     return first if len(numbers) <= 2 else f"{numbers[0]}, {numbers[1]} .. {numbers[-1]}"
-
-
-def _words(over: str, under: str, x: float, y: float) -> list[Text]:
-    return [Text(x, y + 11, over, LINE), Text(x, y + 19.5, under, SMALL)]
-
-
-def _separators(cells: list[Cell]) -> Stroke:
-    """Rule between the boxes of a ribbon."""
-    return Stroke(
-        tuple(((cell.x, cell.y), (cell.x, cell.y + cell.height)) for cell in cells[1:]),
-        0.8,
-        PAPER,
-        role="grid",
-    )
-
-
-def derivation(
-    layout: Any,
-    shape: Sequence[int],
-    at: Sequence[int] | None = None,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    width: float | None = None,
-    title: str | None = None,
-) -> Figure:
-    """Draw how coordinates become places: each digit of (i, j), coloured by its axis.
-
-    The upper ribbon holds the digits of each coordinate, the lower one the same digits by axis,
-    times their strides; the formulas stand below. Bold numbers are those of one element.
-
-    Args:
-        layout: a ``TileLayout``, or a ``ComposeLayout``, whose tile is drawn.
-        shape: of the elements; a layout that does not group by it is drawn on the flat index.
-        at: the element whose digits are given; the last one of lane 5 unless given.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        width: of the page in inches, 7 unless given.
-        title: of the picture; the layout's text unless given.
-
-    Raises:
-        LayoutError: the element is outside the shape, the digits need a wider page, or the suffix
-            is unknown.
-
-    >>> from layoutalg import S, TileLayout, laneid
-    >>> D = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
-    >>> figure = derivation(D, (16, 8))
-    >>> [text.string for text in figure.scene.panel("formula").texts]
-    ['laneid = 4 · (i mod 8) + j // 2', 'm = 2 · (i // 8) + j mod 2']
-    """
-    checked = None if path is None else checked_path(path, "derivation")
-    scene = derivation_scene(layout, shape, at, width=width_for(ax, width), title=title)
-    return finished(scene, checked, ax)

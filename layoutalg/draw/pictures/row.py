@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from layoutalg.draw.pictures.lane_maps import INCH, MARGIN, PAGE, WIDER, cell_size
 from layoutalg.draw.scene.chosen import Operand
 from layoutalg.draw.scene.notes import GAP, notes_of
-from layoutalg.draw.scene.panel import LEVELS, Placed, gutter, header, panel_of, placed, title_width
+from layoutalg.draw.scene.page import INCH, MARGIN, PAGE, WIDER
+from layoutalg.draw.scene.panel import (
+    LEVELS,
+    Placed,
+    cell_size,
+    gutter,
+    header,
+    panel_of,
+    placed,
+    title_width,
+)
 from layoutalg.draw.scene.scene import Panel, Scene
 from layoutalg.errors import LayoutError
 

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layoutalg.algebra.axis import WARP
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
-from layoutalg.draw.scene.output import checked_path
+from layoutalg.draw.scene.grid import RISE, Grid, label_size, outlines, titled
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, IntArray, checked_range, checked_shape
-from layoutalg.draw.scene.page import (
-    INCH,
-    MARGIN,
-    SMALL,
-    Mark,
-    frame,
-    heading,
-    key,
-    page,
-    rectangle,
-)
+from layoutalg.draw.scene.page import MARGIN, PAGE, SMALL, WIDER, Mark, Page, flow
 from layoutalg.draw.scene.palette import EMPTY, FILLS, NOTE, PAPER
-from layoutalg.draw.scene.panel import Path, Point
-from layoutalg.draw.scene.scene import Cell, Panel, Scene, Stroke, Text, fitting_size, text_width
+from layoutalg.draw.scene.picture import picture
+from layoutalg.draw.scene.scene import Panel, Path, Point, Scene, Stroke, Text, text_width
 from layoutalg.errors import LayoutError
-from layoutalg.memory.access import (
-    SECTOR_BYTES,
-    Access,
-    InMemory,
-    element_bits,
-    sectors,
-    slotwise,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from layoutalg.memory.access import SECTOR_BYTES, Access, InMemory, element_bits, sectors, slotwise
 
 _ROW = 8.5  # height of a sector, in points
 _HEAD = 27.0  # height of the lines above a request
@@ -70,7 +46,8 @@ def widest_access(registers: InMemory, memory: InMemory, shape: Sequence[int], b
     raise reason
 
 
-def coalescing_scene(
+@picture
+def coalescing(
     registers: InMemory,
     memory: InMemory,
     shape: Sequence[int],
@@ -81,7 +58,34 @@ def coalescing_scene(
     requests: Sequence[int] | None = None,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`coalescing` draws, as data."""
+    """Draw which 32-byte sectors each request of a warp touches in global memory.
+
+    Each lane moves the elements that ``registers`` gives it, ``vector`` slots at a time, from or to
+    where ``memory`` has them. A row is one sector; elements that some lane asks for have its
+    colour, grey ones are fetched in vain. The tile begins at a multiple of 32 bytes.
+
+    Args:
+        registers: a layout over thread axes and m (the slot).
+        memory: the layout of the same tile in memory, on axis m, in elements.
+        shape: logical extents (rows, columns) of both.
+        dtype: of the elements: bits, or a PTX type.
+        lane: outlined; None for none.
+        vector: slots per instruction; the widest that memory allows unless given.
+        requests: (begin, end) of those that are drawn, the first 4 unless given; sums are over all.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: a lane's vector is not contiguous and aligned in memory, an argument does not
+            fit, or the suffix is unknown.
+
+    >>> from layoutalg import S, TileLayout, fragments
+    >>> A = fragments.get("mma.m16n8k16.f16", "A")
+    >>> figure = coalescing(A.layout, TileLayout(S[(16, 16) : (16, 1)]), (16, 16))
+    >>> [text.string for text in figure.scene.panel("request 0").texts if "sectors" in text.string]
+    ['8 sectors, 128 of 256 B']
+
+    Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
+    """
     bits = element_bits(dtype, "coalescing")
     shape = checked_shape(shape, "coalescing")
     if bits < 8:
@@ -101,7 +105,6 @@ def coalescing_scene(
     used = [int(np.unique(row[:, None] + np.arange(size)).size) for row in starts]
     total = sum(map(len, touched))
     least = sum(-(-each // SECTOR_BYTES) for each in used)
-    room = width * INCH - 2 * MARGIN
     moved = total * SECTOR_BYTES
     notes = [
         f"{access.name}: {count} requests of one warp, {_span(list(map(len, touched)))} sectors of "
@@ -112,50 +115,37 @@ def coalescing_scene(
     if len(shown) < count:
         notes.append(f"shown: requests {shown.start}..{shown.stop - 1}")
     title = f"sectors of {registers} in {memory}"
-    head, taken, top = heading(title, notes, room)
+    page = Page(title, notes, width)
 
     places = _places(memory, shape)
     per_sector = 8 * SECTOR_BYTES // bits
     deepest = int(max(int(touched[n][-1]) for n in shown)) * SECTOR_BYTES
     gutter = text_width(str(deepest), SMALL) + 5
     fit = min(len(shown), 4)
-    cell = min((room - (fit - 1) * _GAP) / fit - gutter, _MOST * per_sector) / per_sector
+    cell = min((page.room - (fit - 1) * _GAP) / fit - gutter, _MOST * per_sector) / per_sector
     if cell < 1:
         raise LayoutError(
             f"coalescing: cells of 1 point or more do not fit {width:g} inches. {WIDER}, "
             "or fewer requests"
         )
     cell = int(cell * 4) / 4 if cell >= 2.5 else cell
-    pitch = gutter + cell * per_sector + _GAP
-    panels, x, bottom = [head], MARGIN, top
-    for n in shown:
-        if x > MARGIN and x + pitch - _GAP > MARGIN + room + 0.01:
-            x, top = MARGIN, bottom + 6
-        panels.append(
-            _request(
-                n,
-                access,
-                starts[n],
-                touched[n],
-                used[n],
-                places,
-                bits,
-                lane,
-                _slots(registers, shape, access, n),
-                (x + gutter, top + _HEAD),
-                cell,
-            )
+    wide = gutter + cell * per_sector
+    for n, (row, x) in zip(shown, flow([wide] * len(shown), page.room, _GAP), strict=True):
+        if not x:
+            top = page.bottom + _HEAD + 6 * (row > 0)
+        at = MARGIN + x + gutter, top
+        what = _slots(registers, shape, access, n)
+        panel = _request(
+            n, access, starts[n], touched[n], used[n], places, bits, lane, what, at, cell
         )
-        bottom = max(bottom, top + _HEAD + _ROW * len(touched[n]))
-        taken = max(taken, x + pitch - _GAP - MARGIN)
-        x += pitch
+        page.add(panel, MARGIN + x + wide, top + _ROW * len(touched[n]))
     marks = [Mark("colour: the lane that asks", "fill", FILLS[5])]
     if any(used[n] < len(touched[n]) * SECTOR_BYTES for n in shown):
         marks.append(Mark("fetched, not asked for", "fill", EMPTY))
     if lane is not None:
         marks.append(Mark(f"lane {lane}", "lane"))
-    legend, legend_width, bottom = key(marks, MARGIN, bottom + 6, max(taken, 200.0))
-    return page(title, [*panels, legend], MARGIN + max(taken, legend_width), bottom)
+    page.key(marks, MARGIN, page.bottom + 6, max(page.right - MARGIN, 200.0))
+    return page.scene()
 
 
 def _span(numbers: list[int]) -> str:
@@ -196,145 +186,55 @@ def _request(
 ) -> Panel:
     """Draw the sectors of one request, one in a row; elements that a lane asks for are coloured."""
     x, y = at
-    per_sector = 8 * SECTOR_BYTES // bits
     size = access.size(bits)
+    table = Grid(at, (cell, _ROW), len(touched), 8 * SECTOR_BYTES // bits)
     asked: dict[int, list[int]] = {}
     for asking, start in enumerate(starts.tolist()):
         for step in range(access.count):
             asked.setdefault(start * 8 // bits + step, []).append(asking)
-    cells, texts, heads = [], [], []
+    cells = []
+    for n, j in table:
+        sector = int(touched[n])
+        address = sector * table.columns + j
+        lanes = asked.get(address, [])
+        inside = address < len(places) and int(places[address, 0]) >= 0
+        where = f"({places[address, 0]}, {places[address, 1]})" if inside else "outside"
+        title = f"{', '.join(f'T{each}' for each in lanes) or 'nobody asks for'} {where}"
+        fill = FILLS[lanes[0]] if lanes else EMPTY
+        data = {"lane": " ".join(map(str, lanes)), "byte": address * bits // 8, "sector": sector}
+        cells.append(table.fill(n, j, fill, title, data))
     row_of = {sector: n for n, sector in enumerate(touched.tolist())}
-    for sector, n in row_of.items():
-        top = y + n * _ROW
-        for j in range(per_sector):
-            address = sector * per_sector + j
-            lanes = asked.get(address, [])
-            inside = address < len(places) and int(places[address, 0]) >= 0
-            where = f"({places[address, 0]}, {places[address, 1]})" if inside else "outside"
-            names = ", ".join(f"T{each}" for each in lanes)
-            cells.append(
-                Cell(
-                    x + j * cell,
-                    top,
-                    cell,
-                    _ROW,
-                    FILLS[lanes[0]] if lanes else EMPTY,
-                    f"{names or 'nobody asks for'} {where}",
-                    (
-                        ("lane", " ".join(map(str, lanes))),
-                        ("byte", str(address * bits // 8)),
-                        ("sector", str(sector)),
-                    ),
-                )
-            )
-        base = top + _ROW / 2 + 0.365 * SMALL
-        heads.append(Text(x - 3, base, str(sector * SECTOR_BYTES), SMALL, "end", color=NOTE))
     vector = access.count * cell
-    fits = fitting_size(text_width("T31", 1.0), 1, vector, _ROW, 6.0)
-    whole = size <= SECTOR_BYTES
+    fits = label_size(["T31"], (vector, _ROW)) if size <= SECTOR_BYTES else None
     edges: list[Path] = []
     held: list[Path] = []
+    texts = []
     seen: set[int] = set()
     for asking, start in enumerate(starts.tolist()):
-        sector = start // SECTOR_BYTES
-        left = x + start % SECTOR_BYTES * 8 // bits * cell
-        top = y + row_of[sector] * _ROW
-        box = rectangle(left, top, vector, _ROW)
-        (held if asking == lane else edges).append(box)
-        if fits is not None and whole and start not in seen:
-            base = top + _ROW / 2 + 0.365 * fits
-            name = f"T{asking}"
-            bold = asking == lane and text_width(name, fits, True) < vector - 1
-            texts.append(Text(left + vector / 2, base, name, fits, bold=bold))
+        i, j = row_of[start // SECTOR_BYTES], start % SECTOR_BYTES * 8 // bits
+        (held if asking == lane else edges).append(table.box(i, j, 1, access.count))
+        if fits is not None and start not in seen:
+            left, top = table.corner(i, j)
+            bold = asking == lane and text_width(f"T{asking}", fits, True) < vector - 1
+            base = top + _ROW / 2 + RISE * fits
+            texts.append(Text(left + vector / 2, base, f"T{asking}", fits, bold=bold))
         seen.add(start)
     texts.sort(key=lambda text: text.bold)
-    name = f"request {number}"
-    heads += [
-        Text(x, y - 19, name, 7, "start", bold=True),
-        Text(x + text_width(name, 7, True) + 4, y - 19, what, 6, "start", color=NOTE),
-        Text(
-            x,
-            y - 10.5,
-            f"{len(touched)} sectors, {used} of {len(touched) * SECTOR_BYTES} B",
-            6,
-            "start",
-            color=NOTE,
-        ),
+    said = f"{len(touched)} sectors, {used} of {len(touched) * SECTOR_BYTES} B"
+    heads = [
+        *table.beside(enumerate(sector * SECTOR_BYTES for sector in touched.tolist())),
+        *titled(x, y - 19, f"request {number}", what),
+        Text(x, y - 10.5, said, 6, "start", color=NOTE),
         Text(x - 3, y - 2.5, "byte", SMALL, "end", color=NOTE),
         Text(x, y - 2.5, "0", SMALL, "start", color=NOTE),
-        Text(x + per_sector * cell, y - 2.5, "31", SMALL, "end", color=NOTE),
+        Text(table.right, y - 2.5, "31", SMALL, "end", color=NOTE),
     ]
-    level = tuple(
-        ((x, y + n * _ROW), (x + per_sector * cell, y + n * _ROW)) for n in range(1, len(touched))
-    )
-    strokes = [
+    strokes = (
         Stroke(tuple(edges), 0.6, PAPER, role="grid"),
-        Stroke(level, 0.8, PAPER, role="sector"),
-        frame(x, y, per_sector * cell, len(touched) * _ROW),
-        Stroke(tuple(held), 2.4, PAPER, role="halo"),
-        Stroke(tuple(held), 1.2, "#000000", role="lane"),
-    ]
+        Stroke(table.levels(range(1, table.rows)), 0.8, PAPER, role="sector"),
+        table.frame(),
+        *outlines(held),
+    )
     heads.sort(key=lambda text: (text.size, text.anchor, text.bold))
-    return Panel(
-        f"request {number}",
-        tuple(cells),
-        tuple(s for s in strokes if s.paths),
-        (*heads, *texts),
-    )
-
-
-def coalescing(
-    registers: InMemory,
-    memory: InMemory,
-    shape: Sequence[int],
-    dtype: int | str = 16,
-    lane: int | None = DEFAULT_LANE,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    vector: int | None = None,
-    requests: Sequence[int] | None = None,
-    width: float | None = None,
-) -> Figure:
-    """Draw which 32-byte sectors each request of a warp touches in global memory.
-
-    Each lane moves the elements that ``registers`` gives it, ``vector`` slots at a time, from or to
-    where ``memory`` has them. A row is one sector; elements that some lane asks for have its
-    colour, grey ones are fetched in vain. The tile begins at a multiple of 32 bytes.
-
-    Args:
-        registers: a layout over thread axes and m (the slot).
-        memory: the layout of the same tile in memory, on axis m, in elements.
-        shape: logical extents (rows, columns) of both.
-        dtype: of the elements: bits, or a PTX type.
-        lane: outlined; None for none.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        vector: slots per instruction; the widest that memory allows unless given.
-        requests: (begin, end) of those that are drawn, the first 4 unless given; sums are over all.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: a lane's vector is not contiguous and aligned in memory, an argument does not
-            fit, or the suffix is unknown.
-
-    >>> from layoutalg import S, TileLayout, fragments
-    >>> A = fragments.get("mma.m16n8k16.f16", "A")
-    >>> figure = coalescing(A.layout, TileLayout(S[(16, 16) : (16, 1)]), (16, 16))
-    >>> [text.string for text in figure.scene.panel("request 0").texts if "sectors" in text.string]
-    ['8 sectors, 128 of 256 B']
-
-    Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
-    """
-    checked = None if path is None else checked_path(path, "coalescing")
-    scene = coalescing_scene(
-        registers,
-        memory,
-        shape,
-        dtype,
-        lane,
-        vector=vector,
-        requests=requests,
-        width=width_for(ax, width),
-    )
-    return finished(scene, checked, ax)
+    drawn = tuple(stroke for stroke in strokes if stroke.paths)
+    return Panel(f"request {number}", tuple(cells), drawn, (*heads, *texts))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from layoutalg.draw.pictures.lane_maps import PAGE, finished, width_for
 from layoutalg.draw.pictures.tensor_blocks import (
     LANES,
     QUARTER,
@@ -15,23 +12,14 @@ from layoutalg.draw.pictures.tensor_blocks import (
     blocks_of,
     range_of,
 )
-from layoutalg.draw.scene.output import checked_path
-from layoutalg.draw.scene.page import (
-    INCH,
-    LINE,
-    MARGIN,
-    SMALL,
-    Mark,
-    frame,
-    heading,
-    key,
-    page,
-)
+from layoutalg.draw.scene.grid import Grid, frame, rectangle
+from layoutalg.draw.scene.page import INCH, LINE, MARGIN, PAGE, SMALL, Mark, Page
 from layoutalg.draw.scene.palette import EMPTY, HUES, INK, NOTE, PAPER, WARP_HUES
-from layoutalg.draw.scene.panel import Path, Point
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import (
-    Cell,
     Panel,
+    Path,
+    Point,
     Scene,
     Stroke,
     Text,
@@ -40,10 +28,6 @@ from layoutalg.draw.scene.scene import (
     text_width,
 )
 from layoutalg.errors import LayoutError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _LANE = 2.25  # height of a lane, in points
 _HEAD = 30.0  # height of what stands above the lanes
@@ -55,8 +39,30 @@ _PITCH = 1.07 * _SIZE  # of lines of text
 Memories = Mapping[str, Sequence[TensorBuffer]]
 
 
-def tensor_memory_scene(memories: Memories, *, width: float = PAGE) -> Scene:
-    """Return the picture that :func:`tensor_memory` draws, as data."""
+@picture
+def tensor_memory(memories: Memories, *, width: float = PAGE) -> Scene:
+    """Draw what lies where in tensor memory: 128 lanes, and columns of 32 bits.
+
+    A block is a range of lanes and columns whose rows go with the lanes and whose columns go with
+    the columns, so that its corners say all of it. Copies, which a layout's replica makes, are
+    numbered and dashed. Thick lines part what each warp of a warpgroup may load and store.
+
+    Args:
+        memories: per title the buffers of one tensor memory: one panel for each CTA.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: no buffers, buffers that share a cell, an unknown suffix, or too narrow a page.
+
+    >>> from layoutalg import tmem_datapath_layout, tmem_scale_layout
+    >>> D = TensorBuffer("D", tmem_datapath_layout("D", 128, 64), (128, 64))
+    >>> SFA = TensorBuffer("SFA", tmem_scale_layout(128, 4), (128, 4), 8, 64, names=("m", "k/32"))
+    >>> figure = tensor_memory({"one CTA": [D, SFA]})
+    >>> [cell.title for cell in figure.scene.panel("memory 0").cells][4::4][:2]
+    ['SFA m 0..31, k/32 0..3', 'SFA m 32..63, k/32 0..3']
+
+    Source: PTX ISA, "Tensor Memory", and "Access restrictions" of tcgen05.ld.
+    """
     if not isinstance(memories, Mapping) or not memories:
         raise LayoutError(
             f"tensor_memory: memories name buffers, {{title: [TensorBuffer, …]}}; got {memories!r}"
@@ -86,12 +92,11 @@ def tensor_memory_scene(memories: Memories, *, width: float = PAGE) -> Scene:
         notes.append(
             "lane by lane: the ranges take turns, one row in each lane; then their next rows"
         )
-    head, taken, top = heading(title, notes, width * INCH - 2 * MARGIN)
-    panels, x = [head], MARGIN
+    page = Page(title, notes, width)
+    x, top = MARGIN, page.bottom + _HEAD
     for number, (name, buffers) in enumerate(memories.items()):
-        panel, right = _lanes(number, name, buffers, names, (x + _GUTTER, top + _HEAD))
-        panels.append(panel)
-        taken = max(taken, right - MARGIN)
+        panel, right = _lanes(number, name, buffers, names, (x + _GUTTER, top))
+        page.add(panel, right, top + _LANE * LANES)
         x = right + _GAP
     marks = [Mark(n, "fill", HUES[_hue(at)][0]) for at, n in enumerate(names)]
     if any(block.copies for block in every):
@@ -99,16 +104,15 @@ def tensor_memory_scene(memories: Memories, *, width: float = PAGE) -> Scene:
     if any(None in block.turns for block in every):
         marks.append(Mark("nothing", "fill", EMPTY))
     marks.append(Mark("lanes that one warp may load", "thick"))
-    bottom = top + _HEAD + _LANE * LANES + 6
-    room = width * INCH - 2 * MARGIN
-    legend, legend_width, bottom = key(marks, MARGIN, bottom, max(taken, min(room, 200.0)))
-    taken = max(taken, legend_width)
-    if taken > room + 0.01:
+    room = max(page.right - MARGIN, min(page.room, 200.0))
+    page.key(marks, MARGIN, page.bottom + 6, room)
+    taken = page.right - MARGIN
+    if taken > page.room + 0.01:
         raise LayoutError(
             f"tensor_memory: the blocks and names take {(taken + 2 * MARGIN) / INCH:.1f} inches; "
             "pass a larger width, draw fewer buffers, or give them shorter names"
         )
-    return page(title, [*panels, legend], MARGIN + taken, bottom)
+    return page.scene()
 
 
 def _hue(number: int) -> int:
@@ -163,26 +167,22 @@ def _lanes(
                 low, high = (y + lane * _LANE for lane in block.lanes)
                 held = block.held
                 title = f"{buffer.name} {', '.join(words)}" if held else "nothing"
-                data = (
-                    ("lanes", range_of(*block.lanes)),
-                    ("columns", said),
-                    ("row", str(held[0] if held else -1)),
-                    ("col", str(held[1] if held else -1)),
-                    ("copy", str(held[2] if held else -1)),
-                )
+                row, col, copy = held or (-1, -1, -1)
+                lanes = range_of(*block.lanes)
+                data = {"lanes": lanes, "columns": said, "row": row, "col": col, "copy": copy}
                 fill = hue[min(max(block.copies, default=0), 3)] if held else EMPTY
-                cells.append(Cell(left, low, wide, high - low, fill, title, data))
+                cell = Grid((left, low), (wide, high - low), 1, 1).fill(0, 0, fill, title, data)
+                cells.append(cell)
                 edges.append(((left, high), (left + wide, high)))
                 if block.copies:
-                    inner = (left + 2, low + 2, left + wide - 2, high - 2)
-                    copies.append(_box(*inner))
+                    copies.append(rectangle(left + 2, low + 2, wide - 4, high - low - 4)[:5])
                 texts += centred(words, left + wide / 2, y + middle, _SIZE) if words else ()
             edges.append(((left + wide, y), (left + wide, y + deep)))
             left += wide
         heads.append(Text(begin, y - 11, buffer.name, LINE, "start", bold=True))
         frames.append(frame(begin, y, left - begin, deep))
         left = max(left, begin + text_width(buffer.name, LINE, True)) + 4
-    right = _right(cells)
+    right = max(cell.x + cell.width for cell in cells)
     quarters = tuple(
         ((x - _GUTTER + 8, y + lane * _LANE), (right, y + lane * _LANE))
         for lane in range(QUARTER, LANES, QUARTER)
@@ -238,47 +238,3 @@ def _words(buffer: TensorBuffer, stack: list[Block]) -> list[tuple[tuple[str, ..
         free = middle + half if words else free
         found.append((words, middle))
     return found
-
-
-def _box(left: float, top: float, right: float, low: float) -> Path:
-    return ((left, top), (right, top), (right, low), (left, low), (left, top))
-
-
-def _right(cells: list[Cell]) -> float:
-    return max(cell.x + cell.width for cell in cells)
-
-
-def tensor_memory(
-    memories: Memories,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    width: float | None = None,
-) -> Figure:
-    """Draw what lies where in tensor memory: 128 lanes, and columns of 32 bits.
-
-    A block is a range of lanes and columns whose rows go with the lanes and whose columns go with
-    the columns, so that its corners say all of it. Copies, which a layout's replica makes, are
-    numbered and dashed. Thick lines part what each warp of a warpgroup may load and store.
-
-    Args:
-        memories: per title the buffers of one tensor memory: one panel for each CTA.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: no buffers, buffers that share a cell, an unknown suffix, or too narrow a page.
-
-    >>> from layoutalg import tmem_datapath_layout, tmem_scale_layout
-    >>> D = TensorBuffer("D", tmem_datapath_layout("D", 128, 64), (128, 64))
-    >>> SFA = TensorBuffer("SFA", tmem_scale_layout(128, 4), (128, 4), 8, 64, names=("m", "k/32"))
-    >>> figure = tensor_memory({"one CTA": [D, SFA]})
-    >>> [cell.title for cell in figure.scene.panel("memory 0").cells][4::4][:2]
-    ['SFA m 0..31, k/32 0..3', 'SFA m 32..63, k/32 0..3']
-
-    Source: PTX ISA, "Tensor Memory", and "Access restrictions" of tcgen05.ld.
-    """
-    checked = None if path is None else checked_path(path, "tensor_memory")
-    scene = tensor_memory_scene(memories, width=width_for(ax, width))
-    return finished(scene, checked, ax)

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from layoutalg.draw.pictures.lane_maps import INCH, MARGIN, WIDER
 from layoutalg.draw.scene.chosen import Operand
 from layoutalg.draw.scene.naming import slots_per_register
 from layoutalg.draw.scene.notes import GAP, notes_of
-from layoutalg.draw.scene.panel import (
-    Placed,
-    Point,
-    Tile,
-    detail_of,
-    gutter,
-    header,
-    panel_of,
-    placed,
-)
-from layoutalg.draw.scene.scene import Panel, Scene
+from layoutalg.draw.scene.page import INCH, MARGIN, WIDER
+from layoutalg.draw.scene.panel import Placed, Tile, detail_of, gutter, header, panel_of, placed
+from layoutalg.draw.scene.scene import Panel, Point, Scene
 from layoutalg.errors import LayoutError
 
 _HIGH = 14.5  # height of a row of A and D, in points

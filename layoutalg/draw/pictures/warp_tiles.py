@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layoutalg import fragments
 from layoutalg.algebra.axis import WARP, warpid
 from layoutalg.algebra.iters import Iter
-from layoutalg.draw.pictures.lane_maps import PAGE, WIDER, finished, width_for
 from layoutalg.draw.scene.chosen import chosen_fragments
+from layoutalg.draw.scene.grid import Grid, every, titled
 from layoutalg.draw.scene.naming import index_names, role_of, slot_name
-from layoutalg.draw.scene.output import checked_path
 from layoutalg.draw.scene.ownership import HUE_OF_WARP, IntArray
-from layoutalg.draw.scene.page import (
-    INCH,
-    MARGIN,
-    SMALL,
-    Mark,
-    frame,
-    grid,
-    heading,
-    key,
-    page,
-    wrapped,
-)
+from layoutalg.draw.scene.page import INCH, MARGIN, PAGE, SMALL, WIDER, Mark, Page, wrapped
 from layoutalg.draw.scene.palette import HUES, INK, NOTE, PAPER
-from layoutalg.draw.scene.panel import Path, Point, boundary, edge_paths
+from layoutalg.draw.scene.panel import boundary, edge_paths
+from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import (
     Cell,
     Panel,
+    Path,
+    Point,
     Scene,
     Stroke,
     Text,
@@ -45,10 +34,6 @@ from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
 from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.sizes.budget import CELLS, check_budget
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _HIGH = 19.0  # height of an instruction's tile, in points
 _WIDEST = 36.0  # width of one
@@ -174,7 +159,8 @@ def parts_of(
     )
 
 
-def tiling_scene(
+@picture
+def tiling(
     instruction: str,
     shape: Sequence[int],
     warps: Sequence[int] = (1, 1),
@@ -183,15 +169,35 @@ def tiling_scene(
     accumulator: str | None = None,
     width: float = PAGE,
 ) -> Scene:
-    """Return the picture that :func:`tiling` draws, as data."""
+    """Draw a tile shared by warps: A left, B on top, D between them, one cell per instruction.
+
+    A cell names the warps that hold its part of the operand, and the slots it takes in each lane.
+    All warps of a row hold the same A and all warps of a column the same B: such cells have two
+    colours. Thick lines part warps, solid ones instructions, dashed ones K steps.
+
+    Args:
+        instruction: of one warp: a name of ``fragments.names()`` with A, B and D.
+        shape: (M, N, K) of the tile.
+        warps: how many along M, and along N; warp i + warps[0] * j is at (i, j).
+        warp: outlined; None for none.
+        accumulator: type of the accumulator, such as ``"f16"``, where the instruction has several.
+        width: of the page in inches, 7 unless given.
+
+    Raises:
+        LayoutError: the tile does not consist of the warps' instructions; the warp, instruction or
+            suffix is unknown; the page is too narrow.
+
+    >>> figure = tiling("mma.m16n8k16.f16", (64, 64, 32), (2, 2))
+    >>> figure.scene.panel("A").cells[0].title
+    'W0 W2: a0..7 from m 0, k 0'
+    """
     a, b, d = parts_of(instruction, shape, warps, accumulator)
     m, n, k = shape
     count = warps[0] * warps[1]
     if warp is not None and warp not in range(count):
         raise LayoutError(f"tiling: warp is one of 0..{count - 1}, or None; got {warp!r}")
-    room = width * INCH - 2 * MARGIN
     steps, across = a.warps.shape[1], d.warps.shape[1]
-    wide = (room - 2 * _GUTTER - _GAP) / (steps + across)
+    wide = (width * INCH - 2 * MARGIN - 2 * _GUTTER - _GAP) / (steps + across)
     if wide < 2:
         raise LayoutError(
             f"tiling: {steps + across} tiles side by side do not fit {width:g} inches. {WIDER}"
@@ -207,35 +213,28 @@ def tiling_scene(
         f"instructions \u00d7 {steps} K step{'s' * (steps > 1)} = {per[0] * per[1] * steps} mma",
         "registers per lane: " + ", ".join(f"{p.name} {p.registers}" for p in (a, b, d)),
     ]
-    head, taken, top = heading(title, notes, room)
-    marks = _marks((a, b, d), warp)
+    page = Page(title, notes, width)
 
     # A stands left of D and B above it; the layouts and the key take the corner.
     right = MARGIN + left_width + _GAP + _GUTTER
-    corner = left_width if left_width >= 120 else room
-    y = top + 6
-    texts = []
-    for part in (a, b, d):
-        for line in wrapped(f"{part.name} = {part.layout}", corner, SMALL + 0.5):
-            y += 7.5
-            texts.append(Text(MARGIN, y, line, SMALL + 0.5, "start", color=NOTE))
-    said = Panel("layouts", texts=tuple(texts))
-    legend, legend_width, y = key(marks, MARGIN, y + 6, corner)
-    b_top = top + _HEAD if corner == left_width else y + _HEAD
+    corner = left_width if left_width >= 120 else page.room
+    top, size = page.bottom, SMALL + 0.5
+    lines = [line for p in (a, b, d) for line in wrapped(f"{p.name} = {p.layout}", corner, size)]
+    texts = [
+        Text(MARGIN, top + 6 + 7.5 * n, line, size, "start", color=NOTE)
+        for n, line in enumerate(lines, 1)
+    ]
+    words = max(text_width(line, size) for line in lines)
+    page.add(Panel("layouts", texts=tuple(texts)), MARGIN + words)
+    page.key(_marks((a, b, d), warp), MARGIN, top + 6 + 7.5 * len(lines) + 6, corner)
+    y = page.bottom
+    b_top = (top if corner == left_width else y) + _HEAD
     low = max(b_top + rows[1] * high + _GAP, y + 4) + _HEAD
     b_top = low - _HEAD - _GAP - rows[1] * high
-    cell = (wide, high)
-    panels = [
-        head,
-        said,
-        legend,
-        _panel(a, warp, (MARGIN + _GUTTER, low), cell),
-        _panel(b, warp, (right, b_top), cell),
-        _panel(d, warp, (right, low), cell),
-    ]
-    words = max((text_width(t.string, t.size) for t in texts), default=0.0)
-    end = max(right + across * wide, MARGIN + max(taken, words, legend_width))
-    return page(title, panels, end, low + rows[0] * high)
+    for part, at in ((a, (MARGIN + _GUTTER, low)), (b, (right, b_top)), (d, (right, low))):
+        panel = _panel(part, warp, at, (wide, high))
+        page.add(panel, right + across * wide, low + rows[0] * high)
+    return page.scene()
 
 
 def _marks(parts: tuple[Part, Part, Part], warp: int | None) -> list[Mark]:
@@ -263,73 +262,43 @@ def _hue(warp: int) -> str:
 
 def _panel(part: Part, warp: int | None, at: Point, cell: Point) -> Panel:
     """Draw an operand, one cell per instruction tile, with the corner of the first at ``at``."""
-    (x, y), (wide, high) = at, cell
-    rows, columns, _ = part.warps.shape
+    x, y = at
+    table = Grid(at, cell, *part.warps.shape[:2])
     step, across = part.fragment.shape
-    letter = index_names(part.fragment)
+    names = index_names(part.fragment)
     cells, labels = [], []
-    for i in range(rows):
-        for j in range(columns):
-            owners = sorted(part.warps[i, j].tolist(), key=lambda w: w != part.warps[i, j, 0])
-            first, last = (slot_name(part.fragment, int(s)) for s in part.slots[i, j])
-            slots = first if first == last else f"{first}..{int(part.slots[i, j, 1])}"
-            names = " ".join(f"W{w}" for w in owners)
-            place = f"{letter[0]} {i * step}, {letter[1]} {j * across}"
-            cells.append(
-                Cell(
-                    x + j * wide,
-                    y + i * high,
-                    wide,
-                    high,
-                    _hue(owners[0]),
-                    f"{names}: {slots} from {place}",
-                    (
-                        ("warp", " ".join(map(str, owners))),
-                        ("register", slots),
-                        ("row", str(i * step)),
-                        ("col", str(j * across)),
-                    ),
-                    _hue(owners[1]) if len(owners) > 1 else None,
-                )
-            )
-            short = f"W{owners[0]} +{len(owners) - 1}" if len(owners) > 1 else f"W{owners[0]}"
-            labels.append((names, short, slots))
+    for i, j in table:
+        owners = part.warps[i, j].tolist()
+        first, last = (slot_name(part.fragment, int(s)) for s in part.slots[i, j])
+        slots = first if first == last else f"{first}..{int(part.slots[i, j, 1])}"
+        warps = " ".join(f"W{w}" for w in owners)
+        row, col = i * step, j * across
+        title = f"{warps}: {slots} from {names[0]} {row}, {names[1]} {col}"
+        second = _hue(owners[1]) if len(owners) > 1 else None
+        data = {"warp": " ".join(map(str, owners)), "register": slots, "row": row, "col": col}
+        cells.append(table.fill(i, j, _hue(owners[0]), title, data, second))
+        short = f"W{owners[0]} +{len(owners) - 1}" if second else f"W{owners[0]}"
+        labels.append((warps, short, slots))
     held = None if warp is None else (part.warps == warp).any(axis=-1)
-    texts = _labels(cells, labels, held, cell)
-    size = SMALL
+    rows, columns = table.rows * step, table.columns * across
+    numbered = range(0, table.columns, every(cell[0], text_width(str(columns), SMALL) + 2))
     heads = [
-        Text(x, y - 11.5, part.name, 7, "start", bold=True),
-        Text(
-            x + text_width(part.name, 7, True) + 4,
-            y - 11.5,
-            f"{rows * step} \u00d7 {columns * across}, {part.fragment.dtype}",
-            6,
-            "start",
-            color=NOTE,
+        *titled(x, y - 11.5, part.name, f"{rows} \u00d7 {columns}, {part.fragment.dtype}"),
+        Text(x - 4, y - 2.5, names[1], SMALL, "end", True, NOTE),
+        *table.above(((j, j * across) for j in numbered), "start"),
+        *(
+            Text(x - 4, y + i * cell[1] + 0.73 * SMALL + 1, str(i * step), SMALL, "end", color=NOTE)
+            for i in range(0, table.rows, every(cell[1], SMALL + 1))
         ),
-        Text(x - 4, y - 2.5, letter[1], size, "end", True, NOTE),
-    ]
-    every = 1
-    while every * wide < text_width(str(columns * across), size) + 2:
-        every *= 2
-    heads += [
-        Text(x + j * wide, y - 2.5, str(j * across), size, "start", color=NOTE)
-        for j in range(0, columns, every)
-    ]
-    every = 1
-    while every * high < size + 1:
-        every *= 2
-    heads += [
-        Text(x - 4, y + i * high + 0.73 * size + 1, str(i * step), size, "end", color=NOTE)
-        for i in range(0, rows, every)
     ]
     heads.sort(key=lambda text: (text.size, text.anchor, text.bold, text.color))
-    strokes = _boundaries(part, at, cell)
+    strokes = _boundaries(part, table)
     if held is not None:
         edges = boundary(held.astype(np.int64), frame=True)
         strokes.append(Stroke(edge_paths(edges, at, cell, 1.3), 2.6, PAPER, role="halo"))
         strokes.append(Stroke(edge_paths(edges, at, cell, 0.7), 1.4, "#000000", role="lane"))
-    return Panel(part.name, tuple(cells), tuple(s for s in strokes if s.paths), (*heads, *texts))
+    texts = (*heads, *_labels(cells, labels, held, cell))
+    return Panel(part.name, tuple(cells), tuple(s for s in strokes if s.paths), texts)
 
 
 def _labels(
@@ -364,66 +333,18 @@ def _labels(
     return []
 
 
-def _boundaries(part: Part, at: Point, cell: Point) -> list[Stroke]:
+def _boundaries(part: Part, table: Grid) -> list[Stroke]:
     """Draw instructions solid, K steps dashed, warps thick."""
-    (x, y), (wide, high) = at, cell
-    rows, columns, _ = part.warps.shape
-    right, low = x + columns * wide, y + rows * high
-    level: tuple[Path, ...] = tuple(
-        ((x, y + i * high), (right, y + i * high)) for i in range(1, rows)
-    )
-    upright: tuple[Path, ...] = tuple(
-        ((x + j * wide, y), (x + j * wide, low)) for j in range(1, columns)
-    )
-    steps = {"A": upright, "B": level, "D": ()}[part.name]
-    solid = {"A": level, "B": upright, "D": level + upright}[part.name]
-    base = part.warps[..., 0]
+    level, upright = table.levels(range(1, table.rows)), table.uprights(range(1, table.columns))
+    none: tuple[Path, ...] = ()
+    solid, steps = {"A": (level, upright), "B": (upright, level), "D": (level + upright, none)}[
+        part.name
+    ]
+    warps = edge_paths(boundary(part.warps[..., 0]), table.at, table.cell)
     return [
-        grid(at, cell, rows, columns, 1.6),
+        table.rules(1.6),
         Stroke(solid, 0.6, INK, role="instruction"),
         Stroke(steps, 0.6, INK, (2.4, 1.8), "step"),
-        Stroke(edge_paths(boundary(base), at, cell), 1.6, INK, role="warp"),
-        frame(x, y, columns * wide, rows * high),
+        Stroke(warps, 1.6, INK, role="warp"),
+        table.frame(),
     ]
-
-
-def tiling(
-    instruction: str,
-    shape: Sequence[int],
-    warps: Sequence[int] = (1, 1),
-    warp: int | None = 0,
-    path: str | os.PathLike[str] | None = None,
-    ax: Axes | None = None,
-    *,
-    accumulator: str | None = None,
-    width: float | None = None,
-) -> Figure:
-    """Draw a tile shared by warps: A left, B on top, D between them, one cell per instruction.
-
-    A cell names the warps that hold its part of the operand, and the slots it takes in each lane.
-    All warps of a row hold the same A and all warps of a column the same B: such cells have two
-    colours. Thick lines part warps, solid ones instructions, dashed ones K steps.
-
-    Args:
-        instruction: of one warp: a name of ``fragments.names()`` with A, B and D.
-        shape: (M, N, K) of the tile.
-        warps: how many along M, and along N; warp i + warps[0] * j is at (i, j).
-        warp: outlined; None for none.
-        path: file to write; the suffix says what.
-        ax: axes to draw on, instead of a figure of its own.
-        accumulator: type of the accumulator, such as ``"f16"``, where the instruction has several.
-        width: of the page in inches, 7 unless given.
-
-    Raises:
-        LayoutError: the tile does not consist of the warps' instructions; the warp, instruction or
-            suffix is unknown; the page is too narrow.
-
-    >>> figure = tiling("mma.m16n8k16.f16", (64, 64, 32), (2, 2))
-    >>> figure.scene.panel("A").cells[0].title
-    'W0 W2: a0..7 from m 0, k 0'
-    """
-    checked = None if path is None else checked_path(path, "tiling")
-    scene = tiling_scene(
-        instruction, shape, warps, warp, accumulator=accumulator, width=width_for(ax, width)
-    )
-    return finished(scene, checked, ax)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layoutalg.algebra.axis import WARP
+from layoutalg.draw.scene.grid import RISE, bracket_below, outline
 from layoutalg.draw.scene.ownership import HUE_OF_WARP, Ownership, address_range
 from layoutalg.draw.scene.palette import FILLS, HUES, INK, NOTE
 from layoutalg.draw.scene.panel import BLOCK, Placed, bracketed
@@ -152,15 +153,15 @@ def legend_of(
         for i, (fill, name) in enumerate(zip(fills, names, strict=True)):
             cells.append(Cell(left + j * pitch, top + i * height, pitch, height, fill))
             if name:
-                at = left + (j + 0.5) * pitch, top + (i + 0.5) * height + 0.365 * _SIZE
+                at = left + (j + 0.5) * pitch, top + (i + 0.5) * height + RISE * _SIZE
                 texts.append(Text(*at, name, _SIZE))
     for i, head in enumerate(table.rows):
-        middle = top + (i + 0.5) * height + 0.365 * SMALLEST_TEXT
+        middle = top + (i + 0.5) * height + RISE * SMALLEST_TEXT
         heads.append(Text(left - 3, middle, head, SMALLEST_TEXT, "end", color=NOTE))
     strokes = []
     if table.outlined is not None:
         j, i = table.outlined
-        strokes.append(_box(left + j * pitch, top + i * height, pitch, height))
+        strokes.append(outline(left + j * pitch, top + i * height, pitch, height))
     depth = 18 + height * max(map(len, table.fills))
     wide = max((text_width(meaning, _SIZE) for _, meaning in key), default=0.0) + _SAMPLE + 5
     if key and table.width + _GAP + wide <= width:
@@ -174,24 +175,18 @@ def legend_of(
             cells.append(Cell(at_x, middle - 3.5, _SAMPLE, 7, FILLS[1]))
         if role == "split":
             cells.append(Cell(at_x, middle - 3.5, _SAMPLE, 7, FILLS[1], corner=FILLS[17]))
-        texts.append(Text(at_x + _SAMPLE + 5, middle + 0.365 * _SIZE, meaning, _SIZE, "start"))
+        texts.append(Text(at_x + _SAMPLE + 5, middle + RISE * _SIZE, meaning, _SIZE, "start"))
     bottom = max(y + depth, at_y + _LINE * len(key)) if key else y + depth
     return Panel("legend", tuple(cells), tuple(strokes), (*texts, *heads)), taken, bottom - y
-
-
-def _box(x: float, y: float, width: float, height: float) -> Stroke:
-    corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
-    return Stroke(((*corners, *corners[:2]),), 1.2, "#000000", role="lane")
 
 
 def _sample(role: str, x: float, y: float) -> list[Stroke]:
     """Draw a mark as it looks in the panels, centred on the height y."""
     right = x + _SAMPLE
     if role == "lane":
-        return [_box(x + 1, y - 3, _SAMPLE - 2, 6)]
+        return [outline(x + 1, y - 3, _SAMPLE - 2, 6)]
     if role == "word":
-        path = ((x + 1, y - 0.5), (x + 1, y + 2), (right - 1, y + 2), (right - 1, y - 0.5))
-        return [Stroke((path,), 0.45, INK)]
+        return [Stroke((bracket_below(x + 1, right - 1, y + 2, 2.5),), 0.45, INK)]
     weight, dashes = {
         "warp": (1.5, None),
         "instruction": (0.8, None),

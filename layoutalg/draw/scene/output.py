@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from layoutalg.draw.scene.scene import Scene
@@ -14,7 +15,9 @@ from layoutalg.files import write_whole
 SUFFIXES = (".pdf", ".png", ".svg", ".tex")
 
 
-def checked_path(path: str | os.PathLike[str], function: str) -> Path:
+def checked_path(
+    path: str | os.PathLike[str], function: str, suffixes: Sequence[str] = SUFFIXES
+) -> Path:
     """Return the path, if its suffix names a kind of file that can be written.
 
     Raises:
@@ -26,10 +29,10 @@ def checked_path(path: str | os.PathLike[str], function: str) -> Path:
 in 'a.gif'. These fit: .pdf, .png, .svg, .tex
     """
     checked = Path(path)
-    if checked.suffix.lower() not in SUFFIXES:
+    if checked.suffix.lower() not in suffixes:
         raise LayoutError(
             f"{function}: the suffix of path says what is written; got {checked.suffix!r} in "
-            f"{str(path)!r}. These fit: {', '.join(SUFFIXES)}"
+            f"{str(path)!r}. These fit: {', '.join(suffixes)}"
         )
     return checked
 

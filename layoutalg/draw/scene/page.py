@@ -1,14 +1,15 @@
-"""What the pictures share: the heading, the key of colours and lines, grids, arrows."""
+"""A page: its heading, the flow of its panels, the key of colours and lines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from layoutalg.draw.scene.grid import RISE, bracket_below, outline
 from layoutalg.draw.scene.palette import INK, NOTE, PAPER
-from layoutalg.draw.scene.panel import Path, Point
 from layoutalg.draw.scene.scene import (
     Cell,
     Panel,
@@ -22,6 +23,8 @@ from layoutalg.draw.scene.scene import (
 from layoutalg.errors import LayoutError
 
 INCH = 72.0
+COLUMN, PAGE = 3.4, 7.0  # widths of a column and of a page of a paper, in inches
+WIDER = "Pass a larger width, or wider axes"  # what fits where a page is too narrow
 MARGIN = 5.0  # of every picture, in points
 TITLE, LINE, SMALL = 7.5, 6.5, 5.0  # font sizes: heading, sentences, numbers
 _SAMPLE = 12.0  # width of a mark in the key
@@ -89,14 +92,16 @@ def is_whole(number: object) -> bool:
     return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
-def wrapped(words: str, width: float, size: float, bold: bool = False) -> list[str]:
+def wrapped(
+    words: str, width: float, size: float, bold: bool = False, after: str = ", "
+) -> list[str]:
     """Break a sentence after blanks or commas, or inside a word, into lines of ``width`` points.
 
     >>> wrapped("one two three", 45, 10)
     ['one two', 'three']
     """
     lines: list[str] = []
-    parts = words.replace(",", ",\0").replace(" ", " \0").replace("\0 ", " ").split("\0")
+    parts = re.findall(rf"[^{after}]*[{after}]|[^{after}]+", words) or [""]
     for part in (piece for word in parts for piece in pieces(word, width, size, bold)):
         if lines and text_width(lines[-1] + part.rstrip(), size, bold) <= width:
             lines[-1] += part
@@ -134,12 +139,12 @@ def key(marks: Sequence[Mark], x: float, y: float, room: float) -> tuple[Panel, 
             corner = mark.second if mark.role == "split" else None
             cells.append(Cell(left, middle - 3.75, _SAMPLE, 7.5, mark.fill, corner=corner))
             if mark.inside:
-                texts.append(Text(left + _SAMPLE / 2, middle + 0.365 * SMALL, mark.inside, SMALL))
+                texts.append(Text(left + _SAMPLE / 2, middle + RISE * SMALL, mark.inside, SMALL))
         else:
             strokes += _sample(mark.role, left, middle)
         widest = max(widest, left + wide - x)
         if mark.meaning:
-            at = left + _SAMPLE + 4, middle + 0.365 * LINE
+            at = left + _SAMPLE + 4, middle + RISE * LINE
             texts.append(Text(*at, mark.meaning, LINE, "start"))
         left += wide + (_KEY_GAP if mark.meaning else 2.0)
     texts.sort(key=lambda text: (text.size, text.anchor))
@@ -151,59 +156,52 @@ def _sample(role: str, x: float, y: float) -> list[Stroke]:
     if role == "lane":
         return [outline(x + 0.7, y - 3.3, _SAMPLE - 1.4, 6.6)]
     if role == "word":
-        path = ((x + 1, y - 1), (x + 1, y + 2), (right - 1, y + 2), (right - 1, y - 1))
-        return [Stroke((path,), 0.5, NOTE, role="word")]
+        return [Stroke((bracket_below(x + 1, right - 1, y + 2, 3.0),), 0.5, NOTE, role="word")]
     weight, dashes = {"dashed": (0.6, (2.4, 1.8)), "solid": (0.8, None), "thick": (1.5, None)}[role]
     return [Stroke((((x, y), (right, y)),), weight, INK, dashes)]
 
 
-def rectangle(x: float, y: float, width: float, height: float) -> Path:
-    """Return the corners of a rectangle, closed so that the last corner is sharp."""
-    corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
-    return (*corners, *corners[:2])
+def flow(widths: Iterable[float], room: float, gap: float) -> list[tuple[int, float]]:
+    """Set boxes side by side, and in a new row where one does not fit: row and left edge of each.
+
+    >>> flow([40, 40, 40], 100, 10)
+    [(0, 0.0), (0, 50.0), (1, 0.0)]
+    """
+    row, x, found = 0, 0.0, []
+    for width in widths:
+        if x and x + width > room + 0.01:
+            row, x = row + 1, 0.0
+        found.append((row, x))
+        x += width + gap
+    return found
 
 
-def outline(x: float, y: float, width: float, height: float, weight: float = 1.2) -> Stroke:
-    """Draw the black frame that marks a lane, or a warp, in every panel."""
-    return Stroke((rectangle(x, y, width, height),), weight, "#000000", role="lane")
+class Page:
+    """A picture while it grows downwards: a heading, panels below it, the key last.
 
+    Attributes:
+        room: width between the margins, in points.
+        panels: from the heading on.
+        right: where the widest of them ends.
+        bottom: where the last of them ends.
+    """
 
-def frame(x: float, y: float, width: float, height: float, weight: float = 0.8) -> Stroke:
-    """Draw the frame of a panel."""
-    return Stroke((rectangle(x, y, width, height),), weight, INK, role="frame")
+    def __init__(self, title: str, notes: Sequence[str], width: float, head: str = "") -> None:
+        """Begin with the heading: the title, or ``head`` in its place."""
+        self.title, self.room = title, width * INCH - 2 * MARGIN
+        panel, taken, self.bottom = heading(head or title, notes, self.room)
+        self.panels, self.right = [panel], MARGIN + taken
 
+    def add(self, panel: Panel, right: float = 0.0, bottom: float = 0.0) -> None:
+        """Add a panel that ends at a right and a lower edge."""
+        self.panels.append(panel)
+        self.right, self.bottom = max(self.right, right), max(self.bottom, bottom)
 
-def grid(at: Point, cell: Point, rows: int, columns: int, weight: float = 0.6) -> Stroke:
-    """Rule white lines between cells."""
-    (x, y), (width, height) = at, cell
-    right, low = x + columns * width, y + rows * height
-    level = tuple(((x, y + i * height), (right, y + i * height)) for i in range(1, rows))
-    upright = tuple(((x + j * width, y), (x + j * width, low)) for j in range(1, columns))
-    return Stroke(level + upright, weight, PAPER, role="grid")
+    def key(self, marks: Sequence[Mark], x: float, y: float, room: float) -> None:
+        """Set the key with its corner at (x, y), in as many lines as ``room`` asks."""
+        panel, taken, bottom = key(marks, x, y, room)
+        self.add(panel, x + taken, bottom)
 
-
-def bracket_below(left: float, right: float, y: float, tick: float = 2.0) -> Path:
-    """Return a bracket that opens upwards."""
-    return ((left, y - tick), (left, y), (right, y), (right, y - tick))
-
-
-def bracket_above(left: float, right: float, y: float, tick: float = 2.0) -> Path:
-    """Return a bracket that opens downwards."""
-    return ((left, y + tick), (left, y), (right, y), (right, y + tick))
-
-
-def arrow(x: float, y: float, length: float) -> Stroke:
-    """Draw an arrow to the right."""
-    tip = x + length
-    head = ((tip - 3.5, y - 2.5), (tip, y), (tip - 3.5, y + 2.5))
-    return Stroke((((x, y), (tip, y)), head), 0.9, INK, role="arrow")
-
-
-def page(title: str, panels: Sequence[Panel], width: float, bottom: float) -> Scene:
-    """Return a scene that ends where its content ends, on the right and below."""
-    return Scene(
-        width + MARGIN,
-        bottom + MARGIN,
-        title,
-        tuple(p for p in panels if p.cells or p.texts or p.strokes),
-    )
+    def scene(self) -> Scene:
+        """Return the page: it ends where its content ends, on the right and below."""
+        return Scene(self.right + MARGIN, self.bottom + MARGIN, self.title, tuple(self.panels))

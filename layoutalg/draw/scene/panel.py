@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from layoutalg.draw.scene.grid import Grid, bracket_below, bracket_left, every, titled
 from layoutalg.draw.scene.ownership import BoolArray, IntArray, Labels, Ownership
 from layoutalg.draw.scene.palette import FILLS, INK, NOTE, PAPER
 from layoutalg.draw.scene.scene import (
     SMALLEST_TEXT,
     Cell,
     Panel,
+    Path,
+    Point,
     Stroke,
     Text,
     centred,
@@ -27,10 +30,9 @@ COLUMN_HEADER = 8.0  # height of the column numbers
 _BRACKET = 10.5  # width of a bracketed range with its turned text
 _BRACKET_ROOM = 1.4  # kept free in a cell for the bracket of a register
 _NARROWEST = 0.27  # em: no character is narrower
+_DEEPEST = 600.0  # height of a panel, in points: it fits a page
 _SMALLEST_GRID = 5.0  # cells narrower than this are drawn without a grid
 
-Point = tuple[float, float]
-Path = tuple[Point, ...]
 Lines = list[tuple[str, ...]]  # per cell or run the lines of its label
 
 
@@ -61,6 +63,25 @@ class Tile:
     held: BoolArray | None = None
     instruction: tuple[int, int] | None = None
     largest: float = 7.0
+
+
+def cell_size(width: float, rows: int, columns: int, widest: float = 22.0) -> Point:
+    """Return width and height of a cell in a panel that may be ``width`` points wide.
+
+    Cells are square where they are small, and low where two lines of text fit.
+
+    >>> cell_size(200, 16, 8), cell_size(504, 128, 128)
+    ((22.0, 14.0), (3.75, 3.75))
+    """
+    wide = min(width / columns, widest)
+    high = wide if wide < 10.5 else 13.0 if wide < 13 else min(wide, 14.0)
+    high = min(max(high, min(13.0, 60.0 / rows)), _DEEPEST / rows)
+    return _snapped(wide), _snapped(high)
+
+
+def _snapped(points: float) -> float:
+    """Round down to a quarter of a point where that is a small part: files stay short."""
+    return int(points * 4) / 4 if points >= 2.5 else int(points * 100) / 100
 
 
 def gutter(rows: int) -> float:
@@ -285,43 +306,39 @@ def _in_runs(
     return None
 
 
-def panel_of(name: str, shown: Placed, at: Point) -> Panel:
+def panel_of(panel: str, shown: Placed, at: Point) -> Panel:
     """Draw a tile whose cell (0, 0) has its corner at ``at``; headers lie above and to the left.
 
     Args:
-        name: of the panel.
+        panel: its name.
         shown: the tile.
         at: x and y of the first cell, in points.
     """
-    tile, cell, detail = shown.tile, shown.cell, shown.detail
+    tile, detail = shown.tile, shown.detail
+    table = Grid(at, shown.cell, *tile.owners.shape)
     x, y = at
     labelled = None if detail.runs is None else set(detail.runs.last)
-    cells = _cells(tile.owners, tile.labels, at, cell, labelled)
-    strokes = list(_grid(detail, tile.owners.shape, at, cell))
+    strokes = list(_grid(detail, table))
     if bracketed(shown):
-        strokes.append(_word_brackets(tile, at, cell))
-    strokes += _boundaries(tile, detail, at, cell)
-    texts = _numbers(tile, at, cell)
-    ranges, range_texts = _row_ranges(tile, at, cell)
+        strokes.append(_word_brackets(tile, table))
+    strokes += _boundaries(tile, detail, table)
+    texts = [*table.numbers(), Text(x - 5, y - 2.5, tile.columns, SMALLEST_TEXT, "end", True, NOTE)]
+    ranges, range_texts = _row_ranges(tile, table)
     strokes.append(ranges)
     if tile.title:
-        top = y - COLUMN_HEADER - 3.5
-        texts.append(Text(x, top, tile.title, 7, "start", bold=True))
-        if tile.note:
-            left = x + text_width(tile.title, 7, bold=True) + 4
-            texts.append(Text(left, top, tile.note, 6, "start", color=NOTE))
+        name, note = titled(x, y - COLUMN_HEADER - 3.5, tile.title, tile.note)
+        texts += (name, note) if tile.note else (name,)
     texts += range_texts
-    texts += _cell_texts(tile, detail, at, cell)
+    texts += _cell_texts(tile, detail, table)
     texts.sort(key=lambda text: text.bold)
-    return Panel(name, cells, tuple(s for s in strokes if s.paths), tuple(texts))
+    cells = _cells(tile, table, labelled)
+    return Panel(panel, cells, tuple(s for s in strokes if s.paths), tuple(texts))
 
 
-def _cells(
-    owners: Ownership, labels: Labels, at: Point, cell: Point, cornered: Container[int] | None
-) -> tuple[Cell, ...]:
+def _cells(tile: Tile, table: Grid, cornered: Container[int] | None) -> tuple[Cell, ...]:
     """Return the cells; a second owner's colour is in the corner of each, or of some."""
-    (x, y), (width, height) = at, cell
-    rows, columns = owners.shape
+    (x, y), (width, height) = table.at, table.cell
+    owners, labels, columns = tile.owners, tile.labels, table.columns
     colors = owners.colors()
     base = colors[..., 0].reshape(-1).tolist()
     corner: list[str | None] = [None] * len(base)
@@ -332,8 +349,8 @@ def _cells(
             FILLS[pair[1]] if len(pair) == 2 and (cornered is None or n in cornered) else None
             for n, pair in enumerate(pairs)
         ]
-    xs = [x + width * j for j in range(columns)] * rows
-    ys = [y + height * i for i in range(rows) for _ in range(columns)]
+    xs = [x + width * j for j in range(columns)] * table.rows
+    ys = [y + height * i for i in range(table.rows) for _ in range(columns)]
     return tuple(
         Cell(left, top, width, height, FILLS[color], title, data, second)
         for left, top, color, title, data, second in zip(
@@ -342,36 +359,35 @@ def _cells(
     )
 
 
-def _grid(detail: Detail, shape: tuple[int, int], at: Point, cell: Point) -> tuple[Stroke, ...]:
+def _grid(detail: Detail, table: Grid) -> tuple[Stroke, ...]:
     """Rule white lines between cells, or between runs where a run carries one label."""
-    if detail.runs is not None:
-        edges = boundary(detail.runs.key)
-    elif min(cell) >= _SMALLEST_GRID:
-        edges = boundary(np.arange(shape[0] * shape[1]).reshape(shape))
-    else:
+    if detail.runs is None and min(table.cell) < _SMALLEST_GRID:
         return ()
-    return (Stroke(edge_paths(edges, at, cell), 0.6, PAPER, role="grid"),)
+    edges = boundary(_labelled(detail, table))
+    return (Stroke(edge_paths(edges, table.at, table.cell), 0.6, PAPER, role="grid"),)
 
 
-def _word_brackets(tile: Tile, at: Point, cell: Point) -> Stroke:
+def _labelled(detail: Detail, table: Grid) -> IntArray:
+    """Number what carries one label: the runs, or the cells."""
+    cells = np.arange(table.rows * table.columns).reshape(table.rows, table.columns)
+    return cells if detail.runs is None else detail.runs.key
+
+
+def _word_brackets(tile: Tile, table: Grid) -> Stroke:
     """Bracket the slots that one register packs, inside their cells."""
-    (x, y), (width, height) = at, cell
-    columns = tile.owners.shape[1]
     runs = word_runs(tile)
     inset, tick, margin = 0.2, 1.1, 1.2
     paths = []
-    for first, last, length in zip(runs.first, runs.last, runs.length(columns), strict=True):
+    for first, last, length in zip(runs.first, runs.last, runs.length(table.columns), strict=True):
         if length != tile.word:
             continue
-        (i, j), (k, n) = divmod(first, columns), divmod(last, columns)
+        (i, j), (k, n) = divmod(first, table.columns), divmod(last, table.columns)
         if runs.across:
-            left, right = x + (j + inset) * width, x + (n + 1 - inset) * width
-            low = y + (i + 1) * height - margin
-            paths.append(((left, low - tick), (left, low), (right, low), (right, low - tick)))
+            (left, _), (right, low) = table.corner(i, j + inset), table.corner(i + 1, n + 1 - inset)
+            paths.append(bracket_below(left, right, low - margin, tick))
         else:
-            top, low = y + (i + inset) * height, y + (k + 1 - inset) * height
-            left = x + j * width + margin
-            paths.append(((left + tick, top), (left, top), (left, low), (left + tick, low)))
+            (left, top), (_, low) = table.corner(i + inset, j), table.corner(k + 1 - inset, j)
+            paths.append(bracket_left(left + margin, top, low, tick))
     return Stroke(tuple(paths), 0.4, NOTE, role="word")
 
 
@@ -381,34 +397,20 @@ def bracketed(shown: Placed) -> bool:
     return shown.tile.word > 1 and detail.level == "large" and detail.runs is None
 
 
-def _boundaries(tile: Tile, detail: Detail, at: Point, cell: Point) -> list[Stroke]:
+def _boundaries(tile: Tile, detail: Detail, table: Grid) -> list[Stroke]:
     """Draw 8 x 8 dashed, warps thick, instructions solid, and last the lane's outline."""
-    (x, y), (width, height) = at, cell
-    rows, columns = tile.owners.shape
-    right, low = x + columns * width, y + rows * height
-    key = np.arange(rows * columns).reshape(rows, columns)
-    if detail.runs is not None:
-        key = detail.runs.key
+    at, cell, rows, columns = table.at, table.cell, table.rows, table.columns
     # A line through the middle of a label would cross it out: those are left away.
-    upright, level = boundary(key)
-    block = tuple(
-        ((x, y + i * height), (right, y + i * height))
-        for i in range(BLOCK, rows, BLOCK)
-        if level[i].all()
-    ) + tuple(
-        ((x + j * width, y), (x + j * width, low))
-        for j in range(BLOCK, columns, BLOCK)
-        if upright[:, j].all()
-    )
+    upright, level = boundary(_labelled(detail, table))
+    block = table.levels(i for i in range(BLOCK, rows, BLOCK) if level[i].all())
+    block += table.uprights(j for j in range(BLOCK, columns, BLOCK) if upright[:, j].all())
     strokes = [Stroke(block, 0.6, INK, (2.4, 1.8), "block")]
     if tile.owners.hue_is == "warp" and tile.owners.warp is not None:
         edges = boundary(tile.owners.warp[..., 0])
         strokes.append(Stroke(edge_paths(edges, at, cell), 1.5, INK, role="warp"))
     m, n = tile.instruction or (rows, columns)
-    inner = tuple(
-        ((x, y + i * height), (right, y + i * height)) for i in range(m, rows, m)
-    ) + tuple(((x + j * width, y), (x + j * width, low)) for j in range(n, columns, n))
-    frame = ((x, y), (right, y), (right, low), (x, low), (x, y), (right, y))
+    inner = table.levels(range(m, rows, m)) + table.uprights(range(n, columns, n))
+    frame = table.box(0, 0, rows, columns)
     strokes.append(Stroke((*inner, frame), 0.8, INK, role="instruction"))
     if tile.held is not None:
         edges = boundary(tile.held.astype(np.int64), frame=True)
@@ -420,39 +422,12 @@ def _boundaries(tile: Tile, detail: Detail, at: Point, cell: Point) -> list[Stro
     return strokes
 
 
-def _every(pitch: float, room: float) -> int:
-    """Return the power of two at which numbers that need ``room`` fit, a cell being ``pitch``."""
-    step = 1
-    while step * pitch < room:
-        step *= 2
-    return step
-
-
-def _numbers(tile: Tile, at: Point, cell: Point) -> list[Text]:
-    """Write row and column numbers, each or each 2nd, 4th, 8th …, and the column's letter."""
-    (x, y), (width, height) = at, cell
-    rows, columns = tile.owners.shape
-    size = SMALLEST_TEXT
-    step = _every(width, text_width(str(columns - 1), size) + 1.5)
-    over = [
-        Text(x + (j + 0.5) * width, y - 2.5, str(j), size, color=NOTE)
-        for j in range(0, columns, step)
-    ]
-    step = _every(height, size + 0.5)
-    beside = [
-        Text(x - 3, y + (i + 0.5) * height + 0.365 * size, str(i), size, "end", color=NOTE)
-        for i in range(0, rows, step)
-    ]
-    return [*over, Text(x - 5, y - 2.5, tile.columns, size, "end", True, NOTE), *beside]
-
-
-def _row_ranges(tile: Tile, at: Point, cell: Point) -> tuple[Stroke, list[Text]]:
+def _row_ranges(tile: Tile, table: Grid) -> tuple[Stroke, list[Text]]:
     """Bracket ranges of 8 rows, or of 16, 32 … where 8 rows are too low for the text."""
-    (x, y), (_, height) = at, cell
-    rows = tile.owners.shape[0]
+    (x, y), height, rows = table.at, table.cell[1], table.rows
     size = SMALLEST_TEXT
     longest = f"{tile.rows} {max(rows - BLOCK, 0)}..{rows - 1}"
-    span = BLOCK * _every(BLOCK * height, text_width(longest, size) + 2)
+    span = BLOCK * every(BLOCK * height, text_width(longest, size) + 2)
     if rows < 2 or min(span, rows) * height < text_width(longest, size):
         return Stroke((), 0.6), []
     left = x - gutter(rows) + _BRACKET - 2
@@ -463,25 +438,24 @@ def _row_ranges(tile: Tile, at: Point, cell: Point) -> tuple[Stroke, list[Text]]
         label = f"{tile.rows} {begin}..{end - 1}"
         if low - top < text_width(label, size):
             continue
-        paths.append(((left + 2, top), (left, top), (left, low), (left + 2, low)))
+        paths.append(bracket_left(left, top, low))
         texts.append(Text(left - 2, (top + low) / 2, label, size, color=NOTE, angle=90))
     return Stroke(tuple(paths), 0.6, NOTE, role="rows"), texts
 
 
-def _cell_texts(tile: Tile, detail: Detail, at: Point, cell: Point) -> list[Text]:
-    (x, y), (width, height) = at, cell
-    columns = tile.owners.shape[1]
+def _cell_texts(tile: Tile, detail: Detail, table: Grid) -> list[Text]:
     held = None if tile.held is None else tile.held.reshape(-1).tolist()
     runs = detail.runs
     first = range(len(detail.lines)) if runs is None else runs.first
     last = first if runs is None else runs.last
     texts: list[Text] = []
     for lines, a, b in zip(detail.lines, first, last, strict=True):
-        (i, j), (k, n) = divmod(a, columns), divmod(b, columns)
+        (i, j), (k, n) = divmod(a, table.columns), divmod(b, table.columns)
+        x, y = table.corner((i + k + 1) / 2, (j + n + 1) / 2)
         texts += centred(
             lines,
-            x + (j + n + 1) / 2 * width + detail.shift[0],
-            y + (i + k + 1) / 2 * height + detail.shift[1],
+            x + detail.shift[0],
+            y + detail.shift[1],
             detail.size,
             bold=held is not None and held[a],
             angle=90 if detail.turned else 0,

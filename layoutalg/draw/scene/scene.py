@@ -15,6 +15,9 @@ from layoutalg.draw.scene.palette import INK
 from layoutalg.errors import LayoutError
 
 CORNER = 0.45  # of a cell's edges, the colour of a second owner
+Point = tuple[float, float]
+Path = tuple[Point, ...]
+
 SMALLEST_TEXT = 5.0  # points: nothing on a page is set smaller
 
 # Advance widths of DejaVu Sans in em; Arial and Helvetica set every label of ours narrower.
@@ -57,6 +60,17 @@ def text_width(string: str, size: float, bold: bool = False) -> float:
 @lru_cache(maxsize=4096)
 def _em(string: str) -> float:
     return sum(_WIDTHS.get(character, 1.0) for character in string)
+
+
+@lru_cache(maxsize=4096)
+def number(value: float) -> str:
+    """Write points with two decimals and no trailing zeros; never ``-0``.
+
+    >>> number(2.50), number(-0.001)
+    ('2.5', '0')
+    """
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
 
 
 def pieces(word: str, width: float, size: float, bold: bool = False) -> list[str]:
@@ -154,7 +168,7 @@ class Text:
 class Stroke:
     """Polylines of one style; ``role`` says what they mean and is written to the SVG."""
 
-    paths: tuple[tuple[tuple[float, float], ...], ...]
+    paths: tuple[Path, ...]
     width: float
     color: str = INK
     dashes: tuple[float, float] | None = None

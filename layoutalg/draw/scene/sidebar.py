@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from layoutalg.algebra.axis import WARP
 from layoutalg.draw.scene.chosen import certificates_of, lanes_of
-from layoutalg.draw.scene.formula import digit_rules, digit_values, index_formula, index_range
+from layoutalg.draw.scene.formula import digit_rules, digit_values, index_range, slot_rules
+from layoutalg.draw.scene.grid import bracket_left
 from layoutalg.draw.scene.naming import heading_of, slots_name, slots_per_register
 from layoutalg.draw.scene.palette import INK, NOTE
-from layoutalg.draw.scene.scene import Panel, Stroke, Text, text_width
+from layoutalg.draw.scene.scene import Panel, Path, Stroke, Text, text_width
 from layoutalg.fragments import Fragment
 from layoutalg.fragments.targets import written
 
@@ -45,26 +46,36 @@ def entries_of(fragment: Fragment, lane: int | None) -> tuple[Entry, ...]:
         fragment: of an instruction.
         lane: whose places are given; None for none.
     """
-    packed, step = slots_per_register(fragment), slots_per_line(fragment)
-    coords = fragment.coords
+    packed, step, coords = slots_per_register(fragment), slots_per_line(fragment), fragment.coords
     entries = []
     for slot in range(0, fragment.slots, step):
-        part = coords[:, slot : slot + step]
-        rules = [index_formula(part[..., dimension]) for dimension in (0, 1)]
-        places = (
-            []
-            if lane is None
-            else [index_range(part[lane, :, dimension].tolist()) for dimension in (0, 1)]
-        )
+        rules = slot_rules(fragment, slot, step)
+        place = "" if lane is None else "({}, {})".format(*indices_of(coords[lane], slot, step))
         entries.append(
             Entry(
                 slot // packed,
                 slots_name(fragment, slot, slot + step - 1),
-                f"({rules[0]}, {rules[1]})" if None not in rules else "",
-                f"({places[0]}, {places[1]})" if places else "",
+                "({}, {})".format(*rules) if rules else "",
+                place,
             )
         )
     return tuple(entries)
+
+
+def indices_of(coords: npt.NDArray[np.int64], slot: int, count: int) -> tuple[str, str]:
+    """Return row and column, or their ranges, of neighbouring slots of a lane.
+
+    Args:
+        coords: row and column of each slot of the lane.
+        slot: the first.
+        count: how many, in a row.
+
+    >>> from layoutalg.fragments import get
+    >>> indices_of(get("mma.m16n8k16.f16", "A").coords[5], 2, 2)
+    ('9', '2..3')
+    """
+    ends = coords[[slot, slot + count - 1]].T.tolist()
+    return index_range(*ends[0]), index_range(*ends[1])
 
 
 def slots_per_line(fragment: Fragment) -> int:
@@ -76,17 +87,12 @@ def slots_per_line(fragment: Fragment) -> int:
     >>> slots_per_line(get("mma.m16n8k32.s8", "A")), slots_per_line(get("mma.sp.m16n8k32.f16", "E"))
     (4, 8)
     """
-    step, coords = slots_per_register(fragment), fragment.coords
+    step = slots_per_register(fragment)
     while step > 2:
-        if all(_straight(coords[:, i : i + step]) for i in range(0, fragment.slots, step)):
+        if all(slot_rules(fragment, slot, step) for slot in range(0, fragment.slots, step)):
             return step
         step //= 2
     return 1
-
-
-def _straight(part: npt.NDArray[np.int64]) -> bool:
-    """Tell whether both indices of some slots have a rule, as constants or ranges."""
-    return all(index_formula(part[..., dimension]) is not None for dimension in (0, 1))
 
 
 def sidebar_of(
@@ -116,7 +122,7 @@ def sidebar_of(
     for line in _wrapped_all(_digits(fragments, listed, lane, product), width):
         note(line, _SIZE, _PITCH, INK)
     taken = max(text_width(text.string, text.size, text.bold) for text in texts)
-    paths: list[tuple[tuple[float, float], ...]] = []
+    paths: list[Path] = []
     left, top, row_bottom = x, bottom + 13, bottom + 13
     rest: list[str] = []
     for fragment in fragments:
@@ -206,11 +212,9 @@ def _rule(fragment: Fragment) -> list[str]:
     return [f"\u2026 {last}; {fragment.formula}", digits]
 
 
-def _brackets(
-    entries: tuple[Entry, ...], x: float, y: float
-) -> list[tuple[tuple[float, float], ...]]:
+def _brackets(entries: tuple[Entry, ...], x: float, y: float) -> list[Path]:
     """Bracket neighbouring lines of one register; y is the first line's baseline."""
-    paths: list[tuple[tuple[float, float], ...]] = []
+    paths: list[Path] = []
     for n, entry in enumerate(entries):
         if n and entries[n - 1].register == entry.register:
             continue
@@ -219,7 +223,7 @@ def _brackets(
             m += 1
         if m > n:
             top, low = y + _PITCH * n - 4.4, y + _PITCH * m
-            paths.append(((x + 2, top), (x, top), (x, low), (x + 2, low)))
+            paths.append(bracket_left(x, top, low))
     return paths
 
 

@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 
 from layoutalg.draw.scene.palette import PAPER
-from layoutalg.draw.scene.scene import CORNER, Cell, Panel, Scene, Stroke, Text
+from layoutalg.draw.scene.scene import CORNER, Cell, Panel, Scene, Stroke, Text, number
 from layoutalg.errors import LayoutError
 
 _FAMILY = "Arial, Helvetica, 'DejaVu Sans', sans-serif"
@@ -17,16 +17,9 @@ _SAMPLE = 512  # cells that tell how long the others are
 
 
 @lru_cache(maxsize=4096)
-def _number(value: float) -> str:
-    """Write points with two decimals and no trailing zeros; never ``-0``."""
-    text = f"{value:.2f}".rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text
-
-
-@lru_cache(maxsize=4096)
 def _tenth(value: float) -> str:
     """Write the place of a text, to a tenth of a point."""
-    return _number(round(value, 1))
+    return number(round(value, 1))
 
 
 @lru_cache(maxsize=4096)
@@ -37,14 +30,14 @@ def _attribute(pair: tuple[str, str]) -> str:
 
 def _cell(cell: Cell, x0: float, y0: float) -> str:
     """Write a cell in a frame whose unit is the cell: a grid has its indices as coordinates."""
-    x, y = _number((cell.x - x0) / cell.width), _number((cell.y - y0) / cell.height)
+    x, y = number((cell.x - x0) / cell.width), number((cell.y - y0) / cell.height)
     data = "".join(map(_attribute, cell.data))
     title = f"<title>{escape(cell.title, quote=False)}</title>" if cell.title else ""
     half = ""
     if cell.corner is not None:
-        rest = _number(1 - CORNER)
+        rest = number(1 - CORNER)
         half = (
-            f'<path d="M{x} {y}m1 {rest}v{_number(CORNER)}h-{_number(CORNER)}z" '
+            f'<path d="M{x} {y}m1 {rest}v{number(CORNER)}h-{number(CORNER)}z" '
             f'fill="{cell.corner}" pointer-events="none"/>'
         )
     return f'<path d="M{x} {y}h1v1h-1z"{data}>{title}</path>{half}'
@@ -59,7 +52,7 @@ def _cells(cells: tuple[Cell, ...]) -> list[str]:
     for (width, height), fills in sizes.items():
         first = next(iter(fills.values()))[0]
         x0, y0 = first.x, first.y
-        scale = f"translate({_number(x0)} {_number(y0)}) scale({_number(width)} {_number(height)})"
+        scale = f"translate({number(x0)} {number(y0)}) scale({number(width)} {number(height)})"
         out.append(f'<g transform="{scale}" shape-rendering="crispEdges">')
         for fill, members in fills.items():
             row = "".join([_cell(cell, x0, y0) for cell in members])
@@ -74,8 +67,8 @@ def _polyline(points: list[tuple[float, float]]) -> str:
     >>> _polyline([(0, 0), (2.5, 0), (2.5, 4), (0, 1)])
     'M0 0H2.5V4L0 1'
     """
-    xs = [_number(x) for x, _ in points]
-    ys = [_number(y) for _, y in points]
+    xs = [number(x) for x, _ in points]
+    ys = [number(y) for _, y in points]
     out = [f"M{xs[0]} {ys[0]}"]
     for i in range(1, len(points)):
         if ys[i] == ys[i - 1]:
@@ -88,7 +81,7 @@ def _polyline(points: list[tuple[float, float]]) -> str:
 
 
 def _stroke(stroke: Stroke, x0: float, y0: float) -> str:
-    n = _number
+    n = number
     path = "".join([_polyline([(x - x0, y - y0) for x, y in points]) for points in stroke.paths])
     dashes = ""
     if stroke.dashes is not None:
@@ -124,7 +117,7 @@ def _texts(texts: list[Text], x0: float, y0: float) -> list[str]:
 def _panel(panel: Panel) -> list[str]:
     """Write a panel; beside the cells, its first cell is the origin: the numbers stay short."""
     x0, y0 = (panel.cells[0].x, panel.cells[0].y) if panel.cells else (0.0, 0.0)
-    move = f' transform="translate({_number(x0)} {_number(y0)})"' if panel.cells else ""
+    move = f' transform="translate({number(x0)} {number(y0)})"' if panel.cells else ""
     out = [f'<g data-panel="{escape(panel.name)}">', *_cells(panel.cells), f"<g{move}>"]
     if panel.strokes:
         out.append('<g fill="none" pointer-events="none">')
@@ -134,7 +127,7 @@ def _panel(panel: Panel) -> list[str]:
     for (size, anchor, bold, color), texts in styled:
         weight = ' font-weight="bold"' if bold else ""
         out.append(
-            f'<g font-size="{_number(size)}" text-anchor="{anchor}" fill="{color}"{weight} '
+            f'<g font-size="{number(size)}" text-anchor="{anchor}" fill="{color}"{weight} '
             'pointer-events="none">'
         )
         out += _texts(list(texts), x0, y0)
@@ -180,7 +173,7 @@ def svg_text(scene: Scene) -> str:
     Source: Scalable Vector Graphics 1.1, sections 8 (path), 10 (text) and 5.4 (title).
     """
     _check(scene)
-    width, height = _number(scene.width), _number(scene.height)
+    width, height = number(scene.width), number(scene.height)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}pt" height="{height}pt" '
         f'viewBox="0 0 {width} {height}" font-family="{_FAMILY}"><title>'

@@ -16,6 +16,7 @@ from layoutalg.draw.scene.chosen import Operand
 from layoutalg.draw.scene.ownership import BoolArray, IntArray
 from layoutalg.draw.scene.palette import FILLS, INK
 from layoutalg.draw.scene.panel import BLOCK
+from layoutalg.draw.scene.scene import number
 
 _TALL, _WIDE = 96.0, 80.0  # of D of a warp, in pixels
 _DEEP = 160.0  # of the k dimension
@@ -93,17 +94,13 @@ def thumbnail(shown: Sequence[Operand], title: str, name: str) -> str:
     spots = spots_of(shown)
     width = max(max(s.right for s in spots), 40.0) + 1
     height = max(s.low for s in spots) + 1
+    size = number(width + 1), number(height + 1)
     out = [
-        f'<svg role="img" width="{_n(width + 1)}" height="{_n(height + 1)}" '
-        f'viewBox="-1 0 {_n(width + 1)} {_n(height + 1)}"><title>{escape(title, quote=False)}'
-        "</title>"
+        f'<svg role="img" width="{size[0]}" height="{size[1]}" viewBox="-1 0 {size[0]} {size[1]}">'
+        f"<title>{escape(title, quote=False)}</title>"
     ]
     out += [_tile(spot, f"{name}{n}") for n, spot in enumerate(spots)]
     return "".join([*out, "</svg>"])
-
-
-def _n(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _tile(spot: Spot, name: str) -> str:
@@ -122,21 +119,22 @@ def _tile(spot: Spot, name: str) -> str:
     lines = ""
     if BLOCK * high >= _SMALLEST_BLOCK:
         lines += "".join(
-            f"M0 {_n(i * high)}H{_n(columns * wide)}" for i in range(BLOCK, rows, BLOCK)
+            f"M0 {number(i * high)}H{number(columns * wide)}" for i in range(BLOCK, rows, BLOCK)
         )
     if BLOCK * wide >= _SMALLEST_BLOCK:
         lines += "".join(
-            f"M{_n(j * wide)} 0V{_n(rows * high)}" for j in range(BLOCK, columns, BLOCK)
+            f"M{number(j * wide)} 0V{number(rows * high)}" for j in range(BLOCK, columns, BLOCK)
         )
     warps = ""
     if tile.owners.hue_is == "warp" and tile.owners.warp is not None:
         edges = np.flatnonzero(np.diff(tile.owners.warp[:, 0, 0])) + 1
-        warps = "".join(f"M0 {_n(i * high)}H{_n(columns * wide)}" for i in edges.tolist())
-    frame = f"M0 0H{_n(columns * wide)}V{_n(rows * high)}H0z"
+        warps = "".join(f"M0 {number(i * high)}H{number(columns * wide)}" for i in edges.tolist())
+    frame = f"M0 0H{number(columns * wide)}V{number(rows * high)}H0z"
     return (
-        f'<g transform="translate({_n(spot.x)} {_n(spot.y)})">'
+        f'<g transform="translate({number(spot.x)} {number(spot.y)})">'
         f'<text y="-3">{escape(tile.title, quote=False)}</text>'
-        f'<g transform="scale({_n(wide)} {_n(high)})" shape-rendering="crispEdges">{cells}</g>'
+        f'<g transform="scale({number(wide)} {number(high)})" shape-rendering="crispEdges">'
+        f"{cells}</g>"
         f'<g fill="none" stroke="{INK}">'
         + (f'<path stroke-width=".5" stroke-dasharray="2 1.5" d="{lines}"/>' if lines else "")
         + (f'<path stroke-width="1.2" d="{warps}"/>' if warps else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from layoutalg.draw.scene.scene import CORNER, Cell, Panel, Scene, Stroke, Text
+from layoutalg.draw.scene.scene import CORNER, Cell, Panel, Scene, Stroke, Text, number
 
 _ANCHOR = {"start": "base west", "middle": "base", "end": "base east"}
 _ESCAPES = str.maketrans(
@@ -34,14 +34,8 @@ _ESCAPES = str.maketrans(
 )
 
 
-def _number(value: float) -> str:
-    """Write points with two decimals and no trailing zeros; never ``-0``."""
-    text = f"{value:.2f}".rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text
-
-
 def _at(x: float, y: float) -> str:
-    return f"({_number(x)},{_number(y)})"
+    return f"({number(x)},{number(y)})"
 
 
 def _color(value: str) -> str:
@@ -87,10 +81,10 @@ def _fills(cells: tuple[Cell, ...]) -> list[str]:
 def _stroke(stroke: Stroke) -> str:
     dashes = ""
     if stroke.dashes is not None:
-        on, off = (_number(length) for length in stroke.dashes)
+        on, off = (number(length) for length in stroke.dashes)
         dashes = f",dash pattern=on {on}bp off {off}bp"
     paths = "\n".join(" -- ".join(_at(x, y) for x, y in path) for path in stroke.paths)
-    return f"\\draw[{_color(stroke.color)},line width={_number(stroke.width)}bp{dashes}] {paths};"
+    return f"\\draw[{_color(stroke.color)},line width={number(stroke.width)}bp{dashes}] {paths};"
 
 
 def _style(text: Text) -> tuple[float, str, bool, str, int]:
@@ -101,7 +95,7 @@ def _nodes(texts: tuple[Text, ...]) -> list[str]:
     """Write texts of one style in a scope."""
     out = []
     for (size, anchor, bold, color, angle), members in groupby(texts, key=_style):
-        font = rf"\fontsize{{{_number(size)}bp}}{{{_number(size)}bp}}\selectfont\sffamily"
+        font = rf"\fontsize{{{number(size)}bp}}{{{number(size)}bp}}\selectfont\sffamily"
         style = f"anchor={_ANCHOR[anchor]},text={_color(color)},font={font}" + r"\bfseries" * bold
         if angle:
             style += f",rotate={angle}"

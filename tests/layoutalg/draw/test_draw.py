@@ -18,8 +18,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -42,7 +40,7 @@ from layoutalg import (
 from layoutalg.draw import gallery
 from layoutalg.draw.scene import output, svg
 from layoutalg.draw.scene.chosen import chosen_fragments
-from layoutalg.draw.scene.formula import digit_rules, digit_values, index_formula
+from layoutalg.draw.scene.formula import digit_rules, digit_values, slot_rules
 from layoutalg.draw.scene.mpl import SceneFigure
 from layoutalg.draw.scene.naming import index_names, role_of, slot_name, slots_name
 from layoutalg.draw.scene.palette import FILLS
@@ -125,15 +123,15 @@ def data(cell: Cell) -> dict[str, str]:
 @cache
 def scenes() -> list[Scene]:
     """Return a picture of every kind."""
-    maps = [draw.lane_map_scene(layout, shape) for layout, shape in MAPS.values()]
-    products = [draw.operands_scene("mma.m8n8k4.f16", 16, instead=["A.col", "B.row", "C/D.f16"])]
+    maps = [draw.lane_map.scene(layout, shape) for layout, shape in MAPS.values()]
+    products = [draw.operands.scene("mma.m8n8k4.f16", 16, instead=["A.col", "B.row", "C/D.f16"])]
     return maps + products + [drawn(name) for name in KINDS]
 
 
 @cache
 def drawn(name: str) -> Scene:
     """Return the picture of an instruction."""
-    return draw.operands_scene(name)
+    return draw.operands.scene(name)
 
 
 def strokes(panel: Panel, role: str) -> list[Stroke]:
@@ -175,7 +173,7 @@ def test_each_cell_names_the_lanes_and_the_slot_of_the_fragment(
             named[tuple(place)] = lanes | {lane}, slot_name(fragment, slot)
     shown = {}
     for product in range(fragment.products):
-        scene = draw.operands_scene(instruction, None, instead=[operand], product=product)
+        scene = draw.operands.scene(instruction, None, instead=[operand], product=product)
         cells = scene.panel(operand).cells
         for cell in map(data, cells):
             lanes = {
@@ -201,7 +199,7 @@ def test_every_instruction_is_drawn_with_its_operands() -> None:
 
 @pytest.mark.parametrize("lane", [0, 5, 31])
 def test_the_outline_encloses_the_cells_of_the_lane_and_no_other(lane: int) -> None:
-    scene = draw.operands_scene(TRIPLE, lane=lane)
+    scene = draw.operands.scene(TRIPLE, lane=lane)
     for operand in ("A", "B", "C/D.f32"):
         panel = scene.panel(operand)
         held = {c for c in panel.cells if data(c)["lane"] == str(lane)}
@@ -240,7 +238,7 @@ def held_size(panel: Panel, across: bool) -> float:
 
 
 def test_bold_labels_are_those_of_the_lane() -> None:
-    panel = draw.operands_scene(TRIPLE, lane=5).panel("A")
+    panel = draw.operands.scene(TRIPLE, lane=5).panel("A")
     bold = [t.string for t in panel.texts if t.bold and t.string[0] in "Ta"]
     assert sorted(bold) == sorted(["T5"] * 8 + [f"a{slot}" for slot in range(8)])
 
@@ -249,7 +247,7 @@ def test_rows_of_a_are_rows_of_d_and_columns_of_b_are_columns_of_d() -> None:
     for instruction in KINDS:
         if not instruction.startswith("mma"):
             continue
-        scene = draw.operands_scene(instruction)
+        scene = draw.operands.scene(instruction)
         panels = {panel.name.split("/")[0]: panel.cells for panel in tiles(scene)}
         a, b, d = panels["A"], panels["B"], panels["C"]
         for name, along in (("SFA", a), ("SFB", b), ("E", a)):
@@ -274,7 +272,7 @@ def test_rows_of_a_are_rows_of_d_and_columns_of_b_are_columns_of_d() -> None:
 
 
 def test_the_seam_at_row_8_is_dashed_and_the_frame_is_solid() -> None:
-    scene = draw.operands_scene(TRIPLE)
+    scene = draw.operands.scene(TRIPLE)
     for name in ("A", "B", "C/D.f32"):
         panel = scene.panel(name)
         (block,) = strokes(panel, "block")
@@ -301,7 +299,7 @@ def test_a_block_line_never_crosses_a_label() -> None:
 @pytest.mark.parametrize(("operand", "count"), [("A", 128), ("B", 64), ("C/D.f32", 0)])
 def test_one_bracket_joins_the_slots_of_one_register(operand: str, count: int) -> None:
     fragment = fragments.get(TRIPLE, operand)
-    panel = draw.operands_scene(TRIPLE).panel(operand)
+    panel = draw.operands.scene(TRIPLE).panel(operand)
     brackets = [path for stroke in strokes(panel, "word") for path in stroke.paths]
     assert len(brackets) == count == (fragment.registers * 32 if operand in "AB" else 0)
     packed = fragment.register_bits // fragment.bits
@@ -328,7 +326,7 @@ def test_one_bracket_joins_the_slots_of_one_register(operand: str, count: int) -
     ],
 )
 def test_every_fragment_names_its_registers(name: str, label: str, lane: str, count: int) -> None:
-    strings = [text.string for panel in tiles(draw.operands_scene(name)) for text in panel.texts]
+    strings = [text.string for panel in tiles(draw.operands.scene(name)) for text in panel.texts]
     if count:
         assert strings.count(label) == 32
         assert strings.count(lane) >= count
@@ -345,7 +343,7 @@ def test_a_register_is_named_by_its_slots() -> None:
 
 
 def test_a_long_list_flows_into_columns_under_one_heading() -> None:
-    side = draw.operands_scene("wgmma.m64n48").panel("side")
+    side = draw.operands.scene("wgmma.m64n48").panel("side")
     lines = {t.string: t for t in side.texts if re.fullmatch(r"d\d+", t.string)}
     assert list(lines) == [f"d{slot}" for slot in range(24)]
     assert len({t.x for t in lines.values()}) > 1
@@ -354,7 +352,7 @@ def test_a_long_list_flows_into_columns_under_one_heading() -> None:
 
 
 def test_a_longer_list_ends_with_the_rule() -> None:
-    side = draw.operands_scene("wgmma.m64n256").panel("side")
+    side = draw.operands.scene("wgmma.m64n256").panel("side")
     strings = [t.string for t in side.texts]
     assert [s for s in strings if re.fullmatch(r"d\d+", s)] == [f"d{slot}" for slot in range(12)]
     rule = str(fragments.get("wgmma.m64n256", "D.f32").formula)
@@ -363,7 +361,7 @@ def test_a_longer_list_ends_with_the_rule() -> None:
 
 
 def test_a_register_of_many_slots_is_one_line_of_the_side_panel() -> None:
-    side = draw.operands_scene("mma.m16n8k256.b1").panel("side")
+    side = draw.operands.scene("mma.m16n8k256.b1").panel("side")
     strings = [text.string for text in side.texts]
     assert "a64..95" in strings
     assert "(g, 32t + 128..159)" in strings
@@ -371,7 +369,7 @@ def test_a_register_of_many_slots_is_one_line_of_the_side_panel() -> None:
 
 
 def test_copies_are_counted_and_the_outlined_lane_is_named_first() -> None:
-    scene = draw.operands_scene("mma.m16n8k64.mxf4.e2m1.ue8m0", lane=7)
+    scene = draw.operands.scene("mma.m16n8k64.mxf4.e2m1.ue8m0", lane=7)
     strings = [text.string for text in scene.panel("side").texts]
     assert strings.count("2 copies") == strings.count("4 copies") == 1
     held = [c for c in scene.panel("SFB").cells if "7" in data(c)["lane"].split()]
@@ -382,14 +380,14 @@ def test_copies_are_counted_and_the_outlined_lane_is_named_first() -> None:
 
 def test_one_of_several_products_is_drawn_that_of_the_lane() -> None:
     name = "mma.m8n8k4.f16"
-    scene = draw.operands_scene(name, lane=22)
+    scene = draw.operands.scene(name, lane=22)
     strings = [text.string for text in scene.panel("side").texts]
     assert "product 1 of 4: q = 1, lanes 4..7, 20..23" in strings
     lanes = {data(c)["lane"] for panel in tiles(scene) for c in panel.cells}
     assert lanes == {str(lane) for lane in (4, 5, 6, 7, 20, 21, 22, 23)}
     heads = [t.string for t in scene.panel("legend").texts if t.string.startswith("g=")]
     assert heads == ["g=1", "g=5"]
-    bare = draw.operands_scene(name, product=3)
+    bare = draw.operands.scene(name, product=3)
     assert not any(strokes(panel, "lane") for panel in tiles(bare))
     assert not [t for t in bare.panel("side").texts if t.string.startswith("lane 5")]
 
@@ -404,7 +402,7 @@ def test_a_tile_and_its_transpose_stand_side_by_side() -> None:
 
 def test_accumulators_and_other_forms_are_chosen() -> None:
     def shown(name: str, **chosen: Any) -> list[str]:
-        return [panel.name for panel in tiles(draw.operands_scene(name, **chosen))]
+        return [panel.name for panel in tiles(draw.operands.scene(name, **chosen))]
 
     assert shown(TRIPLE, accumulator="f16") == ["A", "B", "C/D.f16"]
     assert shown(TRIPLE, accumulator="C/D.f16") == ["A", "B", "C/D.f16"]
@@ -418,14 +416,14 @@ def inside(cell: Cell, x: float, y: float) -> bool:
 
 
 def test_where_registers_are_narrow_one_label_stands_for_all_their_slots() -> None:
-    scene = draw.operands_scene(TRIPLE, width=5)
+    scene = draw.operands.scene(TRIPLE, width=5)
     strings = [text.string for text in scene.panel("A").texts]
     assert strings.count("a6..7") == 32
     assert "a6" not in strings
 
 
 def test_headers_number_rows_and_columns_and_bracket_the_ranges() -> None:
-    panel = draw.operands_scene(TRIPLE).panel("B")
+    panel = draw.operands.scene(TRIPLE).panel("B")
     top, left = min(c.y for c in panel.cells), min(c.x for c in panel.cells)
     over = [t for t in panel.texts if t.y < top and t.string.isdigit()]
     beside = [t for t in panel.texts if t.x < left and t.string.isdigit()]
@@ -443,7 +441,7 @@ def test_headers_number_rows_and_columns_and_bracket_the_ranges() -> None:
 
 
 def test_the_side_panel_gives_g_and_t_and_the_place_of_every_slot() -> None:
-    side = draw.operands_scene(TRIPLE, lane=5).panel("side")
+    side = draw.operands.scene(TRIPLE, lane=5).panel("side")
     strings = [text.string for text in side.texts]
     assert "g = lane // 4, t = lane mod 4" in strings
     assert "lane 5: g = 1, t = 1" in strings
@@ -468,12 +466,18 @@ def same_line(one: Text, other: Text) -> bool:
 @pytest.mark.parametrize(("instruction", "operand"), ROWS)
 def test_each_rule_in_the_side_panel_holds_for_all_lanes(instruction: str, operand: str) -> None:
     fragment = fragments.get(instruction, operand)
-    for slot in range(fragment.slots):
-        for dimension in (0, 1):
-            values = fragment.coords[:, slot, dimension]
-            rule = index_formula(values[:, None])
-            assert rule is not None
-            assert (evaluated(rule, len(values)) == values).all()
+    coords = fragment.coords
+    for count in (1, 2, 4, 8):
+        for slot in range(0, fragment.slots - count + 1, count):
+            steps = np.diff(coords[:, slot : slot + count], axis=1)
+            in_a_row = (steps == steps[:, :1]).all() and set(steps.reshape(-1).tolist()) <= {0, 1}
+            rules = slot_rules(fragment, slot, count)
+            assert (rules is not None) == in_a_row
+            for dimension, rule in enumerate(rules or ()):
+                first, last = coords[:, slot, dimension], coords[:, slot + count - 1, dimension]
+                assert (evaluated(rule, len(coords)) == first).all()
+                ends = re.search(r"(\d+)\.\.(\d+)$", rule)
+                assert (last - first == (int(ends[2]) - int(ends[1]) if ends else 0)).all()
 
 
 def evaluated(rule: str, lanes: int) -> npt.NDArray[np.int64]:
@@ -501,30 +505,6 @@ def test_the_digits_are_what_their_definitions_say(warps: bool) -> None:
         assert digit_values(lane, rules) == tuple(
             f"{letter} = {known[letter]}" for letter in (r.split(" ")[0] for r in rules)
         )
-
-
-@given(
-    st.integers(0, 300),
-    st.integers(0, 40),
-    st.integers(0, 40),
-    st.integers(0, 40),
-    st.integers(1, 9),
-)
-@settings(max_examples=60, deadline=None)
-def test_a_rule_says_what_the_numbers_are(start: int, w: int, g: int, t: int, count: int) -> None:
-    lane = np.arange(128)
-    first = start + w * (lane // 32) + g * (lane % 32 // 4) + t * (lane % 4)
-    rule = index_formula(first[:, None] + np.arange(count))
-    assert rule is not None
-    assert (evaluated(rule, 128) == first).all()
-    assert rule.endswith(f"{start}..{start + count - 1}") == (count > 1)
-
-
-def test_numbers_without_a_rule_have_none() -> None:
-    lane = np.arange(32)
-    assert index_formula((lane ^ 1)[:, None]) is None
-    assert index_formula(np.stack([lane, lane + 2], axis=-1)) is None
-    assert index_formula(np.stack([lane, lane + 1, lane], axis=-1)) is None
 
 
 # ---------------------------------------------------------------- the page
@@ -577,7 +557,7 @@ def test_a_label_lies_inside_its_cell_or_its_run() -> None:
 
 
 def test_the_triple_fits_two_columns_of_a_paper() -> None:
-    scene = draw.operands_scene(TRIPLE)
+    scene = draw.operands.scene(TRIPLE)
     assert scene.width <= 7 * 72
     assert scene.height <= 9 * 72
 
@@ -590,7 +570,7 @@ def test_detail_follows_from_the_size_of_a_cell(
     kind: str, lane_named: bool, register_named: bool, inches: float
 ) -> None:
     layout, shape = MAPS[kind]
-    scene = draw.lane_map_scene(layout, shape)
+    scene = draw.lane_map.scene(layout, shape)
     strings = {text.string for text in scene.panel("map").texts}
     assert ("T17" in strings) is lane_named
     assert ("m3" in strings) is register_named
@@ -599,12 +579,12 @@ def test_detail_follows_from_the_size_of_a_cell(
 
 
 def test_a_width_is_kept() -> None:
-    assert draw.lane_map_scene(*MAPS["64 x 64"], width=3.4).width <= 3.4 * 72
-    assert draw.operands_scene(TRIPLE, width=5).width <= 5 * 72
+    assert draw.lane_map.scene(*MAPS["64 x 64"], width=3.4).width <= 3.4 * 72
+    assert draw.operands.scene(TRIPLE, width=5).width <= 5 * 72
     with pytest.raises(LayoutError, match="7 fits"):
-        draw.operands_scene(TRIPLE, width=0.5)
+        draw.operands.scene(TRIPLE, width=0.5)
     with pytest.raises(LayoutError, match="Pass a larger width"):
-        draw.lane_map_scene(*MAPS["128 x 128"], width=0.5)
+        draw.lane_map.scene(*MAPS["128 x 128"], width=0.5)
 
 
 # ---------------------------------------------------------------- all owners, all axes
@@ -612,7 +592,7 @@ def test_a_width_is_kept() -> None:
 
 def test_every_owner_is_in_the_tooltip_and_selectable() -> None:
     layout, shape = MAPS["two owners"]
-    scene = draw.lane_map_scene(layout, shape)
+    scene = draw.lane_map.scene(layout, shape)
     table = layout.table(shape, replicas=True)
     for cell in scene.panel("map").cells:
         where = int(data(cell)["row"]), int(data(cell)["col"])
@@ -631,14 +611,14 @@ def test_every_owner_is_in_the_tooltip_and_selectable() -> None:
 
 
 def test_a_second_owner_is_outlined_too() -> None:
-    panel = draw.lane_map_scene(*MAPS["two owners"], lane=7).panel("map")
+    panel = draw.lane_map.scene(*MAPS["two owners"], lane=7).panel("map")
     assert {data(c)["lane"] for c in panel.cells if "7" in data(c)["lane"].split()} == {"7 5"}
     assert strokes(panel, "lane")
 
 
 def test_replicas_in_one_lane_are_counted_at_the_register() -> None:
     layout = TileLayout(S[(8, 4) : (4 @ laneid, 1 @ laneid)] + R[2:1])
-    scene = draw.lane_map_scene(layout, (8, 4))
+    scene = draw.lane_map.scene(layout, (8, 4))
     assert scene.panel("map").cells[5].title == "T5 m0, T5 m1 (1, 1)"
     strings = {text.string for text in scene.panel("map").texts}
     assert "m0 +1" in strings
@@ -646,7 +626,7 @@ def test_replicas_in_one_lane_are_counted_at_the_register() -> None:
 
 
 def test_warps_have_hues_and_thick_boundaries() -> None:
-    panel = draw.lane_map_scene(*MAPS["four warps"], lane=37).panel("map")
+    panel = draw.lane_map.scene(*MAPS["four warps"], lane=37).panel("map")
     hues: dict[str, set[str]] = {}
     for cell in panel.cells:
         hues.setdefault(data(cell)["warp"], set()).add(cell.fill)
@@ -667,7 +647,7 @@ def test_warps_have_hues_and_thick_boundaries() -> None:
 
 
 def test_threads_of_a_block_have_the_hue_of_their_warp() -> None:
-    panel = draw.lane_map_scene(*MAPS["threads"], lane=37).panel("map")
+    panel = draw.lane_map.scene(*MAPS["threads"], lane=37).panel("map")
     cell = next(c for c in panel.cells if c.title.startswith("T37 "))
     assert (data(cell)["warp"], data(cell)["lane"]) == ("1", "5")
     assert cell.fill != next(c for c in panel.cells if c.title.startswith("T5 ")).fill
@@ -675,7 +655,7 @@ def test_threads_of_a_block_have_the_hue_of_their_warp() -> None:
 
 def test_one_warp_of_a_block_is_coloured_by_4_lane_groups() -> None:
     layout = TileLayout(S[(8, 4) : (4 @ laneid, 1 @ laneid)] + 3 @ warpid)
-    panel = draw.lane_map_scene(layout, (8, 4), lane=3 * 32 + 5).panel("map")
+    panel = draw.lane_map.scene(layout, (8, 4), lane=3 * 32 + 5).panel("map")
     assert len({c.fill for c in panel.cells}) == 32
     assert {data(c)["warp"] for c in panel.cells} == {"3"}
     assert strokes(panel, "lane")
@@ -684,14 +664,14 @@ def test_one_warp_of_a_block_is_coloured_by_4_lane_groups() -> None:
 
 def test_warpgroups_count_four_warps() -> None:
     layout = TileLayout(S[(2, 4, 8, 4) : (1 @ wgid, 1 @ wid_in_wg, 4 @ laneid, 1 @ laneid)])
-    panel = draw.lane_map_scene(layout, (64, 4)).panel("map")
+    panel = draw.lane_map.scene(layout, (64, 4)).panel("map")
     last = panel.cells[-1]
     assert last.title == "G1W3T31 (63, 3)"
     assert (data(last)["warp"], data(last)["lane"]) == ("7", "31")
 
 
 def test_addresses_are_written_where_there_are_no_threads() -> None:
-    scene = draw.lane_map_scene(*MAPS["addresses"])
+    scene = draw.lane_map.scene(*MAPS["addresses"])
     panel = scene.panel("map")
     inner = [t.string for t in panel.texts if t.y > panel.cells[0].y and t.x > panel.cells[0].x]
     assert inner == [str(n) for n in range(64)]
@@ -702,7 +682,7 @@ def test_addresses_are_written_where_there_are_no_threads() -> None:
 
 
 def test_both_coordinates_of_tensor_memory_are_written() -> None:
-    panel = draw.lane_map_scene(*MAPS["tensor memory"]).panel("map")
+    panel = draw.lane_map.scene(*MAPS["tensor memory"]).panel("map")
     assert panel.cells[8 * 3 + 5].title == "TLane3 TCol5 (3, 5)"
     strings = [text.string for text in panel.texts]
     assert strings.count("TLane3") == 8
@@ -710,7 +690,7 @@ def test_both_coordinates_of_tensor_memory_are_written() -> None:
 
 
 def test_blocks_have_a_hue_and_an_attribute() -> None:
-    panel = draw.lane_map_scene(*MAPS["blocks"]).panel("map")
+    panel = draw.lane_map.scene(*MAPS["blocks"]).panel("map")
     assert {(data(c)["cbx"], c.fill) for c in panel.cells} == {
         ("0", panel.cells[0].fill),
         ("1", panel.cells[-1].fill),
@@ -722,40 +702,40 @@ def test_a_swizzled_layout_is_drawn() -> None:
     from layoutalg import ComposeLayout
 
     layout = ComposeLayout(0, 3, 3, TileLayout(S[(8, 8) : (8, 1)]))
-    panel = draw.lane_map_scene(layout, (8, 8)).panel("map")
+    panel = draw.lane_map.scene(layout, (8, 8)).panel("map")
     drawn = [int(data(c)["register"]) for c in panel.cells]
     assert drawn == layout.table((8, 8))["m"].reshape(-1).tolist()
     assert drawn != list(range(64))
 
 
 def test_one_dimension_is_one_row() -> None:
-    panel = draw.lane_map_scene(*MAPS["one row"]).panel("map")
+    panel = draw.lane_map.scene(*MAPS["one row"]).panel("map")
     assert {c.y for c in panel.cells} == {panel.cells[0].y}
     assert [int(data(c)["col"]) for c in panel.cells] == list(range(64))
 
 
 def test_instructions_in_a_tile_have_solid_lines() -> None:
-    scene = draw.lane_map_scene(*MAPS["64 x 64"], instruction=(16, 8))
+    scene = draw.lane_map.scene(*MAPS["64 x 64"], instruction=(16, 8))
     panel = scene.panel("map")
     (solid,) = strokes(panel, "instruction")
     assert len(solid.paths) == 3 + 7 + 1
     assert "instruction" in [text.string for text in scene.panel("legend").texts]
     assert not [
         t
-        for t in draw.lane_map_scene(D, (16, 8)).panel("legend").texts
+        for t in draw.lane_map.scene(D, (16, 8)).panel("legend").texts
         if t.string == "instruction"
     ]
 
 
 def test_a_register_prefix_and_a_title_are_taken() -> None:
-    scene = draw.lane_map_scene(D, (16, 8), register="c", title="the accumulator")
+    scene = draw.lane_map.scene(D, (16, 8), register="c", title="the accumulator")
     assert scene.panel("map").cells[0].title == "T0 c0 (0, 0)"
     assert [text.string for text in scene.panel("title").texts] == ["the accumulator"]
-    assert [t.string for t in draw.lane_map_scene(D, (16, 8)).panel("title").texts] == [str(D)]
+    assert [t.string for t in draw.lane_map.scene(D, (16, 8)).panel("title").texts] == [str(D)]
 
 
 def test_the_legend_says_each_lane_s_colour() -> None:
-    scene = draw.lane_map_scene(D, (16, 8), lane=5)
+    scene = draw.lane_map.scene(D, (16, 8), lane=5)
     legend = scene.panel("legend")
     named = {}
     for cell in legend.cells:
@@ -808,10 +788,10 @@ def test_what_does_not_fit_is_refused_with_what_would(
 
 def test_the_default_lane_outlines_nothing_where_there_is_none() -> None:
     small = TileLayout(S[(2, 2) : (2 @ laneid, 1 @ laneid)])
-    assert not strokes(draw.lane_map_scene(small, (2, 2)).panel("map"), "lane")
-    assert not strokes(draw.lane_map_scene(D, (16, 8), lane=None).panel("map"), "lane")
-    assert strokes(draw.lane_map_scene(small, (2, 2), lane=3).panel("map"), "lane")
-    side = draw.operands_scene(TRIPLE, lane=None).panel("side")
+    assert not strokes(draw.lane_map.scene(small, (2, 2)).panel("map"), "lane")
+    assert not strokes(draw.lane_map.scene(D, (16, 8), lane=None).panel("map"), "lane")
+    assert strokes(draw.lane_map.scene(small, (2, 2), lane=3).panel("map"), "lane")
+    side = draw.operands.scene(TRIPLE, lane=None).panel("side")
     assert not [text for text in side.texts if text.string.startswith("lane")]
 
 
@@ -819,7 +799,7 @@ def test_the_default_lane_outlines_nothing_where_there_is_none() -> None:
 
 
 def test_the_svg_has_real_text_tooltips_and_attributes() -> None:
-    root = ElementTree.fromstring(draw.operands_svg(TRIPLE, lane=5))
+    root = ElementTree.fromstring(draw.operands.svg(TRIPLE, lane=5))
     for operand in ("A", "B", "C/D.f32"):
         fragment = fragments.get(TRIPLE, operand)
         group = next(g for g in root.iter(f"{SVG}g") if g.get("data-panel") == operand)
@@ -858,8 +838,8 @@ def test_the_svg_has_real_text_tooltips_and_attributes() -> None:
 
 def test_cells_of_the_svg_lie_where_the_scene_has_them() -> None:
     layout, shape = MAPS["fragment"]
-    scene = draw.lane_map_scene(layout, shape)
-    root = ElementTree.fromstring(draw.lane_map_svg(layout, shape))
+    scene = draw.lane_map.scene(layout, shape)
+    root = ElementTree.fromstring(draw.lane_map.svg(layout, shape))
     places = {(data(c)["row"], data(c)["col"]): c for c in scene.panel("map").cells}
     group = next(g for g in root.iter(f"{SVG}g") if g.get("data-panel") == "map")
     scaled = next(g for g in group.iter(f"{SVG}g") if "scale" in g.get("transform", ""))
@@ -877,8 +857,8 @@ def test_cells_of_the_svg_lie_where_the_scene_has_them() -> None:
 
 def test_the_second_owner_s_corner_lies_in_its_cell() -> None:
     layout, shape = MAPS["two owners"]
-    cells = draw.lane_map_scene(layout, shape).panel("map").cells
-    root = ElementTree.fromstring(draw.lane_map_svg(layout, shape))
+    cells = draw.lane_map.scene(layout, shape).panel("map").cells
+    root = ElementTree.fromstring(draw.lane_map.svg(layout, shape))
     group = next(g for g in root.iter(f"{SVG}g") if g.get("data-panel") == "map")
     paths = [e for e in group.iter(f"{SVG}path") if e.get("fill") and e.get("d")]
     corners: list[tuple[str | None, int, int]] = []
@@ -897,13 +877,13 @@ def test_the_second_owner_s_corner_lies_in_its_cell() -> None:
 
 
 def test_texts_of_the_svg_lie_where_the_scene_has_them() -> None:
-    scene = draw.operands_scene(TRIPLE)
+    scene = draw.operands.scene(TRIPLE)
     wanted = sorted(
         (text.string, round(text.x, 1), round(text.y, 1))
         for panel in scene.panels
         for text in panel.texts
     )
-    root = ElementTree.fromstring(draw.operands_svg(TRIPLE))
+    root = ElementTree.fromstring(draw.operands.svg(TRIPLE))
     found: list[tuple[str, float, float]] = []
 
     def walk(element: ElementTree.Element, x: float, y: float) -> None:
@@ -924,7 +904,7 @@ def test_texts_of_the_svg_lie_where_the_scene_has_them() -> None:
 
 
 def test_names_from_outside_cannot_break_the_svg() -> None:
-    text = draw.lane_map_svg(D, (16, 8), title='<a & "b">', register='<&"')
+    text = draw.lane_map.svg(D, (16, 8), title='<a & "b">', register='<&"')
     root = ElementTree.fromstring(text)
     title = root.find(f"{SVG}title")
     assert title is not None
@@ -934,8 +914,8 @@ def test_names_from_outside_cannot_break_the_svg() -> None:
 
 
 def test_the_files_stay_small() -> None:
-    assert len(draw.operands_svg(TRIPLE).encode()) <= 120_000
-    assert len(draw.lane_map_svg(*MAPS["128 x 128"]).encode()) <= 4_000_000
+    assert len(draw.operands.svg(TRIPLE).encode()) <= 120_000
+    assert len(draw.lane_map.svg(*MAPS["128 x 128"]).encode()) <= 4_000_000
 
 
 def test_an_svg_that_no_viewer_opens_is_refused(tmp_path: Path) -> None:
@@ -943,7 +923,7 @@ def test_an_svg_that_no_viewer_opens_is_refused(tmp_path: Path) -> None:
     message = r"at most 131072 cells.*; got 262176, about 3\d MB.*\.png or \.pdf fits"
     path = tmp_path / "wide.svg"
     for call in (
-        lambda: draw.lane_map_svg(wide, (512, 512)),
+        lambda: draw.lane_map.svg(wide, (512, 512)),
         lambda: draw.lane_map(wide, (512, 512), path=path),
     ):
         with pytest.raises(LayoutError, match=message):
@@ -954,7 +934,7 @@ def test_an_svg_that_no_viewer_opens_is_refused(tmp_path: Path) -> None:
 def test_a_notebook_gets_a_png_of_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     small = draw.lane_map(D, (16, 8))
     assert isinstance(small, SceneFigure)
-    assert (small._repr_png_(), small._repr_svg_()) == (None, draw.lane_map_svg(D, (16, 8)))
+    assert (small._repr_png_(), small._repr_svg_()) == (None, draw.lane_map.svg(D, (16, 8)))
     monkeypatch.setattr(svg, "MOST_CELLS", 128)
     assert small._repr_svg_() is None
     assert Image.open(io.BytesIO(small._repr_png_() or b"")).format == "PNG"
@@ -1001,7 +981,7 @@ def test_a_failure_leaves_no_file_and_keeps_an_older_one(
     assert list(tmp_path.iterdir()) == [old]
     assert old.read_text() == "older"
     draw.lane_map(D, (16, 8), path=old)
-    assert old.read_text() == draw.lane_map_svg(D, (16, 8))
+    assert old.read_text() == draw.lane_map.svg(D, (16, 8))
 
 
 def test_a_bad_call_writes_nothing(tmp_path: Path) -> None:
@@ -1072,8 +1052,8 @@ def test_a_user_s_settings_change_no_byte(tmp_path: Path) -> None:
 def test_svg_text_needs_no_matplotlib() -> None:
     code = (
         "import sys; from layoutalg import draw, S, TileLayout, laneid\n"
-        "draw.lane_map_svg(TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]), (8, 4))\n"
-        "draw.operands_svg('mma.m16n8k16.f16')\n"
+        "draw.lane_map.svg(TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]), (8, 4))\n"
+        "draw.operands.svg('mma.m16n8k16.f16')\n"
         "print(sorted({'matplotlib', 'numba'} & set(sys.modules)))"
     )
     assert printed_by(code) == "[]\n"
@@ -1134,14 +1114,14 @@ def test_the_gallery_draws_every_instruction_again_alike(tmp_path: Path) -> None
 def test_a_figure_has_few_artists_and_knows_its_scene() -> None:
     figure = draw.operands(TRIPLE)
     assert isinstance(figure, SceneFigure)
-    assert figure.scene == draw.operands_scene(TRIPLE)
+    assert figure.scene == draw.operands.scene(TRIPLE)
     (axes,) = figure.axes
     assert not axes.patches
     assert not axes.texts
     assert not axes.lines
     assert len(axes.collections) <= 3
     assert figure.get_size_inches() * 72 == pytest.approx((figure.scene.width, figure.scene.height))
-    assert figure._repr_svg_() == draw.operands_svg(TRIPLE)
+    assert figure._repr_svg_() == draw.operands.svg(TRIPLE)
 
 
 def pixels(figure: Figure, dpi: int = 144) -> npt.NDArray[np.uint8]:
@@ -1153,7 +1133,7 @@ def pixels(figure: Figure, dpi: int = 144) -> npt.NDArray[np.uint8]:
 
 @pytest.mark.parametrize("kind", ["fragment", "128 x 128", "two owners", "addresses"])
 def test_pixels_have_the_colours_of_the_cells(kind: str) -> None:
-    scene = draw.lane_map_scene(*MAPS[kind])
+    scene = draw.lane_map.scene(*MAPS[kind])
     cells = scene.panel("map").cells
     bare = Scene(scene.width, scene.height, "cells", (Panel("map", cells),))
     image = pixels(SceneFigure(bare)).astype(int)
@@ -1213,7 +1193,7 @@ def test_given_axes_are_drawn_on() -> None:
     image = pixels(figure, 100)
     assert (image[:, :400] != 255).any()
     assert left.get_aspect() == 1
-    scene = draw.lane_map_scene(D, (16, 8), width=left.get_window_extent().width / 100)
+    scene = draw.lane_map.scene(D, (16, 8), width=left.get_window_extent().width / 100)
     assert left.get_xlim() == pytest.approx((0, scene.width))
 
 
@@ -1222,9 +1202,9 @@ def test_small_axes_show_no_text_under_5_points() -> None:
     axes = figure.add_axes((0, 0, 1, 1))
     draw.lane_map(D, (16, 8), ax=axes, width=3.4)
     image = pixels(figure, 288).astype(int).sum(axis=-1)
-    scale = min(288 / draw.lane_map_scene(D, (16, 8), width=3.4).height, 4)
-    cells = draw.lane_map_scene(D, (16, 8), width=3.4).panel("map").cells
-    shift = (288 - scale * draw.lane_map_scene(D, (16, 8), width=3.4).width) / 2
+    scale = min(288 / draw.lane_map.scene(D, (16, 8), width=3.4).height, 4)
+    cells = draw.lane_map.scene(D, (16, 8), width=3.4).panel("map").cells
+    shift = (288 - scale * draw.lane_map.scene(D, (16, 8), width=3.4).width) / 2
     for cell in cells:
         row = int(data(cell)["row"])
         if row in (1, 9) or row % 8 == 7 or row % 8 == 0:

@@ -48,6 +48,7 @@ from layoutalg.memory.ldmatrix import matrix_loads
 from layoutalg.memory.swizzle_search import choose_swizzle
 from tests.layoutalg.draw.test_draw import box, data, printed_by, segments, strokes, written_by_two
 from tests.layoutalg.draw.test_palette import contrast
+from tests.support.paths import ROOT
 from tests.support.strategies import Grouped, grouped_layouts, laws
 
 MMA = "mma.m16n8k16.f16"
@@ -63,6 +64,8 @@ WARPS = TileLayout(S[(2, 2, 8, 4, 2) : (1 @ warpid, 2, 4 @ laneid, 1 @ laneid, 1
 
 # One call per kind of picture: each writer and each law of the page is tried on all of them.
 CALLS: dict[str, Callable[..., Figure]] = {
+    "lane map": lambda **k: draw.lane_map(D.layout, D.shape, **k),
+    "operands": lambda **k: draw.operands(MMA, **k),
     "registers": lambda **k: draw.registers(MMA, **k),
     "registers of A": lambda **k: draw.registers(MMA, "A", **k),
     "registers of bytes": lambda **k: draw.registers("mma.m16n8k32.s8", **k),
@@ -137,6 +140,16 @@ CALLS: dict[str, Callable[..., Figure]] = {
         **k,
     ),
 }
+
+
+PICTURES = {name for name in draw.__all__ if hasattr(getattr(draw, name), "scene")}
+
+
+def test_each_picture_is_tried_here_and_shown_in_the_gallery() -> None:
+    tried = {name for call in CALLS.values() for name in call.__code__.co_names}
+    assert PICTURES - tried == set(), "a call for each in CALLS"
+    gallery = (ROOT / "notebooks" / "00_gallery.py").read_text()
+    assert set(re.findall(r"^draw\.(\w+)\(", gallery, re.M)) == PICTURES, "a cell for each"
 
 
 @cache
@@ -243,7 +256,7 @@ def test_each_cell_of_the_register_table_is_the_element_of_its_lane(
     name: str, operand: str
 ) -> None:
     fragment = fragments.get(name, operand)
-    panel = draw.registers_scene(name, operand).panel(operand)
+    panel = draw.registers.scene(name, operand).panel(operand)
     slots = {slot_name(fragment, slot): slot for slot in range(fragment.slots)}
     seen = set()
     for cell in (data(c) for c in panel.cells if "register" in data(c)):
@@ -264,7 +277,7 @@ def test_each_cell_of_the_register_table_is_the_element_of_its_lane(
 
 def test_columns_stand_in_ptx_operand_order_and_packed_slots_are_bracketed() -> None:
     for operand, fragment in (("A", A), ("B", B)):
-        panel = draw.registers_scene(MMA).panel(operand)
+        panel = draw.registers.scene(MMA).panel(operand)
         row = [c for c in panel.cells if data(c)["lane"] == "5" and "register" in data(c)]
         row.sort(key=lambda c: c.x)
         assert [data(c)["register"] for c in row] == [
@@ -278,11 +291,11 @@ def test_columns_stand_in_ptx_operand_order_and_packed_slots_are_bracketed() -> 
                 slot_name(fragment, 2 * n),
                 slot_name(fragment, 2 * n + 1),
             ]
-    assert not strokes(draw.registers_scene(MMA).panel("C/D.f32"), "word")
+    assert not strokes(draw.registers.scene(MMA).panel("C/D.f32"), "word")
 
 
 def test_the_outline_of_the_register_table_is_the_row_of_the_lane() -> None:
-    panel = draw.registers_scene(MMA, "A", lane=9).panel("A")
+    panel = draw.registers.scene(MMA, "A", lane=9).panel("A")
     row = [c for c in panel.cells if data(c)["lane"] == "9"]
     (line,) = strokes(panel, "lane")
     xs, ys = zip(*line.paths[0], strict=True)
@@ -294,7 +307,7 @@ def test_the_outline_of_the_register_table_is_the_row_of_the_lane() -> None:
 
 
 def test_rules_stand_under_the_names() -> None:
-    panel = draw.registers_scene(MMA, "A").panel("A")
+    panel = draw.registers.scene(MMA, "A").panel("A")
     name = next(t for t in panel.texts if t.string == "a3")
     below = sorted(
         (t for t in panel.texts if t.x == name.x and name.y < t.y < min(c.y for c in panel.cells)),
@@ -304,13 +317,13 @@ def test_rules_stand_under_the_names() -> None:
 
 
 def test_long_tables_flow_and_say_what_they_show() -> None:
-    page = draw.registers_scene("wgmma.m64n256")
+    page = draw.registers.scene("wgmma.m64n256")
     notes = texts(page.panel("title"))
     (said,) = [note for note in notes if "of 128 slots" in note]
     shown = {data(c)["register"] for p in page.panels for c in p.cells if "register" in data(c)}
     assert said.startswith(f"d0..d{len(shown) - 1}: {len(shown)} of 128 slots")
     assert "threads 0..31 of 128" in notes
-    rest = draw.registers_scene("wgmma.m64n256", lanes=(64, 80), slots=(120, 128), lane=70)
+    rest = draw.registers.scene("wgmma.m64n256", lanes=(64, 80), slots=(120, 128), lane=70)
     cells = [data(c) for p in rest.panels for c in p.cells if "register" in data(c)]
     assert {(d["lane"], d["register"]) for d in cells} == {
         (str(lane), f"d{slot}") for lane in range(64, 80) for slot in range(120, 128)
@@ -369,7 +382,7 @@ def test_digits_add_up_to_the_table(grouped: Grouped) -> None:
 
 
 def test_the_ribbons_hold_the_same_digits_and_links_join_them() -> None:
-    page = draw.derivation_scene(D.layout, D.shape, (9, 3))
+    page = draw.derivation.scene(D.layout, D.shape, (9, 3))
     upper, lower = page.panel("digits"), page.panel("axes")
 
     def digit(cell: Cell) -> tuple[str, str, str]:
@@ -423,7 +436,7 @@ def test_the_panels_of_ldmatrix_are_addresses_stored_tile_and_operand(
     operand: str, turned: bool
 ) -> None:
     fragment = fragments.get(MMA, operand)
-    page = draw.ldmatrix_scene(MMA, operand, transposed=turned)
+    page = draw.ldmatrix.scene(MMA, operand, transposed=turned)
     (load,) = matrix_loads(fragment.layout, fragment.shape, 16, transposed=turned)
     given = {
         int(data(c)["lane"]): (int(data(c)["row"]), int(data(c)["col"]))
@@ -446,7 +459,7 @@ def test_the_panels_of_ldmatrix_are_addresses_stored_tile_and_operand(
 
 
 def test_the_lane_is_outlined_where_it_points_and_where_it_receives() -> None:
-    page = draw.ldmatrix_scene(MMA, lane=5)
+    page = draw.ldmatrix.scene(MMA, lane=5)
     for name in ("address", "stored", "operand"):
         assert strokes(page.panel(name), "lane")
     (line,) = strokes(page.panel("address"), "lane")
@@ -543,7 +556,7 @@ def test_memory_is_drawn_as_it_lies(side: str, layout: Any) -> None:
 
 def test_the_exchange_of_the_32_byte_swizzle_is_seen() -> None:
     layout = ComposeLayout(3, 1, 3, TileLayout(S[(16, 16) : (16, 1)]))
-    page = draw.banks_scene(layout, (16, 16), "f16")
+    page = draw.banks.scene(layout, (16, 16), "f16")
     cells = page.panel("memory after").cells
     order = {
         row: [int(data(c)["col"]) // 8 for c in cells if data(c)["row"] == str(row)]
@@ -569,12 +582,12 @@ def test_what_is_left_out_of_the_banks_is_said() -> None:
     def shown(scene: Scene) -> list[str]:
         return [note for note in texts(scene.panel("title")) if note.startswith("shown: ")]
 
-    many = draw.banks_scene(PLAIN, (64, 64), phase=9)
+    many = draw.banks.scene(PLAIN, (64, 64), phase=9)
     assert shown(many) == ["shown: phases 8..15 of 64, the first 16 of 64 lines of 128 bytes"]
     assert {data(c)["phase"] for c in many.panel("phases before").cells} == set(
         map(str, range(8, 16))
     )
-    assert shown(draw.banks_scene(TileLayout(S[(8, 64) : (64, 1)]), (8, 64))) == []
+    assert shown(draw.banks.scene(TileLayout(S[(8, 64) : (64, 1)]), (8, 64))) == []
 
 
 @pytest.mark.parametrize("name", [MMA, "ldmatrix.m8n8.x4.b16", "mma.m16n8k256.b1"])
@@ -600,7 +613,7 @@ def test_conflicts_are_counted_and_units_are_named() -> None:
     titles = texts(scene("banks").panel("memory after"))
     assert titles[:2] == ["swizzle (3, 3, 3)", "worst phase: 1"]
     assert "no swizzle is needed" in texts(scene("banks without conflicts").panel("title"))
-    fifth = draw.banks_scene(PLAIN, (64, 64), phase=13)
+    fifth = draw.banks.scene(PLAIN, (64, 64), phase=13)
     assert {data(c)["phase"] for c in fifth.panel("phases before").cells} == set(
         map(str, range(8, 16))
     )
@@ -654,14 +667,14 @@ def test_sectors_and_askers_are_those_of_loops(
 def test_requests_are_chosen_and_named_by_their_slots() -> None:
     memory = TileLayout(S[(64, 8) : (8, 1)])
     layout = fragments.get("wgmma.m64n8", "D.f32").layout
-    page = draw.coalescing_scene(layout, memory, (64, 8), "f32", requests=(2, 4))
+    page = draw.coalescing.scene(layout, memory, (64, 8), "f32", requests=(2, 4))
     assert [p.name for p in page.panels if p.name.startswith("req")] == ["request 2", "request 3"]
     assert "W1 m0..1" in texts(page.panel("request 2"))
     assert "W1 m2..3" in texts(page.panel("request 3"))
-    single = draw.coalescing_scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape, 32, vector=1)
+    single = draw.coalescing.scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape, 32, vector=1)
     assert "m3" in texts(single.panel("request 3"))
     assert any("50%" in note for note in texts(single.panel("title")))
-    few = draw.coalescing_scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape, 32)
+    few = draw.coalescing.scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape, 32)
     assert [p.name for p in few.panels if p.name.startswith("req")] == ["request 0", "request 1"]
 
 
@@ -698,9 +711,9 @@ def test_classes_are_those_of_loops(
 def test_the_nearest_copy_of_the_source_counts() -> None:
     src = TileLayout(S[(4, 2) : (1 @ laneid, 1)] + R[2 : 4 @ laneid])
     dst = TileLayout(S[(4, 2) : (1 @ laneid, 1)] + 4 @ laneid)
-    page = draw.compare_scene(src, dst, (4, 2))
+    page = draw.compare.scene(src, dst, (4, 2))
     assert {data(c)["class"] for c in page.panel("moves").cells} == {"0"}
-    back = draw.compare_scene(dst, src, (4, 2))
+    back = draw.compare.scene(dst, src, (4, 2))
     assert {data(c)["class"] for c in back.panel("moves").cells} == {"2"}
 
 
@@ -714,7 +727,7 @@ def test_colours_mean_the_same_in_both_maps() -> None:
     assert {key[0] for key in hues[0]} == {"0", "1"}
     assert {key[0] for key in hues[1]} == {"0"}
     assert hues[1].items() <= hues[0].items()
-    two = draw.compare_scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape)
+    two = draw.compare.scene(D.layout, TileLayout(S[(16, 8) : (8, 1)]), D.shape)
     assert {data(c)["class"] for c in two.panel("moves").cells} == {"1"}
     assert {c.fill for c in two.panel("classes").cells} == {WAYS[1]}
     captions = [t.string for p in two.panels for t in p.texts if t.string.startswith("colour")]
@@ -723,7 +736,7 @@ def test_colours_mean_the_same_in_both_maps() -> None:
 
 def test_the_same_slot_of_another_warp_is_a_move() -> None:
     other = parse(f"{D.layout} + 1@warpid")
-    page = draw.compare_scene(D.layout, other, D.shape, 32)
+    page = draw.compare.scene(D.layout, other, D.shape, 32)
     assert {data(c)["class"] for c in page.panel("moves").cells} == {"3"}
     assert "of 128 elements: 128 move to another warp" in texts(page.panel("title"))
 
@@ -742,7 +755,7 @@ def test_what_stays_is_at_the_same_place_on_every_axis(
     src: str, dst: str, shape: tuple[int, ...]
 ) -> None:
     one, two = parse(src), parse(dst)
-    page = draw.compare_scene(one, two, shape)
+    page = draw.compare.scene(one, two, shape)
     places = [
         [{a: v for a, v in each.apply(n).items() if v} for each in (one, two)]
         for n in range(int(np.prod(shape)))
@@ -761,7 +774,7 @@ def test_what_stays_is_at_the_same_place_on_every_axis(
     ],
 )
 def test_nothing_stays_between_unlike_spaces(src: str, dst: str) -> None:
-    page = draw.compare_scene(parse(src), parse(dst), (4, 4))
+    page = draw.compare.scene(parse(src), parse(dst), (4, 4))
     assert texts(page.panel("title"))[-1] == "of 16 elements: 16 move"
 
 
@@ -780,7 +793,7 @@ def test_a_title_is_plain_text_in_every_kind_of_file(tmp_path: Path) -> None:
     "title", ["m" * 500, "S[" + "(" * 300 + "]", "長" * 90, f"one {'w' * 200}"]
 )
 def test_a_title_without_blanks_does_not_widen_the_page(title: str) -> None:
-    for scene_of in (draw.lane_map_scene, draw.derivation_scene):
+    for scene_of in (draw.lane_map.scene, draw.derivation.scene):
         scene = scene_of(D.layout, D.shape, title=title)
         lines = [
             text for text in scene.panels[0].texts if text.bold == scene.panels[0].texts[0].bold
@@ -794,7 +807,7 @@ def test_a_title_without_blanks_does_not_widen_the_page(title: str) -> None:
 @pytest.mark.parametrize("title", ["a\x07b", "a\nb", "\ud800", 5])
 def test_a_title_is_one_line_of_text(title: Any) -> None:
     for refuses in (
-        lambda: draw.lane_map_svg(D.layout, D.shape, title=title),
+        lambda: draw.lane_map.svg(D.layout, D.shape, title=title),
         lambda: draw.derivation(D.layout, D.shape, title=title),
         lambda: D.layout.to_html(D.shape, title=title),
     ):
@@ -834,7 +847,7 @@ def test_the_recipe_is_that_of_the_conversion() -> None:
 
 def test_why_nothing_converts_is_said() -> None:
     src = TileLayout(S[(4, 2) : (1 @ laneid, 0)])
-    page = draw.compare_scene(src, TileLayout(S[(4, 2) : (1 @ laneid, 1)]), (4, 2))
+    page = draw.compare.scene(src, TileLayout(S[(4, 2) : (1 @ laneid, 1)]), (4, 2))
     assert any("two elements" in line or "convert" in line for line in texts(page.panel("how")))
 
 
@@ -1038,7 +1051,7 @@ def test_given_axes_are_drawn_on_at_their_width() -> None:
     axes = figure.add_axes((0, 0, 1, 1))
     assert draw.registers(MMA, "A", ax=axes) is figure
     assert len(axes.collections) == 3
-    assert axes.get_xlim()[1] == pytest.approx(draw.registers_scene(MMA, "A", width=7).width)
+    assert axes.get_xlim()[1] == pytest.approx(draw.registers.scene(MMA, "A", width=7).width)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -1076,7 +1089,7 @@ def test_tikz_has_every_cell_colour_line_and_text_of_the_scene() -> None:
 
 def test_tikz_sets_names_from_outside_as_they_are() -> None:
     nasty = r"50% of \a_b {x} #1 $y$ ~^&<>|"
-    page = draw.lane_map_scene(D.layout, D.shape, title=nasty)
+    page = draw.lane_map.scene(D.layout, D.shape, title=nasty)
     text = draw.tikz_text(page)
     assert text.splitlines()[2].startswith("\\begin{tikzpicture}")
     for character in "%_{}#$&":
@@ -1093,7 +1106,7 @@ def test_latex_sets_the_pictures(tmp_path: Path) -> None:
     for n, name in enumerate(names):
         (tmp_path / f"{n}.tex").write_text(draw.tikz_text(scene(name)))
         parts.append(f"\\input{{{n}.tex}}\\newpage")
-    odd = draw.lane_map_scene(D.layout, D.shape, title=r"50% \a_b {x} #1 $y$ ~^&<>|")
+    odd = draw.lane_map.scene(D.layout, D.shape, title=r"50% \a_b {x} #1 $y$ ~^&<>|")
     (tmp_path / "odd.tex").write_text(draw.tikz_text(odd))
     document = "\n".join(
         [
@@ -1146,11 +1159,11 @@ def test_scenes_svg_and_tikz_need_no_matplotlib() -> None:
         "import sys; from layoutalg import S, TCol, TileLayout, TLane, draw, fragments\n"
         "A = fragments.get('mma.m16n8k16.f16', 'A')\n"
         "m = TileLayout(S[(16, 16) : (16, 1)])\n"
-        "for page in (draw.registers_scene('mma.m16n8k16.f16'), draw.derivation_scene(A.layout, "
-        "A.shape), draw.ldmatrix_scene('mma.m16n8k16.f16'), draw.banks_scene(m, (16, 16)), "
-        "draw.coalescing_scene(A.layout, m, A.shape), draw.compare_scene(A.layout, A.layout, "
-        "A.shape), draw.tiling_scene('mma.m16n8k16.f16', (16, 8, 16)), draw.descriptor_scene("
-        "m, (16, 16), {'all': m.table((16, 16))['m']}), draw.tensor_memory_scene({'one CTA': ["
+        "for page in (draw.registers.scene('mma.m16n8k16.f16'), draw.derivation.scene(A.layout, "
+        "A.shape), draw.ldmatrix.scene('mma.m16n8k16.f16'), draw.banks.scene(m, (16, 16)), "
+        "draw.coalescing.scene(A.layout, m, A.shape), draw.compare.scene(A.layout, A.layout, "
+        "A.shape), draw.tiling.scene('mma.m16n8k16.f16', (16, 8, 16)), draw.descriptor.scene("
+        "m, (16, 16), {'all': m.table((16, 16))['m']}), draw.tensor_memory.scene({'one CTA': ["
         "draw.TensorBuffer('D', TileLayout(S[(8, 8) : (1 @ TLane, 1 @ TCol)]), (8, 8))]})):\n"
         "    draw.svg_text(page), draw.tikz_text(page)\n"
         "print(sorted({'matplotlib', 'numba'} & set(sys.modules)))"

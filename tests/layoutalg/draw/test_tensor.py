@@ -52,7 +52,7 @@ def visited(name: str) -> Any:
 def walk(name: str, **more: Any) -> Scene:
     layout, shape, bits, _, _ = WALKS[name]
     places = {"asked": visited(name)}
-    return draw.descriptor_scene(layout, shape, places, bits, lines=(0, 999), **more)
+    return draw.descriptor.scene(layout, shape, places, bits, lines=(0, 999), **more)
 
 
 @pytest.mark.parametrize("name", WALKS)
@@ -108,7 +108,7 @@ def test_a_visit_is_seen_without_colour() -> None:
 
 def test_lines_and_visits_are_chosen_and_said() -> None:
     tables = {f"step {n}": K_TILE.table((64, 64))["m"][:, 16 * n : 16 * n + 16] for n in range(3)}
-    page = draw.descriptor_scene(K_TILE, (64, 64), tables, 16, lines=(8, 12), names=("m", "kk"))
+    page = draw.descriptor.scene(K_TILE, (64, 64), tables, 16, lines=(8, 12), names=("m", "kk"))
     assert [panel.name for panel in page.panels[1:-1]] == ["visit 0", "visit 1", "visit 2"]
     assert page.panel("visit 2").cells[0].y > page.panel("visit 1").cells[-1].y  # below the others
     assert {int(data(c)["byte"]) // 128 for c in page.panel("visit 0").cells} == {8, 9, 10, 11}
@@ -122,7 +122,7 @@ def test_lines_and_visits_are_chosen_and_said() -> None:
 
 def test_a_hole_of_a_tile_is_empty() -> None:
     padded = TileLayout(S[(8, 64) : (72, 1)])
-    page = draw.descriptor_scene(padded, (8, 64), {"all": padded.table((8, 64))["m"]}, 16)
+    page = draw.descriptor.scene(padded, (8, 64), {"all": padded.table((8, 64))["m"]}, 16)
     holes = [c for c in page.panel("visit 0").cells if c.title.startswith("nothing")]
     assert [data(c)["byte"] for c in holes] == [str(144 * n + 128) for n in range(7)] + ["1136"]
     assert all("core" not in data(cell) for cell in holes)
@@ -227,7 +227,7 @@ def test_words_of_a_block_are_ranges_of_its_matrix() -> None:
 
 def test_copies_are_dashed_and_warps_are_parted() -> None:
     D, scales = BUFFERS["a lane per row"], BUFFERS["scales"]
-    page = draw.tensor_memory_scene({"one CTA": [scales, D]})
+    page = draw.tensor_memory.scene({"one CTA": [scales, D]})
     panel = page.panel("memory 0")
     copies = [cell for cell in panel.cells if int(data(cell)["copy"]) > 0]
     (dashed,) = strokes(panel, "copy")
@@ -248,7 +248,7 @@ def test_copies_are_dashed_and_warps_are_parted() -> None:
 
 
 def test_one_name_has_one_colour_in_both_ctas() -> None:
-    page = draw.tensor_memory_scene(
+    page = draw.tensor_memory.scene(
         {f"CTA {n}": [BUFFERS["halves"], BUFFERS["one column"]][n:] for n in range(2)}
     )
     fills = [
@@ -263,15 +263,15 @@ def test_words_neither_meet_nor_leave_the_page() -> None:
     long = "a title that goes on and on, longer than what it stands above"
     wide = replace(BUFFERS["one row"], name="a buffer with a long name", column=64)
     pages = [
-        draw.tensor_memory_scene({f"{long} {n}": [buffer] for n in range(2)}, width=12)
+        draw.tensor_memory.scene({f"{long} {n}": [buffer] for n in range(2)}, width=12)
         for name, buffer in BUFFERS.items()
         if name != "columns apart"
     ]
-    pages.append(draw.tensor_memory_scene({"x": [BUFFERS["columns apart"]]}))
-    pages.append(draw.tensor_memory_scene({long: [BUFFERS["quarters"], wide]}))
+    pages.append(draw.tensor_memory.scene({"x": [BUFFERS["columns apart"]]}))
+    pages.append(draw.tensor_memory.scene({long: [BUFFERS["quarters"], wide]}))
     tables = {f"{long} {n} {long * (n == 1)}": visited("K-major") for n in range(3)}
-    pages.append(draw.descriptor_scene(K_TILE, (64, 64), tables, 16, lines=(0, 4)))
-    pages.append(draw.descriptor_scene(K_TILE, (64, 64), tables, 16, lines=(0, 4), width=4.6))
+    pages.append(draw.descriptor.scene(K_TILE, (64, 64), tables, 16, lines=(0, 4)))
+    pages.append(draw.descriptor.scene(K_TILE, (64, 64), tables, 16, lines=(0, 4), width=4.6))
     for page in pages:
         boxes = []
         for text in (text for panel in page.panels for text in panel.texts if not text.angle):
@@ -336,7 +336,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a name that is none": (lambda: TensorBuffer(3, PLAIN, (128, 8)), "one line of text; got 3"),
     "eight rows in turn": (
-        lambda: draw.tensor_memory_scene(
+        lambda: draw.tensor_memory.scene(
             {"x": [TensorBuffer("D", parse("S[(8,16,8):(1@TLane,8@TLane,1@TCol)]"), (128, 8))]}
         ),
         "the words of lanes .* have no room; D as S",
@@ -410,4 +410,4 @@ def test_what_no_picture_shows_is_refused(case: str) -> None:
 def test_figures_know_their_scene() -> None:
     figure = draw.tensor_memory({"x": [BUFFERS["quarters"]]})
     assert isinstance(figure, Figure)
-    assert figure.scene == draw.tensor_memory_scene({"x": [BUFFERS["quarters"]]})  # type: ignore[attr-defined]
+    assert figure.scene == draw.tensor_memory.scene({"x": [BUFFERS["quarters"]]})  # type: ignore[attr-defined]

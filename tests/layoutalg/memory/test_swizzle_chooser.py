@@ -520,7 +520,7 @@ def test_the_swizzle_command_and_the_picture_count_partial_warps(rows: int) -> N
     said = json.loads(found.output)
     assert (said["checked"]["total"], said["checked"]["worst"]) == (8 * rows, [min(rows, 32)])
     assert said["chosen"]["total"] == 8 * (1 + (rows > 32))
-    page = draw.banks_scene(TileLayout(S[(rows, 8) : (32, 1)]), (rows, 8), 32, "column")
+    page = draw.banks.scene(TileLayout(S[(rows, 8) : (32, 1)]), (rows, 8), 32, "column")
     lanes = "up to 32" if rows > 32 else str(rows)
     (note,) = [
         text.string for text in page.panel("title").texts if text.string.startswith("column")

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from layoutalg import LayoutError, S, TileLayout, laneid, tx
+from layoutalg.layouts.hardware import swizzled_tile
 from lowering.ir.index import FREE
 from lowering.ir.kernel_ir import KernelIR
-from lowering.kernels.matmul_mma_sync import Config, Form, Problem, matmul_program, swizzled
-from lowering.kernels.matmul_warp_specialized import launch_of, wgmma_program
+from lowering.kernels.config import Config, Form, Problem
+from lowering.kernels.matmul import launch_of, program_of
 from lowering.launch import arguments, driver
 from lowering.launch.arguments import Arguments
 from lowering.launch.driver import Compiled, Device
@@ -76,7 +77,7 @@ def boxes() -> Sample:
     rows = k.scalar("rows")
     del rows
     a, o = (k.param(n, (256, 64), "float16", bounds=("rows", None)) for n in "ao")
-    ring = k.alloc("ring", (1, 128, 64), "float16", "shared", swizzled((1, 128, 64), 128, 16))
+    ring = k.alloc("ring", (1, 128, 64), "float16", "shared", swizzled_tile((1, 128, 64), 128, 16))
     full = k.barrier("full", 1, 1)
     k.tma_load(full, 0, [(ring[0], a[64:192])])
     k.mbarrier_wait(full, 0, 0)
@@ -92,7 +93,7 @@ def producer() -> Sample:
     """A ring of two stages that one thread of a further warpgroup fills."""
     k = Kernel("producer", threads=128)
     a, o = k.param("a", (512, 64), "float16"), k.param("o", (512, 64), "float16")
-    ring = k.alloc("ring", (2, 128, 64), "float16", "shared", swizzled((2, 128, 64), 128, 16))
+    ring = k.alloc("ring", (2, 128, 64), "float16", "shared", swizzled_tile((2, 128, 64), 128, 16))
     r = k.alloc("r", (128, 64), "float16", layout=THREADS)
     full, free = k.barrier("full", 2, 1), k.barrier("free", 2, 4)
     with k.producer(), k.loop("p", 2) as p:
@@ -115,7 +116,7 @@ def cluster() -> Sample:
     """Two CTAs, each of which brings half of a tile to both."""
     k = Kernel("pair", threads=128, cluster=2)
     a, o = k.param("a", (128, 64), "float16"), k.param("o", (256, 64), "float16")
-    ring = k.alloc("ring", (1, 128, 64), "float16", "shared", swizzled((1, 128, 64), 128, 16))
+    ring = k.alloc("ring", (1, 128, 64), "float16", "shared", swizzled_tile((1, 128, 64), 128, 16))
     r = k.alloc("r", (128, 64), "float16", layout=THREADS)
     full, rank = k.barrier("full", 1, 1), k.rank()
     k.sync("cluster")
@@ -135,7 +136,7 @@ def matmul() -> Sample:
     a, b = numbers(40, 48), numbers(48, 56)
     given = {"A": a, "B": b, "M": 40, "N": 56, "K": 48, "pitchA": 7, "pitchB": 7, "pitchD": 8}
     want = {"D": (a.astype(float) @ b.astype(float)).astype(np.float32)}
-    return Sample(matmul_program(form, config), given, want, config.grid(40, 56))
+    return Sample(program_of(form, config), given, want, config.grid(40, 56))
 
 
 def wgmma() -> Sample:
@@ -146,7 +147,7 @@ def wgmma() -> Sample:
     problem = Problem((72, 80, 64), {"A": 64, "B": 80, "D": 80})
     extents, given = launch_of(problem, form, config, 2)
     want = {"D": (a.astype(float) @ b.astype(float)).astype(np.float16)}
-    program = wgmma_program(form, config)
+    program = program_of(form, config)
     return Sample(program, {"A": a, "B": b, "D": np.zeros((72, 80)), **given}, want, extents)
 
 

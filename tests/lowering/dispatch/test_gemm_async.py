@@ -12,6 +12,7 @@ import pytest
 import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, wgid
 from layoutalg.fragments import targets
+from layoutalg.layouts.hardware import swizzled_tile
 from lowering.dispatch.registry import context_of, dispatch
 from lowering.dispatch.smem_operands import accumulation
 from lowering.ir.index import Index
@@ -27,7 +28,6 @@ from lowering.ir.ops import (
     walk,
 )
 from lowering.isa.nvjitlink import TARGETS
-from lowering.kernels.matmul_mma_sync import swizzled
 from lowering.programs.kernel import Kernel
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.machine import Machine
@@ -41,7 +41,7 @@ def accumulator(n: int, kind: str = "f32") -> TileLayout:
 
 
 def tile(rows: int, cols: int, bits: int, period: int = 128) -> ComposeLayout:
-    return swizzled((1, rows, cols), period, bits)
+    return swizzled_tile((1, rows, cols), period, bits)
 
 
 def product(
@@ -248,7 +248,7 @@ def test_other_targets_refuse_and_name_those_that_fit(arch: str) -> None:
 
 def shared(name: str, shape: tuple[int, int], dtype: str = "f16", period: int = 128) -> lw.Buffer:
     bits = lw.Buffer(name, shape, dtype, "shared").dtype.bits
-    ring = swizzled((1, *shape), period, bits)
+    ring = swizzled_tile((1, *shape), period, bits)
     grouped = ring.tile_layout.slice((1, *shape), ((0, 1), *((0, n) for n in shape)))
     assert grouped is not None
     return lw.Buffer(name, shape, dtype, "shared", ring.over(grouped))
@@ -469,12 +469,12 @@ def test_a_drain_that_is_not_ordered_is_an_error(change: Any, message: str) -> N
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"arch": "sm_80"}, "needs sm_90; the target is sm_80"),
+        ({"arch": "sm_80"}, "sm_80 lacks cp.async.bulk.tensor; sm_90 and newer have it"),
         ({"threads": 96}, "needs whole warpgroups of 128 threads; got 96"),
         ({"threads": 384}, "whose rows 3 warpgroups share"),
         ({"layout": TileLayout(S[(1, 128, 64) : (1, 64, 1)])}, "staging must be swizzled"),
         ({"layout": tile(128, 64, 16).over(TileLayout(S[(1, 128, 64) : (1, 1, 128)]))},
-         "does not put a box where the copy engine does"),
+         "does not put a box where TMA does"),
     ],
 )  # fmt: skip
 def test_what_no_box_stores(config: dict[str, Any], reason: str) -> None:

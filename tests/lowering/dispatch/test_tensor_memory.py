@@ -21,6 +21,7 @@ from layoutalg import (
     tmem_scale_layout,
     wg_local_layout,
 )
+from layoutalg.layouts.hardware import swizzled_tile
 from lowering.dispatch.registry import context_of, dispatch
 from lowering.ir.index import Index
 from lowering.ir.ops import Load, Loop, MbarrierWait, Op, ProxyFence, Sync, walk
@@ -37,7 +38,6 @@ from lowering.ir.tmem_ops import (
     TensorWait,
 )
 from lowering.isa.nvjitlink import assemble
-from lowering.kernels.matmul_mma_sync import swizzled
 from lowering.launch.arguments import arguments, simulate
 from lowering.programs.kernel import Kernel
 from lowering.simulator.hazards import SimulationError
@@ -150,7 +150,7 @@ def test_adding_may_be_a_number_of_the_loop() -> None:
 
 def shared(name: str, shape: tuple[int, int], dtype: str, period: int = 128) -> lw.Buffer:
     bits = lw.Buffer(name, shape, dtype, "shared").dtype.bits
-    ring = swizzled((1, *shape), period, bits)
+    ring = swizzled_tile((1, *shape), period, bits)
     grouped = ring.tile_layout.slice((1, *shape), ((0, 1), *((0, n) for n in shape)))
     assert grouped is not None
     return lw.Buffer(name, shape, dtype, "shared", ring.over(grouped))
@@ -571,7 +571,7 @@ def parts(turns: int = 1, n: int = 32) -> Parts:
     given = kernel.param("A", (128, 64), "f16"), kernel.param("B", (n, 64), "f16")
     held = [
         kernel.alloc(f"{each.name}_tile", (1, *each.shape), "f16", "shared",
-                     swizzled((1, *each.shape), 128, 16))
+                     swizzled_tile((1, *each.shape), 128, 16))
         for each in given
     ]  # fmt: skip
     for tile, each in zip(held, given, strict=True):
@@ -645,7 +645,7 @@ def test_boxes_follow_products(free: bool, sync: bool, message: str) -> None:
     """One thread waits for products before it refills; a barrier tells the others of it."""
     kernel = Kernel("boxes", 128, "sm_100a")
     given = kernel.param("A", (128, 64), "f16")
-    a = kernel.alloc("A_tile", (1, 128, 64), "f16", "shared", swizzled((1, 128, 64), 128, 16))
+    a = kernel.alloc("A_tile", (1, 128, 64), "f16", "shared", swizzled_tile((1, 128, 64), 128, 16))
     c = kernel.alloc("C", (128, 32), "f32", "tmem", tmem_datapath_layout("D", 128, 32))
     own = kernel.alloc("own", (128, 32), "f32", layout=wg_local_layout(32))
     full, done = kernel.barrier("full", 1, 1), kernel.barrier("done", 1, 1)

@@ -16,8 +16,9 @@ from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Arrive, Let, Op, Sync, TmaLoad, WarpSpecialize, WgmmaWait, walk
 from lowering.isa import nvjitlink
 from lowering.kernels import tuning
-from lowering.kernels.matmul_mma_sync import Config, Form, Problem
-from lowering.kernels.matmul_warp_specialized import Schedule, fitted, launch_of, wgmma_program
+from lowering.kernels.config import Config, Form, Problem, fitted
+from lowering.kernels.matmul import launch_of, program_of
+from lowering.kernels.schedule import Schedule
 from lowering.launch import driver
 from lowering.launch.driver import Compiled, Device
 from lowering.programs.kernel import Kernel
@@ -87,7 +88,7 @@ def test_every_tile_is_one_ctas_and_pairs_share_a_row_or_a_column() -> None:
         _, scalars = launch_of(
             Problem(sizes, dict.fromkeys("ABD", 8192)), form, config, H200.processors
         )
-        ops = wgmma_program(form, config).body.ops
+        ops = program_of(form, config).body.ops
         places = [tiles_of(ops, scalars, bx) for bx in range(scalars["ctas"])]
         assert sorted(place for each in places for place in each) == [
             (row, col) for row in range(5 * config.span[0] // config.tile[0])
@@ -123,7 +124,7 @@ def test_a_third_less_is_loaded() -> None:
     """Of A and B tiles of 16 and 32 KB, a CTA loads its own of A and half of B."""
     loaded, awaited = [], []
     for config in (LARGE, replace(LARGE, cluster=1)):
-        body = wgmma_program(Form("float16"), config).body
+        body = program_of(Form("float16"), config).body
         (fill,) = (op for op in walk(body.ops) if isinstance(op, TmaLoad))
         loaded.append(sum(load.box[0] * load.box[1] * 2 for load in fill.loads))
         awaited.append(fill.size)
@@ -214,7 +215,7 @@ FAULTS: dict[str, tuple[Callable[[KernelIR], KernelIR], str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_simulator_refuses_what_would_race_or_hang(fault: str) -> None:
     change, message = FAULTS[fault]
-    body = wgmma_program(*fitted(Form("float16"), DOWN, SIZES)).body
+    body = program_of(*fitted(Form("float16"), DOWN, SIZES)).body
     run(body)
     with pytest.raises(SimulationError, match=message):
         run(change(body))
@@ -263,12 +264,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Kernel("k").tma_load(Kernel("k").barrier("b", 1, 1), 0, [], None, [(None, None)]),  # type: ignore[list-item]
         "k has no cluster to which",
     ),
-    "a config of three": (lambda: replace(DOWN, cluster=3), "a cluster is a pair of CTAs"),
+    "a config of three": (lambda: replace(DOWN, cluster=3), "a cluster needs wgmma, 2 CTAs"),
     "a tile with no halves": (
         lambda: replace(DOWN, tile=(64, 64, 64)),
-        "of the operand that both share each loads a half, whole blocks of 64",
+        "whole blocks of 64 in the half that each loads",
     ),
-    "mma.sync": (lambda: Config(cluster=2), "goes by wgmma"),
+    "mma.sync": (lambda: Config(cluster=2), "a cluster needs wgmma"),
 }
 
 
@@ -296,7 +297,7 @@ def test_a_pair_takes_as_many_waves_as_it_has_processors() -> None:
 @pytest.mark.parametrize("config", [DOWN, ACROSS])
 def test_the_texts_say_the_pair_and_assemble(config: Config) -> None:
     form, config = fitted(Form("float16"), config, (256, 256, 256))
-    program = wgmma_program(form, config)
+    program = program_of(form, config)
     text = program.ptx("sm_90a")
     for part in (
         ".multicast::cluster [", "mapa.shared::cluster.u32", "mbarrier.arrive.shared::cluster.b64",
@@ -320,7 +321,7 @@ def test_the_texts_say_the_pair_and_assemble(config: Config) -> None:
 def test_a_launch_says_the_extent_of_a_cluster() -> None:
     pytest.importorskip("cuda.bindings.driver")
     form, config = fitted(Form("float16"), DOWN, (128, 128, 64))
-    made = driver.compile_program(wgmma_program(form, config), "sm_90a")
+    made = driver.compile_program(program_of(form, config), "sm_90a")
     assert (made.cluster, made.threads) == (2, 256)
     assert Compiled.from_bytes(made.to_bytes()) == made
     together = driver.launch_config(made)

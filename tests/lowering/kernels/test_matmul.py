@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout
 from layoutalg.draw.pictures.rates import rates
+from layoutalg.layouts.hardware import swizzled_tile
 from lowering.cli.main import main
 from lowering.ir.index import FREE, Index
 from lowering.ir.kernel_ir import KernelIR
@@ -39,15 +40,9 @@ from lowering.isa import dtypes
 from lowering.isa.nvjitlink import assemble
 from lowering.kernels import api as product_module
 from lowering.kernels import bench, tuning
-from lowering.kernels.matmul_mma_sync import (
-    Config,
-    Form,
-    Problem,
-    cta_swizzle,
-    matmul_program,
-    simulate,
-    swizzled,
-)
+from lowering.kernels.config import Config, Form, Problem
+from lowering.kernels.matmul import program_of, simulate
+from lowering.kernels.schedule import cta_swizzle
 from lowering.launch import arrays, driver
 from lowering.launch.arrays import DeviceMatrix
 from lowering.launch.driver import Compiled, Device, compiled
@@ -197,7 +192,7 @@ FAULTS: dict[str, tuple[Config, Callable[[Op], Op | None], str]] = {
 def test_the_simulator_refuses_what_would_race_or_hang(fault: str) -> None:
     config, change, message = FAULTS[fault]
     sizes = (config.tile[0], config.tile[1], config.tile[2] * 8)
-    body = matmul_program(Form("float16").fitted(sizes, config), config).body
+    body = program_of(Form("float16").fitted(sizes, config), config).body
     run(body, sizes, config)
     with pytest.raises(SimulationError, match=message):
         run(replace(body, ops=changed(body.ops, change)), sizes, config)
@@ -206,14 +201,14 @@ def test_the_simulator_refuses_what_would_race_or_hang(fault: str) -> None:
 def test_a_kernel_without_edges_leaves_the_matrix_where_it_has_some() -> None:
     form = replace(Form("float16"), edges=False)
     with pytest.raises(SimulationError, match=r"reaches A at|reaches D at|reaches B at"):
-        run(matmul_program(form, SMALL).body, SIZES, SMALL)
+        run(program_of(form, SMALL).body, SIZES, SMALL)
 
 
 @pytest.mark.parametrize("flips", FLIPS)
 @pytest.mark.parametrize("bulk", [False, True])
 def test_shared_memory_is_free_of_conflicts(flips: tuple[bool, bool], bulk: bool) -> None:
     config = Config((64, 64, 64), (2, 2), 2, 1, bulk=bulk)
-    body = matmul_program(Form("float16", None, *flips, edges=False, whole=True), config).body
+    body = program_of(Form("float16", None, *flips, edges=False, whole=True), config).body
     machine = Machine(body)
     machine.env |= {"bx": 0, "by": 0, "M": 64, "N": 64, "K": 128, "pitchA": 16, "pitchB": 16}
     machine.env["pitchD"] = 8
@@ -233,7 +228,7 @@ def test_shared_memory_is_free_of_conflicts(flips: tuple[bool, bool], bulk: bool
 
 def test_stages_and_tiles_of_mma_are_constants_of_one_address() -> None:
     """ldmatrix from all stages needs few expressions of the thread: the rest is immediate."""
-    body = matmul_program(Form("float16"), Config((64, 64, 64), (2, 2), 4, 8)).body
+    body = program_of(Form("float16"), Config((64, 64, 64), (2, 2), 4, 8)).body
     for name, steps in (("A_ring", 4), ("B_ring", 2)):
         fetched = [op for op in walk(body.ops) if getattr(op, "memory", "") == name]
         moving = {op.address.terms for op in fetched if not isinstance(op, Transfer)}
@@ -290,14 +285,14 @@ def test_a_guard_against_a_size_reads_in_every_language() -> None:
 )
 def test_ptx_assembles(form: Form, config: Config, targets: tuple[str, ...]) -> None:
     """The text of the first target is taken by all: PTX of a target runs on later ones."""
-    text = matmul_program(form, config, targets[0]).ptx(targets[0])
+    text = program_of(form, config, targets[0]).ptx(targets[0])
     assert ("cp.async.bulk.tensor" in text) == config.bulk
     assert all(len(assemble(text, target)) > 1000 for target in targets)
 
 
 def test_a_whole_program_keeps_its_register_shares() -> None:
     config = Config((128, 32, 16), (4, 2), 2, 1, bulk=True, producer=True)
-    program = matmul_program(Form("float16", edges=False, whole=True), config, "sm_90a")
+    program = program_of(Form("float16", edges=False, whole=True), config, "sm_90a")
     made = driver.compile_program(program, "sm_90a")
     assert (made.threads, made.params) == (384, ("A", "B", "D"))
     assert made.boxes == (("A", 128, 16, 32, "f16"), ("B", 16, 32, 64, "f16"))
@@ -307,7 +302,7 @@ def test_a_whole_program_keeps_its_register_shares() -> None:
 
 def test_cuda_text_says_the_same() -> None:
     config = replace(PRODUCER, stages=2)
-    text = matmul_program(Form("float16", epilogue="alpha"), config, "sm_90a").cuda_source()
+    text = program_of(Form("float16", epilogue="alpha"), config, "sm_90a").cuda_source()
     for part in (
         "const int32_t M_, const int32_t N_, const int32_t K_", "const float alpha)",
         "__launch_bounds__(384)", "const int64_t row = ", "mbarrier_wait(",
@@ -362,7 +357,7 @@ def bulk_kernel(layout: ComposeLayout | TileLayout, arch: str) -> Kernel:
 
 
 def test_a_box_is_proved_element_by_element() -> None:
-    right = swizzled((1, 32, 64), 128, 16)
+    right = swizzled_tile((1, 32, 64), 128, 16)
     assert (
         "tma_load(full[0]: ring[0] = A[0 +32, 0 +64])"
         in bulk_kernel(right, "sm_90").lower().script()
@@ -610,7 +605,7 @@ def test_a_matrix_of_the_other_byte_order_is_copied_in_this_one(
             copied.append(ctypes.string_at(arguments[1], arguments[2]))
         return 4096
 
-    monkeypatch.setattr(product_module, "call", call)
+    monkeypatch.setattr(driver, "call", call)
     values = np.arange(16, dtype=np.float16).reshape(2, 8)
     product_module.Uploaded().put(values.astype(values.dtype.newbyteorder()), "a")
     assert copied == [values.tobytes()]

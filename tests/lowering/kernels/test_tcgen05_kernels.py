@@ -12,8 +12,8 @@ from layoutalg import LayoutError
 from lowering.ir.ops import MbarrierWait, Op, ProxyFence, TmaLoad, When, walk
 from lowering.ir.tmem_ops import TensorCommit, TensorFence, TensorFree, TensorMma, TensorWait
 from lowering.isa import nvjitlink
-from lowering.kernels.matmul_mma_sync import Config, Form
-from lowering.kernels.matmul_warp_specialized import fitted, wgmma_program
+from lowering.kernels.config import Config, Form, fitted
+from lowering.kernels.matmul import program_of
 from lowering.simulator.hazards import SimulationError
 from tests.lowering.kernels.test_matmul import changed
 from tests.lowering.kernels.test_wgmma_kernels import EDGES, FLIPS, exact, run
@@ -113,7 +113,7 @@ def test_every_fault_is_found(fault: str) -> None:
     """Three turns of four steps: every fault has a second chance to be seen, and none passes."""
     change, message = FAULTS[fault]
     sizes = (384, 64, 256)
-    body = wgmma_program(*fitted(Form("float16"), ONE, sizes), ARCH).body
+    body = program_of(*fitted(Form("float16"), ONE, sizes), ARCH).body
     run(body, ONE, sizes)
     with pytest.raises(SimulationError, match=message):
         run(replace(body, ops=changed(body.ops, change)), ONE, sizes)
@@ -125,7 +125,7 @@ def test_every_fault_is_found(fault: str) -> None:
 )
 def test_the_kernel_assembles(form: Form, arch: str) -> None:
     form, config = fitted(form, ONE, (256, 256, 256))
-    program = wgmma_program(form, config, arch)
+    program = program_of(form, config, arch)
     text = program.ptx(arch)
     for part in ("tcgen05.mma.cta_group::1", "tcgen05.commit.cta_group::1", "tcgen05.ld.sync"):
         assert part in text, part
@@ -134,14 +134,14 @@ def test_the_kernel_assembles(form: Form, arch: str) -> None:
 
 
 def test_it_says_that_it_was_not_executed() -> None:
-    program = wgmma_program(Form("float16"), ONE, ARCH)
+    program = program_of(Form("float16"), ONE, ARCH)
     assert program.title.endswith("tcgen05: assembled and simulated, not executed")
     assert program.title in program.cuda_source().splitlines()[0]
-    assert "not executed" not in wgmma_program(Form("float16"), ONE).title
+    assert "not executed" not in program_of(Form("float16"), ONE).title
 
 
 def test_operands_of_the_copy_engine_need_no_fence_and_one_thread_starts_products() -> None:
-    program = wgmma_program(Form("float16"), ONE, ARCH)
+    program = program_of(Form("float16"), ONE, ARCH)
     started = [op for op in walk(program.body.ops) if isinstance(op, TensorMma)]
     assert {op.issuer for op in started} == {"thread"}
     loop = program.script().split("for tile")[1].split("tcgen05.commit(done")[0]
@@ -154,4 +154,4 @@ def test_operands_of_the_copy_engine_need_no_fence_and_one_thread_starts_product
 )
 def test_what_it_does_not_take(config: Config) -> None:
     with pytest.raises(LayoutError, match="tcgen05 takes tiles of 128 rows, one warpgroup and no"):
-        wgmma_program(Form("float16"), config, ARCH)
+        program_of(Form("float16"), config, ARCH)

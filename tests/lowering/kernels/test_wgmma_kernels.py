@@ -34,16 +34,9 @@ from lowering.ir.ops import (
 )
 from lowering.isa import nvjitlink
 from lowering.kernels import api, tuning
-from lowering.kernels.matmul_mma_sync import Config, Form, Problem, matmul_program
-from lowering.kernels.matmul_warp_specialized import (
-    ROUNDING,
-    Schedule,
-    fitted,
-    launch_of,
-    program_of,
-    simulate,
-    wgmma_program,
-)
+from lowering.kernels.config import Config, Form, Problem, fitted
+from lowering.kernels.matmul import launch_of, program_of, simulate
+from lowering.kernels.schedule import ROUNDING, Schedule
 from lowering.launch import driver
 from lowering.launch.driver import Device
 from lowering.simulator.grid import Grid, bank_counts
@@ -138,10 +131,10 @@ def test_what_operands_of_8_bits_ask_for() -> None:
         (lambda: Form("e4m3"), "K must lie in consecutive cells"),
         (lambda: Form("s8", "float32", False, True), "takes s8 or u8 and returns s32"),
         (lambda: Form("s8", None, False, True, epilogue="alpha"), "that of s32 the first"),
-        (lambda: matmul_program(form, Config()), "goes by wgmma alone"),
+        (lambda: program_of(form, Config()), "needs a wgmma config"),
         (
             lambda: tuning.default(form, (64, 64, 64), replace(H200, arch="sm_120")),
-            "goes by wgmma alone, which sm_90a has",
+            "needs a wgmma config, which sm_90a has",
         ),
     ):
         with pytest.raises(LayoutError, match=message):
@@ -289,7 +282,7 @@ def test_tiles_that_leave_late_race_or_are_missed_too(config: Config, fault: str
     """What is not refused lacks a tile."""
     change, message = LATE_FAULTS[fault]
     sizes = (64, 2 * config.tile[1], 2 * config.stages * 64)
-    body = wgmma_program(*fitted(Form("float16"), config, sizes)).body
+    body = program_of(*fitted(Form("float16"), config, sizes)).body
     assert not np.isnan(run(body, config, sizes)).any()
     broken = replace(body, ops=changed(body.ops, change))
     if not message:
@@ -311,7 +304,7 @@ def test_tiles_that_leave_late_race_or_are_missed_too(config: Config, fault: str
 )
 def test_a_tile_leaves_while_the_next_is_made(form: Form, late: bool) -> None:
     """A block stands between the start of a product and a wait; none after the loop along K."""
-    ops = wgmma_program(form, PAIR).body.ops
+    ops = program_of(form, PAIR).body.ops
     (roles,) = (op for op in ops if isinstance(op, WarpSpecialize))
     (turn,) = (op for op in roles.consume if isinstance(op, Loop))
     (taken,) = (op for op in turn.body if isinstance(op, When))
@@ -334,7 +327,7 @@ def test_the_assembler_runs_no_products_one_by_one() -> None:
         Form("bfloat16", None, True, True, epilogue="alpha", whole=True),
         Form("float16", epilogue="beta"),
     ):
-        body = wgmma_program(form, PAIR).body
+        body = program_of(form, PAIR).body
         code = numba_cuda.compile_ltoir(body, "k", "sm_90a")
         assert nvjitlink.link_whole(code, "sm_90a", strict=True)[:4] == b"\x7fELF"
 
@@ -350,7 +343,7 @@ def test_the_assembler_runs_no_products_one_by_one() -> None:
 def test_the_simulator_refuses_what_would_race_or_hang(fault: str) -> None:
     change, message = FAULTS[fault]
     sizes = (64, 128, 256)
-    body = wgmma_program(*fitted(Form("float16"), ONE, sizes)).body
+    body = program_of(*fitted(Form("float16"), ONE, sizes)).body
     run(body, ONE, sizes)
     with pytest.raises(SimulationError, match=message):
         run(replace(body, ops=changed(body.ops, change)), ONE, sizes)
@@ -358,7 +351,7 @@ def test_the_simulator_refuses_what_would_race_or_hang(fault: str) -> None:
 
 def test_tiles_of_the_copy_engine_need_no_fence() -> None:
     """The one fence is that of what stmatrix wrote: none stands in the loop along K."""
-    ops = wgmma_program(Form("float16"), ONE).body.ops
+    ops = program_of(Form("float16"), ONE).body.ops
     (roles,) = (op for op in ops if isinstance(op, WarpSpecialize))
     (turn,) = (op for op in roles.consume if isinstance(op, Loop))
     along = [op for op in walk(turn.body) if isinstance(op, Loop)]
@@ -372,7 +365,7 @@ def test_tiles_of_the_copy_engine_need_no_fence() -> None:
 @pytest.mark.parametrize("out", ["float16", "float32"])
 def test_shared_memory_is_free_of_conflicts(out: str) -> None:
     """stmatrix without any; pairs of f32 in two wavefronts where one would do."""
-    body = wgmma_program(Form("float16", out, edges=False), ONE).body
+    body = program_of(Form("float16", out, edges=False), ONE).body
     machine = Machine(body)
     problem = Problem((64, 64, 64), {"A": 64, "B": 64, "D": 64})
     _, scalars = launch_of(problem, Form("float16", out), ONE, 1)
@@ -393,7 +386,7 @@ def test_shared_memory_is_free_of_conflicts(out: str) -> None:
 def test_a_whole_program_and_its_ptx_assemble() -> None:
     config = replace(TWO, stages=2)
     form, config = fitted(Form("bfloat16", epilogue="beta"), config, (256, 128, 256))
-    program = wgmma_program(form, config)
+    program = program_of(form, config)
     made = driver.compile_program(program, "sm_90a")
     assert (made.threads, made.params) == (384, ("A", "B", "C", "D"))
     assert made.boxes == (
@@ -413,8 +406,8 @@ def test_a_whole_program_and_its_ptx_assemble() -> None:
 
 
 def test_a_program_of_another_target_is_refused_by_its_calls() -> None:
-    with pytest.raises(lw.DispatchError, match=r"sm_90 lacks wgmma\.mma_async; sm_90a has it"):
-        wgmma_program(Form("float16"), ONE, "sm_90")
+    with pytest.raises(lw.DispatchError, match=r"sm_120a lacks wgmma\.mma_async; sm_90a has it"):
+        program_of(Form("float16"), ONE, "sm_120a")
 
 
 def test_a_config_names_the_tensor_core() -> None:
@@ -424,7 +417,7 @@ def test_a_config_names_the_tensor_core() -> None:
         assert program.body.launched == threads
         assert any(isinstance(op, Wgmma) for op in walk(program.body.ops)) == config.wgmma
     assert program_of(Form("float16"), by_mma, "sm_90").name == (
-        matmul_program(Form("float16"), by_mma).name
+        program_of(Form("float16"), by_mma).name
     )
 
 
@@ -432,7 +425,7 @@ def test_shared_bytes_are_foretold() -> None:
     for out in ("float16", "float32"):
         for config in (ONE, TWO, TALL, WIDE):
             form = Form("float16", out)
-            assert config.shared_bytes(form) == wgmma_program(form, config).body.shared_bytes
+            assert config.shared_bytes(form) == program_of(form, config).body.shared_bytes
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -468,7 +461,7 @@ def test_matmul_takes_wgmma_where_the_device_has_it() -> None:
 
 def test_a_plan_has_the_schedule_and_three_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     form, config = fitted(Form("float16"), ONE, (128, 192, 64))
-    body = wgmma_program(form, config).body
+    body = program_of(form, config).body
 
     class Launcher:
         made = driver.Compiled(

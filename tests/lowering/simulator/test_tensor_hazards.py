@@ -19,10 +19,10 @@ from layoutalg import (
     tmem_scale_layout,
     wg_local_layout,
 )
+from layoutalg.layouts.hardware import swizzled_tile
 from lowering.dispatch.addresses import as_index
 from lowering.ir.ops import ProxyFence, Sync
 from lowering.ir.tmem_ops import TensorMma
-from lowering.kernels.matmul_mma_sync import swizzled
 from lowering.programs.kernel import Kernel
 from lowering.simulator.hazards import SimulationError
 from tests.support.tensor_kernels import Case, product
@@ -42,7 +42,9 @@ class Program:
         self.held = []
         for given, lines in zip(self.given, (128, n // group), strict=True):
             shape = (stages, lines, 64)
-            tile = kernel.alloc(f"{given.name}t", shape, "f16", "shared", swizzled(shape, 128, 16))
+            tile = kernel.alloc(
+                f"{given.name}t", shape, "f16", "shared", swizzled_tile(shape, 128, 16)
+            )
             for stage in range(stages):
                 kernel.copy(tile[stage], given[stage, rank * lines : rank * lines + lines])
             self.held.append(tile)
@@ -103,7 +105,7 @@ def test_a_pair_has_the_addresses_of_the_cta_that_starts_it() -> None:
     for given, lines in ((a, 128), (b, 32)):
         shape = (2, lines, 64)
         tiles.append(
-            kernel.alloc(f"{given.name}t", shape, "f16", "shared", swizzled(shape, 128, 16))
+            kernel.alloc(f"{given.name}t", shape, "f16", "shared", swizzled_tile(shape, 128, 16))
         )
         kernel.copy(tiles[-1][rank], given[rank * lines : rank * lines + lines, :])
     place = tmem_mma_operand_layout("D", (128, 64), 256, 2)
@@ -263,7 +265,9 @@ def test_a_loop_inside_a_swizzled_line(arch: str) -> None:
         held = []
         for given in (a, b):
             shape = (1, 64, 32)
-            tile = kernel.alloc(f"{given.name}t", shape, "f16", "shared", swizzled(shape, 64, 16))
+            tile = kernel.alloc(
+                f"{given.name}t", shape, "f16", "shared", swizzled_tile(shape, 64, 16)
+            )
             kernel.copy(tile[0], given)
             held.append(tile)
         layout = tcgen05_atom_layout("16x256b", (64, 64), "float32")
@@ -297,7 +301,8 @@ def test_copies_by_the_threads_are_fenced_when_they_are_complete() -> None:
     p = Kernel("pipeline", 128, "sm_100a")
     given = [p.param(role, (2, 128, 64), "f16") for role in "AB"]
     held = [
-        p.alloc(f"{g.name}t", g.shape, "f16", "shared", swizzled(g.shape, 128, 16)) for g in given
+        p.alloc(f"{g.name}t", g.shape, "f16", "shared", swizzled_tile(g.shape, 128, 16))
+        for g in given
     ]
     c = p.alloc("C", (128, 128), "f32", "tmem", tmem_datapath_layout("D", 128, 128))
     done = p.barrier("done", 1, 1)

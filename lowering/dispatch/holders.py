@@ -95,9 +95,7 @@ def selected(guards: Sequence[Guard], threads: int) -> Mask:
     """
     taking = np.ones(threads, dtype=bool)
     for guard in guards:
-        value = guard.index.value({"thread": np.arange(threads)})
-        assert isinstance(guard.high, int), guard
-        taking &= (value >= guard.low) & (value < guard.high)
+        taking &= guard.holds({"thread": np.arange(threads)})
     return taking
 
 
@@ -128,16 +126,36 @@ def _runs(noun: str, taking: Mask) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Arriving:
-    """Who comes to a call at all, by the branches around it, and what varies between threads.
+    """Who comes to a call at all, by the branches around it, and what variables stand for there.
 
     ``active``: the threads for which the conditions hold; None: all, or all alike. ``unknown``: a
     condition that depends on the thread and on what is not known here; it may let fewer come.
-    ``varying``: the value of each named index that differs between threads.
+    ``named``: the value of each named index.
     """
 
     active: Mask | None = None
     unknown: str = ""
-    varying: Mapping[str, Index] = field(default_factory=dict)
+    named: Mapping[str, Index] = field(default_factory=dict)
+
+    def under(self, guards: Sequence[Guard], threads: int) -> Arriving:
+        """Return who comes to what stands under more conditions.
+
+        >>> thread = Index.of("thread", 64)
+        >>> named(ALL.under([Guard(thread // 32, 0, 1)], 64).active)
+        'warp 0'
+        >>> ALL.under([Guard(thread + Index.free("n"), 0, 8)], 64).unknown
+        '(thread + n) < 8'
+        """
+        found = self
+        for guard in guards:
+            known = guard.replaced(self.named)
+            if known.variables() == {"thread"}:
+                taking = np.broadcast_to(known.holds({"thread": np.arange(threads)}), (threads,))
+                active = taking if found.active is None else taking & found.active
+                found = replace(found, active=active)
+            elif "thread" in known.variables():
+                found = replace(found, unknown=guard.render("script"))
+        return found
 
     def apart(self, memory: BufferRegion, threads: int) -> Ints:
         """Return a number per thread: other numbers mean another place of a region.
@@ -158,9 +176,10 @@ class Arriving:
 
     def _moving(self, begin: Any, memory: BufferRegion) -> Index:
         """Return the part of a begin that differs between threads; the rest is the same in all."""
-        index = as_index(begin).replaced(self.varying)
+        varying = {name: value for name, value in self.named.items() if _by_thread(value)}
+        index = as_index(begin).replaced(varying)
         parts = [Index((term,)) for term in index.terms]
-        moving = [part for part in parts if "thread" in part.variables()]
+        moving = [part for part in parts if _by_thread(part)]
         for part in moving:
             if part.variables() != {"thread"}:
                 raise LayoutError(
@@ -168,6 +187,10 @@ class Arriving:
                     "is known where the thread's part and the rest are added"
                 )
         return sum(moving, Index())
+
+
+def _by_thread(index: Index) -> bool:
+    return "thread" in index.variables()
 
 
 ALL = Arriving()

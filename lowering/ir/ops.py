@@ -81,7 +81,7 @@ class Guard:
 class Op(ABC):
     """An operation. ``str(op)`` is its line of a script; that of a loop or branch, its first.
 
-    A class says of its operations:
+    A class says of its operations, as keywords:
 
     - ``bodies``: the fields that hold operations;
     - ``sources``, ``targets``: the fields that name buffers in memory which it reads, or writes;
@@ -91,16 +91,32 @@ class Op(ABC):
     - ``aligned``: whether its instruction waits for the whole warp: ``.sync.aligned``.
     """
 
-    bodies: ClassVar[tuple[str, ...]] = ()
-    sources: ClassVar[tuple[str, ...]] = ()
-    targets: ClassVar[tuple[str, ...]] = ()
-    shared_out: ClassVar[str] = ""
-    aligned: ClassVar[bool] = False
+    bodies: ClassVar[tuple[str, ...]]
+    sources: ClassVar[tuple[str, ...]]
+    targets: ClassVar[tuple[str, ...]]
+    shared_out: ClassVar[str]
+    aligned: ClassVar[bool]
+    _unit: ClassVar[str]
+
+    def __init_subclass__(
+        cls,
+        *,
+        unit: str = "",
+        shared_out: str = "",
+        aligned: bool = False,
+        bodies: tuple[str, ...] = (),
+        sources: tuple[str, ...] = (),
+        targets: tuple[str, ...] = (),
+    ) -> None:
+        if not unit and cls.unit is Op.unit:
+            raise TypeError(f"{cls.__name__}: an operation says its unit")
+        cls._unit, cls.shared_out, cls.aligned = unit, shared_out, aligned
+        cls.bodies, cls.sources, cls.targets = bodies, sources, targets
 
     @property
-    @abstractmethod
     def unit(self) -> str:
         """One of "thread", "warp", "warpgroup", "cta", "cluster"."""
+        return self._unit
 
     @abstractmethod
     def __str__(self) -> str: ...
@@ -140,10 +156,8 @@ class Op(ABC):
 
 
 @dataclass(frozen=True)
-class Zero(Op):
+class Zero(Op, unit="thread"):
     """Set registers to zero."""
-
-    unit = "thread"
 
     into: Registers
 
@@ -152,10 +166,8 @@ class Zero(Op):
 
 
 @dataclass(frozen=True)
-class Move(Op):
+class Move(Op, unit="thread"):
     """Copy registers, converting to the destination's dtype."""
-
-    unit = "thread"
 
     into: Registers
     source: Registers
@@ -165,13 +177,11 @@ class Move(Op):
 
 
 @dataclass(frozen=True)
-class Blend(Op):
+class Blend(Op, unit="thread"):
     """``into = alpha * into + beta * source``, in the type of ``into``; without source, the first.
 
     ``alpha`` and ``beta`` are names of scalars that the launch gives.
     """
-
-    unit = "thread"
 
     into: Registers
     alpha: str
@@ -184,15 +194,12 @@ class Blend(Op):
 
 
 @dataclass(frozen=True)
-class Mma(Op):
+class Mma(Op, unit="warp", aligned=True):
     """``d += a·b``: one warp-wide instruction; elements in PTX operand order.
 
     ``extra`` is what the instruction takes beside: the positions E of sparse A, or the scales of A
     and B.
     """
-
-    unit = "warp"
-    aligned = True
 
     instruction: MmaInst
     d: Registers
@@ -206,11 +213,8 @@ class Mma(Op):
 
 
 @dataclass(frozen=True)
-class Load(Op):
+class Load(Op, unit="thread", sources=("memory",)):
     """One vector load: consecutive addresses into registers."""
-
-    unit = "thread"
-    sources = ("memory",)
 
     into: Registers
     memory: str
@@ -222,16 +226,13 @@ class Load(Op):
 
 
 @dataclass(frozen=True)
-class Store(Op):
+class Store(Op, unit="thread", targets=("memory",)):
     """One vector store: registers to consecutive addresses.
 
     ``aliases``: the number of a copy in which two threads may write one cell, and either may win;
     0: of none. ``copies``: a bit for each thread that holds, in these registers, what another one
     stores for it; they must not differ.
     """
-
-    unit = "thread"
-    targets = ("memory",)
 
     memory: str
     address: Index
@@ -245,12 +246,8 @@ class Store(Op):
 
 
 @dataclass(frozen=True)
-class LoadMatrix(Op):
+class LoadMatrix(Op, unit="warp", aligned=True, sources=("memory",)):
     """``ldmatrix``: each lane gives the address of one 16-byte row; 1, 2 or 4 matrices."""
-
-    unit = "warp"
-    aligned = True
-    sources = ("memory",)
 
     into: Registers
     memory: str
@@ -264,12 +261,8 @@ class LoadMatrix(Op):
 
 
 @dataclass(frozen=True)
-class StoreMatrix(Op):
+class StoreMatrix(Op, unit="warp", aligned=True, targets=("memory",)):
     """``stmatrix``: the inverse of :class:`LoadMatrix`; ``aliases``, ``copies`` as of Store."""
-
-    unit = "warp"
-    aligned = True
-    targets = ("memory",)
 
     memory: str
     address: Index
@@ -285,11 +278,8 @@ class StoreMatrix(Op):
 
 
 @dataclass(frozen=True)
-class MoveMatrix(Op):
+class MoveMatrix(Op, unit="warp", aligned=True):
     """``movmatrix``: each word of ``source``, an 8x8 matrix across the warp, transposed."""
-
-    unit = "warp"
-    aligned = True
 
     into: Registers
     source: Registers
@@ -299,18 +289,13 @@ class MoveMatrix(Op):
 
 
 @dataclass(frozen=True)
-class Transfer(Op):
+class Transfer(Op, unit="thread", shared_out="cta", sources=("memory",), targets=("into",)):
     """Memory to memory, ``count`` consecutive elements per thread.
 
     ``asynchronous``: by ``cp.async``, complete after :class:`Wait`; else through registers.
     ``fill``: where the guards do not hold, zeros are written and nothing is read. ``aliases`` as of
     :class:`Store`.
     """
-
-    unit = "thread"
-    shared_out = "cta"
-    sources = ("memory",)
-    targets = ("into",)
 
     into: str
     into_address: Index
@@ -330,20 +315,16 @@ class Transfer(Op):
 
 
 @dataclass(frozen=True)
-class Commit(Op):
+class Commit(Op, unit="thread"):
     """Close a group of asynchronous transfers."""
-
-    unit = "thread"
 
     def __str__(self) -> str:
         return "cp.async.commit"
 
 
 @dataclass(frozen=True)
-class Wait(Op):
+class Wait(Op, unit="thread"):
     """Wait until at most ``pending`` groups of this thread's transfers are under way."""
-
-    unit = "thread"
 
     pending: int
 
@@ -352,17 +333,13 @@ class Wait(Op):
 
 
 @dataclass(frozen=True)
-class BulkLoad(Op):
+class BulkLoad(Op, unit="thread", sources=("memory",), targets=("into",)):
     """A box of a matrix in global memory to consecutive cells of shared memory, by one thread.
 
     ``cp.async.bulk.tensor``: ``box`` rows and columns from ``place`` on; beyond the matrix there
     are zeros. ``swizzle``: bytes of a row, whose 16-byte units are permuted by the row.
     ``multicast``: to the same cells of every CTA of the cluster, and of its barrier.
     """
-
-    unit = "thread"
-    sources = ("memory",)
-    targets = ("into",)
 
     into: str
     into_address: Index
@@ -391,15 +368,12 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class TmaLoad(Op):
+class TmaLoad(Op, unit="thread", shared_out="cta"):
     """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier.
 
     ``size``: bytes that come to this CTA, those that others of the cluster load for it included.
     Before dispatch ``loads`` are calls, and the size is not known.
     """
-
-    unit = "thread"
-    shared_out = "cta"
 
     barrier: str
     slot: int | Index
@@ -414,16 +388,12 @@ class TmaLoad(Op):
 
 
 @dataclass(frozen=True)
-class BulkStore(Op):
+class BulkStore(Op, unit="thread", sources=("source",), targets=("memory",)):
     """Consecutive cells of shared memory to a box of a matrix in global memory, by one thread.
 
     ``cp.async.bulk.tensor``: the reverse of :class:`BulkLoad`; beyond the matrix nothing is
     written.
     """
-
-    unit = "thread"
-    sources = ("source",)
-    targets = ("memory",)
 
     memory: str
     place: tuple[Index, Index]
@@ -439,14 +409,11 @@ class BulkStore(Op):
 
 
 @dataclass(frozen=True)
-class TmaStore(Op):
+class TmaStore(Op, unit="thread", shared_out="cta"):
     """The first thread of each warpgroup stores boxes, and closes a group of them.
 
     Before dispatch ``stores`` are calls.
     """
-
-    unit = "thread"
-    shared_out = "cta"
 
     stores: tuple[BulkStore, ...]
 
@@ -455,11 +422,8 @@ class TmaStore(Op):
 
 
 @dataclass(frozen=True)
-class TmaStoreWait(Op):
+class TmaStoreWait(Op, unit="thread", shared_out="warpgroup"):
     """The first thread of each warpgroup waits until at most ``pending`` groups are being read."""
-
-    unit = "thread"
-    shared_out = "warpgroup"
 
     pending: int
 
@@ -468,14 +432,12 @@ class TmaStoreWait(Op):
 
 
 @dataclass(frozen=True)
-class Arrive(Op):
+class Arrive(Op, unit="warp"):
     """One arrival per warp at an mbarrier: what its threads read before, they have read.
 
     A warp in which a guard does not hold, alike for its threads, does not arrive.
     ``everywhere``: at that mbarrier of every CTA of the cluster.
     """
-
-    unit = "warp"
 
     barrier: str
     slot: int | Index
@@ -488,10 +450,8 @@ class Arrive(Op):
 
 
 @dataclass(frozen=True)
-class TryWait(Op):
+class TryWait(Op, unit="thread"):
     """Ask whether a phase is complete, for the next :class:`MbarrierWait` of it; nothing waits."""
-
-    unit = "thread"
 
     phase: Phase
 
@@ -500,10 +460,8 @@ class TryWait(Op):
 
 
 @dataclass(frozen=True)
-class MbarrierWait(Op):
+class MbarrierWait(Op, unit="thread"):
     """All threads wait until a phase is complete; ``tried``: unless a peek has seen that it is."""
-
-    unit = "thread"
 
     phase: Phase
     tried: bool = False
@@ -559,14 +517,11 @@ class SharedMatrix:
 
 
 @dataclass(frozen=True)
-class Wgmma(Op):
+class Wgmma(Op, unit="warpgroup", aligned=True):
     """``d += a·b``, or ``d = a·b``: started by a whole warpgroup, complete after a wait.
 
     ``accumulate``: whether to add; or a number that says so where it is not 0.
     """
-
-    unit = "warpgroup"
-    aligned = True
 
     instruction: WgmmaInst
     d: Registers
@@ -604,36 +559,27 @@ class Wgmma(Op):
 
 
 @dataclass(frozen=True)
-class WgmmaFence(Op):
+class WgmmaFence(Op, unit="warpgroup", aligned=True):
     """``wgmma.fence``: registers touched before it may be operands of a :class:`Wgmma` after it."""
-
-    unit = "warpgroup"
-    aligned = True
 
     def __str__(self) -> str:
         return "wgmma.fence"
 
 
 @dataclass(frozen=True)
-class WgmmaCommit(Op):
+class WgmmaCommit(Op, unit="warpgroup", aligned=True):
     """Close a group of :class:`Wgmma`."""
-
-    unit = "warpgroup"
-    aligned = True
 
     def __str__(self) -> str:
         return "wgmma.commit"
 
 
 @dataclass(frozen=True)
-class WgmmaWait(Op):
+class WgmmaWait(Op, unit="warpgroup", aligned=True):
     """Wait until at most ``pending`` groups are under way.
 
     ``complete`` are the registers that may be touched after it; reading them depends on the wait.
     """
-
-    unit = "warpgroup"
-    aligned = True
 
     pending: int
     complete: tuple[Registers, ...] = ()
@@ -643,24 +589,19 @@ class WgmmaWait(Op):
 
 
 @dataclass(frozen=True)
-class ProxyFence(Op):
+class ProxyFence(Op, unit="thread"):
     """``fence.proxy.async``: shared memory written before it may be read asynchronously.
 
     By a :class:`Wgmma`, or by a :class:`BulkStore`.
     """
-
-    unit = "thread"
 
     def __str__(self) -> str:
         return "fence.proxy.async"
 
 
 @dataclass(frozen=True)
-class Loop(Op):
+class Loop(Op, unit="thread", bodies=("body",)):
     """A loop: ``var`` runs over ``0 .. extent - 1``; one to ``unroll`` is gone before dispatch."""
-
-    unit = "thread"
-    bodies = ("body",)
 
     var: str
     extent: int | Index
@@ -691,10 +632,8 @@ class Loop(Op):
 
 
 @dataclass(frozen=True)
-class Let(Op):
+class Let(Op, unit="thread"):
     """Name the value of an index: ``var = value``, which lies in ``0 .. extent - 1``."""
-
-    unit = "thread"
 
     var: str
     value: Index
@@ -705,15 +644,12 @@ class Let(Op):
 
 
 @dataclass(frozen=True)
-class When(Op):
+class When(Op, unit="thread", bodies=("body",)):
     """Operations that run in the threads in which the guards hold.
 
     :mod:`lowering.ir.convergence` says over which threads a condition must be the same for what
     stands inside.
     """
-
-    unit = "thread"
-    bodies = ("body",)
 
     guards: tuple[Guard, ...]
     body: tuple[Op, ...]
@@ -723,14 +659,11 @@ class When(Op):
 
 
 @dataclass(frozen=True)
-class WarpSpecialize(Op):
+class WarpSpecialize(Op, unit="cta", bodies=("produce", "consume")):
     """Two programs at once: one thread of a further warpgroup fills, the others do the rest.
 
     The further warpgroup gives most of its registers to the others (``setmaxnreg``).
     """
-
-    unit = "cta"
-    bodies = ("produce", "consume")
 
     produce: tuple[Op, ...]
     consume: tuple[Op, ...]

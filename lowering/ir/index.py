@@ -303,32 +303,15 @@ class Index:
             total = total + c * atom.value(env)
         return total
 
-    def fixed(self, var: str, number: int) -> Index:
-        """Return the index with a variable set to a number.
-
-        >>> k = Index.of("k", 8)
-        >>> str((k % 2 * 16 + Index.of("lane", 32)).fixed("k", 3))
-        'lane + 16'
-        """
-        total = Index((), self.constant)
-        for coefficient, atom in self.terms:
-            if isinstance(atom, Digit):
-                known = atom.var == var
-                part = Index((), atom.value({var: number})) if known else Index(((1, atom),))
-            else:
-                left, right = (each.fixed(var, number) for each in (atom.left, atom.right))
-                both = not left.terms and not right.terms
-                made = Opaque(atom.op, left, right)
-                part = Index((), int(made.value({}))) if both else Index(((1, made),))
-            total += part * coefficient
-        return total
-
     def replaced(self, values: Mapping[str, Index]) -> Index:
         """Return the index with variables written out as what they stand for.
 
         >>> warp = Index.of("thread", 128) // 32
         >>> str((Index.of("w", 4) * 16 + Index.of("w", 4) % 2).replaced({"w": warp}))
         'thread // 32 * 16 + thread // 32 % 2'
+        >>> k = Index.of("k", 8)
+        >>> str((k % 2 * 16 + Index.of("lane", 32)).replaced({"k": Index((), 3)}))
+        'lane + 16'
         """
         total = Index((), self.constant)
         for coefficient, atom in self.terms:

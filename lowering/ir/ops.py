@@ -316,7 +316,7 @@ class Transfer(Op, unit="thread", shared_out="cta", sources=("memory",), targets
 
 @dataclass(frozen=True)
 class Commit(Op, unit="thread"):
-    """Close a group of asynchronous transfers."""
+    """``cp.async.commit_group``: close the open group of asynchronous transfers."""
 
     def __str__(self) -> str:
         return "cp.async.commit"
@@ -324,7 +324,7 @@ class Commit(Op, unit="thread"):
 
 @dataclass(frozen=True)
 class Wait(Op, unit="thread"):
-    """Wait until at most ``pending`` groups of this thread's transfers are under way."""
+    """``cp.async.wait_group``: at most ``pending`` of this thread's groups are still in flight."""
 
     pending: int
 
@@ -334,11 +334,11 @@ class Wait(Op, unit="thread"):
 
 @dataclass(frozen=True)
 class BulkLoad(Op, unit="thread", sources=("memory",), targets=("into",)):
-    """A box of a matrix in global memory to consecutive cells of shared memory, by one thread.
+    """One TMA load: a box of a matrix in global memory to consecutive cells of shared memory.
 
-    ``cp.async.bulk.tensor``: ``box`` rows and columns from ``place`` on; beyond the matrix there
-    are zeros. ``swizzle``: bytes of a row, whose 16-byte units are permuted by the row.
-    ``multicast``: to the same cells of every CTA of the cluster, and of its barrier.
+    ``cp.async.bulk.tensor``: ``box`` rows and columns from ``place`` on; zeros beyond the matrix.
+    ``swizzle``: bytes of a row, whose 16-byte units are permuted by the row. ``multicast``: to the
+    same cells of every CTA of the cluster, completing the same mbarrier there.
     """
 
     into: str
@@ -357,7 +357,7 @@ class BulkLoad(Op, unit="thread", sources=("memory",), targets=("into",)):
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of one mbarrier out of an array of them: the one whose parity is given."""
+    """The phase of a given parity, of one mbarrier out of an array."""
 
     barrier: str
     slot: int | Index
@@ -369,7 +369,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class TmaLoad(Op, unit="thread", shared_out="cta"):
-    """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier.
+    """TMA: thread 0 waits for the phase ``free``, then loads boxes whose bytes complete an mbarrier.
 
     ``size``: bytes that come to this CTA, those that others of the cluster load for it included.
     Before dispatch ``loads`` are calls, and the size is not known.
@@ -389,11 +389,7 @@ class TmaLoad(Op, unit="thread", shared_out="cta"):
 
 @dataclass(frozen=True)
 class BulkStore(Op, unit="thread", sources=("source",), targets=("memory",)):
-    """Consecutive cells of shared memory to a box of a matrix in global memory, by one thread.
-
-    ``cp.async.bulk.tensor``: the reverse of :class:`BulkLoad`; beyond the matrix nothing is
-    written.
-    """
+    """One TMA store: the inverse of :class:`BulkLoad`; nothing is written beyond the matrix."""
 
     memory: str
     place: tuple[Index, Index]
@@ -410,7 +406,7 @@ class BulkStore(Op, unit="thread", sources=("source",), targets=("memory",)):
 
 @dataclass(frozen=True)
 class TmaStore(Op, unit="thread", shared_out="cta"):
-    """The first thread of each warpgroup stores boxes, and closes a group of them.
+    """TMA: the first thread of each warpgroup stores boxes and commits them as one bulk group.
 
     Before dispatch ``stores`` are calls.
     """
@@ -423,7 +419,7 @@ class TmaStore(Op, unit="thread", shared_out="cta"):
 
 @dataclass(frozen=True)
 class TmaStoreWait(Op, unit="thread", shared_out="warpgroup"):
-    """The first thread of each warpgroup waits until at most ``pending`` groups are being read."""
+    """``cp.async.bulk.wait_group.read``: at most ``pending`` groups still read shared memory."""
 
     pending: int
 
@@ -433,9 +429,9 @@ class TmaStoreWait(Op, unit="thread", shared_out="warpgroup"):
 
 @dataclass(frozen=True)
 class Arrive(Op, unit="warp"):
-    """One arrival per warp at an mbarrier: what its threads read before, they have read.
+    """One arrival per warp at an mbarrier: it releases what the warp's threads did before.
 
-    A warp in which a guard does not hold, alike for its threads, does not arrive.
+    A warp in which a guard fails, which it does for all of its threads, does not arrive.
     ``everywhere``: at that mbarrier of every CTA of the cluster.
     """
 
@@ -451,7 +447,7 @@ class Arrive(Op, unit="warp"):
 
 @dataclass(frozen=True)
 class TryWait(Op, unit="thread"):
-    """Ask whether a phase is complete, for the next :class:`MbarrierWait` of it; nothing waits."""
+    """Test, without blocking, whether a phase is complete, for the next :class:`MbarrierWait`."""
 
     phase: Phase
 
@@ -461,7 +457,7 @@ class TryWait(Op, unit="thread"):
 
 @dataclass(frozen=True)
 class MbarrierWait(Op, unit="thread"):
-    """All threads wait until a phase is complete; ``tried``: unless a peek has seen that it is."""
+    """Wait until a phase is complete; ``tried``: unless the last :class:`TryWait` saw it complete."""
 
     phase: Phase
     tried: bool = False
@@ -472,11 +468,11 @@ class MbarrierWait(Op, unit="thread"):
 
 @dataclass(frozen=True)
 class Sync(Op):
-    """A barrier of all threads of a scope: "warp", "warpgroup" or "cta", and orders their memory.
+    """A barrier of all threads of a "warp", "warpgroup", "cta" or "cluster", which orders memory.
 
-    That of a "cluster" orders it where ``memory`` says so; else none: mbarriers of the other CTAs
-    are ready after the first, and none of them ends before the last. It waits for all threads that
-    have not ended.
+    That of a cluster orders it only with ``memory``. Without, it still says that the mbarriers of
+    the other CTAs are initialised (the first one), and that they have not ended (the last one). It
+    waits for all threads that have not ended.
     """
 
     scope: str
@@ -560,7 +556,7 @@ class Wgmma(Op, unit="warpgroup", aligned=True):
 
 @dataclass(frozen=True)
 class WgmmaFence(Op, unit="warpgroup", aligned=True):
-    """``wgmma.fence``: registers touched before it may be operands of a :class:`Wgmma` after it."""
+    """``wgmma.fence``: orders accesses of registers before it with a :class:`Wgmma` after it."""
 
     def __str__(self) -> str:
         return "wgmma.fence"
@@ -568,7 +564,7 @@ class WgmmaFence(Op, unit="warpgroup", aligned=True):
 
 @dataclass(frozen=True)
 class WgmmaCommit(Op, unit="warpgroup", aligned=True):
-    """Close a group of :class:`Wgmma`."""
+    """``wgmma.commit_group``: close the open group of :class:`Wgmma`."""
 
     def __str__(self) -> str:
         return "wgmma.commit"
@@ -576,9 +572,9 @@ class WgmmaCommit(Op, unit="warpgroup", aligned=True):
 
 @dataclass(frozen=True)
 class WgmmaWait(Op, unit="warpgroup", aligned=True):
-    """Wait until at most ``pending`` groups are under way.
+    """``wgmma.wait_group``: at most ``pending`` groups are still in flight.
 
-    ``complete`` are the registers that may be touched after it; reading them depends on the wait.
+    ``complete``: the accumulators that may be touched after it; each read of them depends on it.
     """
 
     pending: int
@@ -590,9 +586,9 @@ class WgmmaWait(Op, unit="warpgroup", aligned=True):
 
 @dataclass(frozen=True)
 class ProxyFence(Op, unit="thread"):
-    """``fence.proxy.async``: shared memory written before it may be read asynchronously.
+    """``fence.proxy.async``: what threads wrote to shared memory, the async proxy sees after it.
 
-    By a :class:`Wgmma`, or by a :class:`BulkStore`.
+    The async proxy: TMA, ``wgmma``, ``tcgen05``.
     """
 
     def __str__(self) -> str:
@@ -660,9 +656,10 @@ class When(Op, unit="thread", bodies=("body",)):
 
 @dataclass(frozen=True)
 class WarpSpecialize(Op, unit="cta", bodies=("produce", "consume")):
-    """Two programs at once: one thread of a further warpgroup fills, the others do the rest.
+    """Warp specialization: a producer warpgroup beside the consumer warpgroups.
 
-    The further warpgroup gives most of its registers to the others (``setmaxnreg``).
+    One thread of the producer runs ``produce`` and loads by TMA; the producer gives most of its
+    registers to the consumers (``setmaxnreg``), which run ``consume``.
     """
 
     produce: tuple[Op, ...]

@@ -176,9 +176,9 @@ def moved(verb: str, shape: str, count: int) -> Fragment:
 
 @dataclass(frozen=True)
 class TensorWait(Op, unit="warp", aligned=True):
-    """Wait until this thread's loads ("ld") or stores ("st") are complete.
+    """``tcgen05.wait``: this thread's loads ("ld") or stores ("st") are complete.
 
-    ``complete``: the registers that loads fill; reading them depends on the wait.
+    ``complete``: the registers that were loaded; each read of them depends on it.
     """
 
     verb: str
@@ -191,7 +191,10 @@ class TensorWait(Op, unit="warp", aligned=True):
 
 @dataclass(frozen=True)
 class TensorCommit(Op, shared_out="cta"):
-    """An arrival at an mbarrier (of each CTA of a pair) once what was started is complete."""
+    """``tcgen05.commit``: arrive on an mbarrier when all prior async tensor operations finish.
+
+    With ``cta_group`` 2, on that of both CTAs.
+    """
 
     barrier: str
     slot: int | Index
@@ -210,7 +213,7 @@ class TensorCommit(Op, shared_out="cta"):
 
 @dataclass(frozen=True)
 class TensorFence(Op, unit="thread"):
-    """Order tensor memory "before" what other threads do after a barrier, or "after" it."""
+    """``tcgen05.fence``: order accesses of tensor memory "before" a barrier, or "after" it."""
 
     side: str
 
@@ -221,7 +224,7 @@ class TensorFence(Op, unit="thread"):
 
 @dataclass(frozen=True)
 class TensorAllocate(Op, unit="cta"):
-    """Warp 0 allocates columns; after a barrier of the CTA all threads know where."""
+    """``tcgen05.alloc``: warp 0 allocates columns; a barrier of the CTA tells all threads where."""
 
     columns: int
     cta_group: int = 1
@@ -233,7 +236,7 @@ class TensorAllocate(Op, unit="cta"):
 
 @dataclass(frozen=True)
 class TensorFree(Op, unit="cta"):
-    """After a barrier of the CTA, warp 0 frees the columns."""
+    """``tcgen05.dealloc``: after a barrier of the CTA, warp 0 frees the columns."""
 
     columns: int
     cta_group: int = 1

@@ -77,7 +77,7 @@ def _mbarrier_wait(machine: Machine, op: MbarrierWait) -> None:
     """Let the active threads know what a phase gives.
 
     Raises:
-        SimulationError: the phase was not the one peeked at, or can never complete.
+        SimulationError: the last try_wait was for another phase, or the phase cannot complete.
     """
     state, parity = machine.phase(op.phase, op)
     who = machine.agents[machine.mask]
@@ -87,8 +87,8 @@ def _mbarrier_wait(machine: Machine, op: MbarrierWait) -> None:
         other = (tried[:, :2] != (state.agent, parity)).any(axis=1)
         if other.any():
             raise SimulationError(
-                f"simulate: {op} counts on a peek at the same phase; the last of "
-                f"{machine.order.name(int(who[other][0]))} was at another"
+                f"simulate: {op} relies on a try_wait for the same phase; the last of "
+                f"{machine.order.name(int(who[other][0]))} was for another"
             )
         known = tried[:, 2]
     state.observe(op, who, known, machine.order)

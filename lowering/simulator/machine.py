@@ -34,9 +34,9 @@ from lowering.simulator.wgmma_hazards import Register, Warpgroup
 
 @dataclass(frozen=True)
 class Copies:
-    """What threads copy by one ``cp.async``: (threads, cells), and of which group of each it is.
+    """A ``cp.async`` in flight: what it copies, (threads, cells), and its group in each thread.
 
-    ``cell``: what is read, by those who read: where it fills with zeros, not all do.
+    ``cell``: what the threads in ``reads`` read; the others write zeros.
     """
 
     op: Transfer

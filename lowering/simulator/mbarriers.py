@@ -39,8 +39,8 @@ class Complete:
 class Mbarrier:
     """An mbarrier: arrivals of this phase, phases completed, boxes under way.
 
-    ``agent``: the boxes that complete it. ``owed``: bytes that this phase awaits and that nothing
-    has ordered yet. ``gathered``: what those who arrived released, this phase included; ``given``:
+    ``agent``: the TMA loads that complete it. ``owed``: bytes that this phase expects and that no
+    load brings yet. ``gathered``: what those who arrived released, this phase included; ``given``:
     without it, for those who have waited. ``waited``: when each agent waited last. ``arrivals``:
     who arrived in this phase, and when; ``last``: by what operation.
     """
@@ -67,7 +67,7 @@ class Mbarrier:
 
     @property
     def full(self) -> bool:
-        """Whether all that this phase awaits has been ordered."""
+        """Whether all arrivals and bytes that this phase expects are there or in flight."""
         return self.arrived >= self.expected and self.owed <= 0
 
     def known_to(self, known: Ints) -> Ints:
@@ -105,7 +105,7 @@ class Mbarrier:
             raise SimulationError(
                 f"simulate: {op} may pass on an older phase of {order.barrier(self.agent)}: "
                 f"{order.name(int(who[late][0]))} does not know that the phase before is complete: "
-                "await that first"
+                "wait for that first"
             )
         self.waited[who] = order.clock
         order.acquire(who, self.given)
@@ -151,7 +151,7 @@ class Mbarrier:
             raise SimulationError(
                 f"simulate: {op} may count for an older phase of "
                 f"{order.barrier(self.agent)}: {order.name(int(who[late][0]))} does not know that "
-                "it is complete: await that first"
+                "it is complete: wait for that first"
             )
 
     def land(self, order: Order) -> None:

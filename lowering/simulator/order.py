@@ -6,8 +6,8 @@ from now on. Meetings, releases and acquires pass whole rows of such numbers on,
 transitive, as of vector clocks. :mod:`lowering.simulator.hazards` writes down which operation does
 what here.
 
-An agent is a thread, or what runs beside the threads: the products that a warp started, the bulk
-stores of a warpgroup, the boxes that complete one mbarrier, the tensor core of tensor memory. What
+An agent is a thread, or a part of the async proxy: the ``wgmma`` of a warp, the TMA stores of a
+warpgroup, the TMA loads that complete one mbarrier, ``tcgen05``. What
 one of these started last it completes last, so that one number suffices for each of them too.
 """
 
@@ -41,7 +41,7 @@ class Order:
     """
 
     def __init__(self, body: KernelIR) -> None:
-        """Begin with nobody knowing anything."""
+        """Begin with no order between any two agents."""
         self.threads, self.cluster = body.threads, body.cluster
         slots = [(each.name, slot) for each in body.barriers for slot in range(each.slots)]
         groups = -(-self.threads // WARPGROUP)
@@ -104,11 +104,11 @@ class Order:
             return f"a box of {self.barrier(agent)}"
         names = {
             "thread": f"thread {number}",
-            "producer": "the producing thread",
+            "producer": "the producer thread",
             "wgmma": f"warpgroup {place // (WARPGROUP // WARP)}",
-            "tma_store": "a bulk store",
+            "tma_store": "a TMA store",
             "tcgen05": "tcgen05",
-            "outside": "a bulk store",
+            "outside": "a TMA store",
         }
         return names[kind] + of
 

@@ -48,7 +48,7 @@ class Strand:
     """Threads that run together: where they are, and their values of variables.
 
     ``waiting``: the operation that they cannot do yet. ``met``: whether the barrier of the cluster
-    at which they wait knows of them. ``producing``: whether it is the thread that only fills.
+    at which they wait knows of them. ``producing``: whether it is the producer thread.
     """
 
     frames: list[Frame]

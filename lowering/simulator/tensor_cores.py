@@ -120,7 +120,7 @@ def _issue(machine: Machine, op: Issued) -> None:
 
 
 def _multiply(op: TensorMma, group: Sequence[Machine], env: Env) -> None:
-    """Do ``D += A·B``; D may be touched after a commit is awaited.
+    """Do ``D += A·B``; D may be touched after a wait for its commit.
 
     Of a pair of CTAs each has its rows of A and D, and its part of the columns of B.
     """

@@ -369,7 +369,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class TmaLoad(Op, unit="thread", shared_out="cta"):
-    """TMA: thread 0 waits for the phase ``free``, then loads boxes whose bytes complete an mbarrier.
+    """TMA: thread 0 waits for phase ``free``, then loads boxes whose bytes complete an mbarrier.
 
     ``size``: bytes that come to this CTA, those that others of the cluster load for it included.
     Before dispatch ``loads`` are calls, and the size is not known.
@@ -457,7 +457,7 @@ class TryWait(Op, unit="thread"):
 
 @dataclass(frozen=True)
 class MbarrierWait(Op, unit="thread"):
-    """Wait until a phase is complete; ``tried``: unless the last :class:`TryWait` saw it complete."""
+    """Wait until a phase is complete; ``tried``: unless the last :class:`TryWait` saw it so."""
 
     phase: Phase
     tried: bool = False

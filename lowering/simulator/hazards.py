@@ -281,7 +281,7 @@ class Cells:
         self.async_proxy[cell] = isinstance(by, Async)
 
     def _begin(self, cell: Ints, order: Order) -> None:
-        """Forget what came before a write that is ordered after all of it."""
+        """Drop the history of cells whose new write is ordered after all of it."""
         self.latest[cell] = NEVER
         self.since[cell] = order.clock
         self.copy[cell] = 0
@@ -310,7 +310,7 @@ class Cells:
         return at, np.arange(len(at)) + np.repeat(first - np.cumsum(count) + count, count)
 
     def _restamp(self, cell: Ints, who: Ints, stamp: int) -> None:
-        """Say when writes that alias were done; those that go on are never known."""
+        """Set when writes that alias were done; FOREVER for those in flight."""
         if self.beside.size:
             at, column = self._beside(cell)
             by = np.broadcast_to(who, cell.shape).reshape(-1)[at]
@@ -318,14 +318,14 @@ class Cells:
             self.beside[STAMP, column[ours]] = stamp
 
     def finish(self, cell: Ints, values: Matrix) -> None:
-        """Give cells the values that were written."""
+        """Complete writes: give cells their values."""
         self.values[cell] = values
         self.written[cell] = True
         if self.tracked:
             self.pending[cell] = False
 
     def finish_later(self, cell: Ints, values: Matrix, who: Ints, order: Order) -> None:
-        """Give cells the values that threads wrote, as if they did now; see :meth:`copy_later`."""
+        """Complete writes of ``cp.async``, as if the threads wrote now; see :meth:`copy_later`."""
         self.values[cell] = values
         self.written[cell] = True
         if self.tracked:
@@ -337,7 +337,7 @@ class Cells:
     def copy_later(self, cell: Ints, who: Ints | None = None) -> None:
         """Note that writes that were started are complete only after a wait.
 
-        ``who``: the threads that wait, each for its own; None: all at once, for something else.
+        ``who``: the threads of a ``cp.async``, each of which waits for its own; None: TMA.
         """
         self.written[cell] = False
         if self.tracked:
@@ -444,7 +444,7 @@ class Cells:
     def _check_elsewhere(
         self, op: Op, cell: Ints, by: By, order: Order, verb: str, touched: Bools, did: str
     ) -> None:
-        """Refuse what a CTA that ran before, and might run after, touched."""
+        """Refuse cells that another CTA touched: the two may run in either order."""
         if touched[cell].any():
             at, who = tuple(np.argwhere(touched[cell])[0]), _named(cell, by)
             raise SimulationError(
@@ -453,7 +453,7 @@ class Cells:
             )
 
     def _after_reads(self, op: Op, cell: Ints, by: By, order: Order) -> None:
-        """Refuse to overwrite what was read since the last write, and that is not known."""
+        """Refuse to overwrite cells whose reads since the last write are not ordered before."""
         who = _named(cell, by)
         since = self.since[cell]
         copied = self.copying[cell] > 0
@@ -511,7 +511,7 @@ class Cells:
     # -- the whole ----------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Note what the CTAs that ran did: those to come are not ordered after them."""
+        """Note what the CTAs that ran touched: nothing orders later CTAs after them."""
         if not self.tracked:
             return
         if self.elsewhere is None:

@@ -37,7 +37,7 @@ class Complete:
 
 @dataclass
 class Mbarrier:
-    """An mbarrier: arrivals of this phase, phases completed, boxes under way.
+    """An mbarrier: arrivals of this phase, phases completed, loads in flight.
 
     ``agent``: the TMA loads that complete it. ``owed``: bytes that this phase expects and that no
     load brings yet. ``gathered``: what those who arrived released, this phase included; ``given``:
@@ -56,7 +56,7 @@ class Mbarrier:
     last: Op | None = None
 
     def __post_init__(self) -> None:
-        """Begin with nothing to give."""
+        """Begin with nothing to release."""
         self.given = self.gathered.copy()
         self.waited = np.full_like(self.gathered[PASSED], NEVER)
 
@@ -71,7 +71,7 @@ class Mbarrier:
         return self.arrived >= self.expected and self.owed <= 0
 
     def known_to(self, known: Ints) -> Ints:
-        """Return how many phases some know to be complete.
+        """Return how many phases each of some threads knows to be complete.
 
         One is known to those who waited for it, or know of one who has, or of all that arrived.
 
@@ -89,7 +89,7 @@ class Mbarrier:
         return found
 
     def observe(self, op: Op, who: Ints, known: Ints, order: Order) -> None:
-        """Let threads see the phase that was completed last, and acquire what it gives.
+        """Let threads pass a wait for the last complete phase, and acquire what it releases.
 
         Args:
             op: for messages.
@@ -111,7 +111,7 @@ class Mbarrier:
         order.acquire(who, self.given)
 
     def arrive(self, op: Op, who: Ints, released: Ints, order: Order) -> None:
-        """Let some arrive, and release what they know.
+        """Arrive, and release what those who arrive know.
 
         Args:
             op: for messages.
@@ -131,12 +131,12 @@ class Mbarrier:
         if not self.in_flight and not self.owed:
             self.complete(order)
 
-    def send(
+    def start_load(
         self, op: Op, box: InFlight, size: int, who: Ints, released: Ints, order: Order
     ) -> None:
-        """Let a box be under way, of so many bytes; see :meth:`arrive`.
+        """Start a TMA load of so many bytes; see :meth:`arrive`.
 
-        Once it has come, so far have threads that the one who sent it knew to have.
+        Its completion says that threads have come as far as the one that starts it knew.
         """
         self.check_begun(op, who, released, order, 1)
         self.gathered[PASSED] = np.maximum(self.gathered[PASSED], released[PASSED, 0])
@@ -144,7 +144,7 @@ class Mbarrier:
         self.owed -= size
 
     def check_begun(self, op: Op, who: Ints, released: Ints, order: Order, room: int) -> None:
-        """Refuse what may count for a phase before that has begun, or after so many have come."""
+        """Refuse arrivals that may count for an earlier phase, or that exceed those expected."""
         late = self.known_to(released[PASSED]) < self.completed
         late[room:] = True
         if late.any():
@@ -154,8 +154,8 @@ class Mbarrier:
                 "it is complete: wait for that first"
             )
 
-    def land(self, order: Order) -> None:
-        """Let the boxes under way arrive, once all of the phase were ordered."""
+    def complete_loads(self, order: Order) -> None:
+        """Complete the loads in flight, once all that the phase expects were started."""
         if self.arrived < self.expected or self.owed:
             return
         for each in self.in_flight:

@@ -52,7 +52,7 @@ def _box(
 
 @simulate.of(TmaLoad)
 def _load(machine: Machine, op: TmaLoad) -> None:
-    """Start the loads of boxes; they arrive when their barrier is waited for.
+    """Start the loads of boxes; they complete at a wait for their mbarrier.
 
     Raises:
         SimulationError: what they overwrite is not known to be read, or the last load into it is
@@ -82,7 +82,7 @@ def _load(machine: Machine, op: TmaLoad) -> None:
             cells.start(op, into, Async((machine.filler,), (barrier.agent,)), order)
             cells.copy_later(into)
             size = values.size * machine.body.buffer(load.into).dtype.bits // 8
-            barrier.send(op, InFlight(cells, into, values), size, filler, released, order)
+            barrier.start_load(op, InFlight(cells, into, values), size, filler, released, order)
     own.owed += op.size
     own.arrive(op, filler, released, order)
 

@@ -1,4 +1,4 @@
-"""Tensor memory while the NumPy warp runs a body: its cells, and who touched each since when.
+"""Tensor memory on the NumPy warp: its cells, and the accesses of each that are not ordered yet.
 
 Loads and stores of warps, and the products and copies that a thread started, all run beside the
 threads. On a GPU a program that does not order them is a silent race; here each access is refused,
@@ -165,7 +165,7 @@ class TensorMemory:
             )
 
     def follows(self, op: TensorMma | TensorCopy, before: Ints) -> Bools:
-        """Say of which earlier operations the tensor core does this one after, without a wait.
+        """Say which earlier operations this one follows in the tensor core's own order.
 
         Products follow copies, and products of their shape and kind on the same accumulator.
         """

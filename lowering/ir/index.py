@@ -183,7 +183,9 @@ class Index:
     def __mul__(self, other: int) -> Index:
         """Multiply by a constant."""
         if not is_number(other):
-            raise LayoutError(f"index: {self} times {other!r}: a number fits, known before launch")
+            raise LayoutError(
+                f"index: {self} times {other!r}: the factor must be an integer known before launch"
+            )
         factor = int(other)
         if factor == 0:
             return Index()
@@ -367,15 +369,17 @@ class Index:
         for _, atom in self.terms:
             if isinstance(atom, Digit):
                 if atom.limit >= FREE and (atom.stride, atom.extent) != (1, atom.limit):
-                    raise LayoutError(f"index: {self} divides {atom.var}, which is any number")
+                    raise LayoutError(
+                        f"index: {self} divides {atom.var}, which only the launch knows"
+                    )
                 found[atom.var] = atom.limit
                 continue
             left, right = atom.left.free_variables(), atom.right.free_variables()
             if left & right or (atom.op != "*" and left | right):
                 names = ", ".join(sorted(left | right))
                 raise LayoutError(
-                    f"index: {self} is no polynomial of degree one in each of {names}, which are "
-                    "any numbers"
+                    f"index: {self} is no polynomial of degree one in each of {names}, which "
+                    "only the launch knows"
                 )
             found |= atom.left.limits() | atom.right.limits()
         return found
@@ -508,7 +512,9 @@ def _check_divisor(index: Index, divisor: Any) -> None:
         LayoutError: it is none.
     """
     if not is_number(divisor) or divisor < 1:
-        raise LayoutError(f"index: {index} divided by {divisor!r}: a number from 1 on fits")
+        raise LayoutError(
+            f"index: {index} divided by {divisor!r}: the divisor must be a positive integer"
+        )
 
 
 def _widened(text: str) -> str:

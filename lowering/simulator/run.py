@@ -260,7 +260,7 @@ def check_whole(machine: Machine, op: Op) -> None:
     if found is not None:
         unit, active, idle = found
         raise SimulationError(
-            f"simulate: {op} is done by whole {unit}s: thread {active} comes to it, and "
+            f"simulate: {op} takes whole {unit}s: thread {active} runs it, and "
             f"thread {idle} of its {unit} does not"
         )
 

@@ -672,7 +672,7 @@ def test_lanes_that_wait_let_the_others_of_their_warp_go_on() -> None:
 
 def test_what_never_comes_together_is_named() -> None:
     stray = warp(1, wait("full"), CTA)
-    with pytest.raises(SimulationError, match="sync\\(cta\\) is done by whole ctas: thread 32"):
+    with pytest.raises(SimulationError, match="sync\\(cta\\) takes whole ctas: thread 32"):
         run(GET, stray, warp(0, Arrive("full", 0)))
 
 

@@ -12,6 +12,7 @@ from layoutalg.algebra.iters import Iter
 from layoutalg.algebra.parts import is_dense
 from layoutalg.algebra.tables import IntArray
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import as_layout
 from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.sizes.arguments import as_coordinate
 from layoutalg.sizes.size import Size, as_shape, as_size, product
@@ -58,7 +59,7 @@ class SwizzleLayout:
 
     @property
     def size(self) -> int:
-        """The period: addresses per block that is permuted in itself.
+        """The period: each aligned block of so many addresses is permuted within itself.
 
         >>> SwizzleLayout(3, 3, 3).size
         512
@@ -84,9 +85,7 @@ class SwizzleLayout:
         return self.permute(address)
 
     def permute(self, address: Any) -> Any:
-        """Return the swizzled address of anything that shifts, masks and XORs, unchecked.
-
-        An index of a code generator, for instance; :meth:`apply` checks what users give.
+        """Swizzle an address without checks: an int, an array or an index expression.
 
         >>> SwizzleLayout(3, 3, 3).permute(64)
         72
@@ -109,8 +108,8 @@ class SwizzleLayout:
 class ComposeLayout(Layout):
     """A tile in memory whose addresses are then swizzled: ``L(x) = swizzle(tile(x))``.
 
-    Its operations are those of a :class:`TileLayout`, done to the tile; the swizzle stays. What
-    arranges copies of it, or is added to it, is plain.
+    It has the operations of a :class:`TileLayout`: they work on the tile and keep the swizzle. The
+    ``outer`` of a tile and the ``left`` of a direct sum are not swizzled.
 
     >>> from layoutalg import S
     >>> L = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
@@ -135,6 +134,7 @@ class ComposeLayout(Layout):
         swizzle = self.swizzle
         for name in ("per_element", "swizzle_len", "atom_len"):
             object.__setattr__(self, name, getattr(swizzle, name))
+        object.__setattr__(self, "tile_layout", as_layout(self.tile_layout, "ComposeLayout"))
         if not isinstance(self.tile_layout, TileLayout):
             raise LayoutError(f"ComposeLayout: needs a TileLayout; got {self.tile_layout!r}")
         self.tile_layout.verify_well_formed()
@@ -159,7 +159,7 @@ class ComposeLayout(Layout):
 
     @property
     def bare(self) -> bool:
-        """Whether the tile says nothing: at most one dense iter in memory, from 0.
+        """Whether only the swizzle matters: the tile is at most one dense iter in memory, from 0.
 
         >>> from layoutalg import S
         >>> ComposeLayout(3, 3, 3, TileLayout(S[512:1])).bare

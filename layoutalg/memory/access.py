@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,9 @@ import numpy.typing as npt
 from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.tables import IntArray
 from layoutalg.errors import LayoutError
-from layoutalg.fragments.rows import BITS
 from layoutalg.layouts.thread_slots import THREADS_OF
+from layoutalg.layouts.tile_layout import Layout
+from layoutalg.sizes.dtypes import OPERANDS, STORED, element_type
 
 Bools = npt.NDArray[np.bool_]
 
@@ -35,36 +36,25 @@ SECTOR_BYTES = 32
 _ROW_BYTES = 16  # of an 8x8 matrix
 _SIZES = (1, 2, 4, 8, 16)  # bytes that a lane moves in one access of shared memory
 
-# What operands are made of, and what memory holds besides.
-_BITS = BITS | {
-    "e2m1": 4, "b4": 4, "b8": 8, "s16": 16, "u16": 16, "b32": 32, "u32": 32, "b64": 64, "s64": 64,
-    "u64": 64,
-}  # fmt: skip
-
-
-class InMemory(Protocol):
-    """A layout on axis m, as far as requests need it: ``TileLayout`` or ``ComposeLayout``."""
-
-    def table(self, shape: Sequence[Any]) -> Any:
-        """Return per axis name the int64 array of addresses, in elements."""
-
 
 def element_bits(dtype: int | str, function: str) -> int:
-    """Return the width of an element: a number of bits, or the type as PTX names it.
+    """Return the width of an element: a number of bits, or a type as PTX or NumPy names it.
 
     Raises:
         LayoutError: no width that divides or is a multiple of a byte; an unknown type.
 
-    >>> element_bits("bf16", "doc"), element_bits(8, "doc")
-    (16, 8)
+    >>> [element_bits(dtype, "doc") for dtype in ("bf16", "bfloat16", 8)]
+    [16, 16, 8]
     """
-    bits = _BITS.get(dtype, 0) if isinstance(dtype, str) else dtype
+    row = element_type(dtype)
+    bits = row.bits if row is not None else dtype
     if isinstance(bits, bool) or bits not in (1, 2, 4, 8, 16, 32, 64, 128):
         raise LayoutError(
             f"{function}: the element is given by its bits (1, 2, 4, 8, 16, 32, 64 or 128) or by "
-            f"its PTX type; got {dtype!r}. Types that fit: {', '.join(_BITS)}"
+            f"its type, such as f16 or float16; got {dtype!r}. Types that fit: "
+            + ", ".join(dict.fromkeys(each.token for each in (*OPERANDS, *STORED)))
         )
-    return bits
+    return int(bits)
 
 
 def phase_lanes(size: int) -> int:
@@ -218,7 +208,7 @@ class Access:
         """Elements per lane."""
         return int(self.coords.shape[2])
 
-    def starts(self, layout: InMemory, shape: Sequence[int], bits: int) -> IntArray:
+    def starts(self, layout: Layout, shape: Sequence[int], bits: int) -> IntArray:
         """Return where every lane's vector begins, in elements: an array (requests, lanes).
 
         A lane that takes no part has 0.
@@ -274,7 +264,7 @@ lies at byte 36. A pitch that is a multiple of 8 elements fits
         groups, taking = self.phases(starts, bits)
         return bank_counts(groups * bits // 8, self.size(bits), taking)
 
-    def bank_counts(self, layout: InMemory, shape: Sequence[int], bits: int) -> IntArray:
+    def bank_counts(self, layout: Layout, shape: Sequence[int], bits: int) -> IntArray:
         """Count the words per phase and bank: an array (phases, 32).
 
         Raises:
@@ -410,7 +400,7 @@ def columnwise(shape: Sequence[int], bits: int, *, name: str = "column") -> Acce
 
 
 def slotwise(
-    registers: InMemory, shape: Sequence[int], vector: int, *, name: str = "slots"
+    registers: Layout, shape: Sequence[int], vector: int, *, name: str = "slots"
 ) -> Access:
     """Let every lane of a warp move ``vector`` neighbouring slots: direct loads of a fragment.
 

@@ -19,10 +19,18 @@ import numpy as np
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import Axis
 from layoutalg.algebra.iters import Iters
-from layoutalg.algebra.parts import HasParts, Parts, canonicalize, substitute_parts, total_size
+from layoutalg.algebra.parts import (
+    HasParts,
+    Parts,
+    canonicalize,
+    substitute_parts,
+    symbols,
+    total_size,
+)
 from layoutalg.algebra.scope import Target, as_target
-from layoutalg.algebra.tables import IntArray, steps, table
+from layoutalg.algebra.tables import steps
 from layoutalg.errors import LayoutError, Undecided
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.proofs.differing import different_sets, told
 from layoutalg.proofs.formulas import (
     as_coordinates,
@@ -40,7 +48,6 @@ from layoutalg.proofs.normal_form import (
     coordinate,
     copies_of,
     is_small,
-    named_symbols,
     normal,
     place_of,
     symbols_of,
@@ -180,9 +187,9 @@ def _witnesses(left: HasParts, right: HasParts) -> str:
     """Say for which small values of the symbols two layouts agree and differ."""
     from layoutalg.sizes.polynomials import examples
 
-    symbols = named_symbols(left, right)
-    names = sorted(symbols)
-    tried = (examples(symbols[name]) for name in names)
+    free = symbols(left) | symbols(right)
+    names = sorted(free)
+    tried = (examples(free[name]) for name in names)
     seen: dict[bool, str] = {}
     for numbers in itertools.islice(itertools.product(*tried), 81):
         values = dict(zip(names, numbers, strict=True))
@@ -202,15 +209,17 @@ def _witnesses(left: HasParts, right: HasParts) -> str:
 # -- a layout and a formula -----------------------------------------------------------------------
 
 
-def prove(layout: Any, shape: Sequence[Any], claim: Any, target: str | None = None) -> Verdict:
+def prove(
+    layout: LayoutLike, shape: Sequence[Any], claim: Any, target: str | None = None
+) -> Verdict:
     """Decide whether a layout over a shape says what another layout or a formula says.
 
     Args:
-        layout: a layout, swizzled or not.
+        layout: a layout, swizzled or not, a fragment, or text.
         shape: logical extents, outermost first; elements are named by their coordinates.
         claim: one of
 
-            - a layout, or a fragment: :func:`equivalent`;
+            - a layout, a fragment, or text: :func:`equivalent`;
             - a formula ``(i, j, …) -> {"laneid": …, "m": …}`` for the base coordinate of an
               element; axes that it leaves out are 0;
             - a formula the other way, ``(laneid, m) -> (i, j, …)``, its parameters named like the
@@ -238,7 +247,7 @@ def prove(layout: Any, shape: Sequence[Any], claim: Any, target: str | None = No
     64 of 128 elements differ
     """
     extents = as_shape(shape, "prove")
-    goal = getattr(claim, "layout", claim)
+    layout, goal = as_layout(layout, "prove: layout"), as_layout(claim, "prove: claim")
     if hasattr(goal, "table") or hasattr(goal, "shard"):
         return equivalent(layout, goal, as_target(target), extents)
     if not callable(goal):
@@ -269,12 +278,6 @@ def _claim_text(layout: object, names: tuple[str, ...], rank: int, inverse: bool
         given = ", ".join(f"i{dim}" for dim in range(rank))
         return late("{} is the inverse of ({}) -> ({})", layout, taken, given)
     return late("{} is the formula ({}) -> place", layout, taken)
-
-
-def _table_of(layout: Any, shape: tuple[Size, ...], replicas: bool) -> dict[str, IntArray]:
-    if hasattr(layout, "shard"):
-        return table(layout, shape, replicas)
-    return layout.table(shape, replicas)  # type: ignore[no-any-return]
 
 
 def _same_swizzled(left: Any, right: Any, shape: Sequence[Size] | None, target: Target) -> Verdict:
@@ -322,7 +325,7 @@ def _on_elements(
     check_budget("prove", product(shape) * len(shape), ENTRIES, "coordinates", "Prove a slice")
     index = indices(tuple(map(int, shape)))
     if inverse:
-        places = _table_of(layout, shape, True)
+        places = layout.table(shape, True)
         given = as_coordinates(formula(**{k: exact(x) for k, x in places.items()}), len(shape))
         have = {
             f"i{dim}": np.broadcast_to(x[..., None], next(iter(places.values())).shape)
@@ -330,7 +333,7 @@ def _on_elements(
         }
         want = {f"i{dim}": x for dim, x in enumerate(given)}
         return _compared(claim, shape, have, want, places)
-    have = _table_of(layout, shape, False)
+    have = layout.table(shape)
     return _compared(claim, shape, have, as_place(formula(*index)))
 
 
@@ -374,7 +377,7 @@ def _on_digits(
     inverse: bool,
 ) -> Verdict:
     """Compare a layout and a formula as forms in the digits of the layout grouped by the shape."""
-    from layoutalg.sizes.symbolic import Digit
+    from layoutalg.sizes.symbolic import DigitSymbol
 
     pieces, seps = algebra.group(layout.shard, shape, layout)
     claim = _claim_text(layout, names, len(shape), inverse)
@@ -406,7 +409,7 @@ def _on_digits(
 
     def named(iters: Iters, letter: str) -> list[Any]:
         return [
-            0 if it.extent == 1 else Digit(f"{stem}{letter}{k}", it.extent)
+            0 if it.extent == 1 else DigitSymbol(f"{stem}{letter}{k}", it.extent)
             for k, it in enumerate(iters)
         ]
 

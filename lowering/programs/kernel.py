@@ -19,7 +19,7 @@ import numpy as np
 from layoutalg import LayoutError, m
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has
-from layoutalg.layouts.tile_layout import Layout
+from layoutalg.front_door import LayoutLike
 from layoutalg.sizes.budget import REGISTERS, check_budget
 from lowering.dispatch.addresses import as_index, every_value
 from lowering.dispatch.holders import check_threads_exist
@@ -198,7 +198,7 @@ class Kernel:
         name: str,
         shape: Sequence[int],
         dtype: str | DType,
-        layout: Layout | None = None,
+        layout: LayoutLike | None = None,
         bounds: Sequence[Any] | None = None,
         multiple: int = 1,
     ) -> Buffer:
@@ -314,7 +314,7 @@ class Kernel:
         return self.let(name, Index.free("bx") % self.cluster, self.cluster)
 
     def _symbol(self, name: str, extent: int, operation: str) -> Any:
-        from layoutalg.sizes.symbolic import Digit
+        from layoutalg.sizes.symbolic import DigitSymbol
 
         taken = {self.name, *self.buffers, *self.scalars, *self.barriers}
         names.check_variable(name, operation, taken)
@@ -324,7 +324,7 @@ class Kernel:
                 "let() names, need names of their own"
             )
         self._variables.add(name)
-        return Digit(name, extent)
+        return DigitSymbol(name, extent)
 
     @contextmanager
     def producer(self) -> Iterator[None]:
@@ -381,7 +381,7 @@ class Kernel:
         shape: Sequence[int],
         dtype: str | DType,
         scope: str = "local",
-        layout: Layout | None = None,
+        layout: LayoutLike | None = None,
     ) -> Buffer:
         """Allocate a buffer in registers ("local"), in shared or in tensor memory ("tmem").
 

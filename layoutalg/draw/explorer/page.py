@@ -31,13 +31,14 @@ from layoutalg.draw.scene.scene import checked_title
 from layoutalg.errors import LayoutError
 from layoutalg.files import write_whole
 from layoutalg.fragments import Fragment
+from layoutalg.front_door import LayoutLike
+from layoutalg.interop.registry import reading
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import Layout
+from layoutalg.sizes.budget import EXPLORED, EXPLORED_OWNERS
 from layoutalg.sizes.size import as_shape, product
 
 MOST_BYTES = 60_000  # of a page
-MOST_ELEMENTS = 1 << 16  # of a layout
-MOST_OWNERS = 1 << 20
 FRAME_HEIGHT = 640  # of a page in a notebook, in CSS pixels
 _START = """(async () => {
   const packed = document.getElementById("packed").textContent;
@@ -168,7 +169,7 @@ def document_of(
         "empty": EMPTY,
         "ink": INK,
         "paper": PAPER,
-        "most": {"elements": MOST_ELEMENTS, "owners": MOST_OWNERS},
+        "most": {"elements": EXPLORED, "owners": EXPLORED_OWNERS},
         "spaces": list(spaces),
         "flow": flow,
     }
@@ -209,9 +210,9 @@ def space_of(
     check_concrete(tile, "to_html")
     count = product([it.extent for it in tile.shard])
     copies = product([it.extent for it in tile.replica])
-    if count > MOST_ELEMENTS or count * copies > MOST_OWNERS:
+    if count > EXPLORED or count * copies > EXPLORED_OWNERS:
         raise LayoutError(
-            f"to_html: a page shows up to {MOST_ELEMENTS} elements and {MOST_OWNERS} owners; "
+            f"to_html: a page shows up to {EXPLORED} elements and {EXPLORED_OWNERS} owners; "
             f"{layout} has {count} elements of {copies} owners each. Slice the layout first"
         )
     extents = default_shape(layout) if shape is None else as_shape(shape, "to_html")
@@ -253,10 +254,10 @@ def finished(text: str, path: str | os.PathLike[str] | None) -> str:
 
 
 def layout_html(
-    layout: Layout,
+    layout: LayoutLike,
     shape: Sequence[int] | None = None,
-    path: str | os.PathLike[str] | None = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     lane: int = DEFAULT_LANE,
     title: str | None = None,
     bits: int | None = None,
@@ -264,7 +265,7 @@ def layout_html(
     """Return a page that shows a layout: its elements, and its lanes or addresses.
 
     Args:
-        layout: a layout without symbols, of up to 65536 elements.
+        layout: a layout without symbols, of up to 65536 elements; a fragment, or text.
         shape: logical extents; leading dimensions are shown as rows. Near to square unless given.
         path: file to write, ``.html``.
         lane: the lane whose cells are outlined while nothing is chosen.
@@ -285,7 +286,7 @@ def layout_html(
 
 
 def layout_document(
-    layout: Layout,
+    layout: LayoutLike,
     shape: Sequence[int] | None = None,
     *,
     lane: int = DEFAULT_LANE,
@@ -296,9 +297,10 @@ def layout_document(
     if bits is not None and (type(bits) is not int or not 1 <= bits <= 1024):
         raise LayoutError(f"to_html: bits are those of an element, 1..1024; got {bits!r}")
     more = {} if bits is None else {"bits": bits, "scope": "shared"}
-    space = space_of("L", layout, shape, **more)
+    found = reading(layout, shape, "to_html")
+    space = space_of("L", found.layout, found.shape, **more)
     space["note"] = " × ".join(map(str, space["shape"]))
-    return document_of("layout", str(layout) if title is None else title, [space], lane=lane)
+    return document_of("layout", space["layout"] if title is None else title, [space], lane=lane)
 
 
 def _fragment_space(fragment: Fragment, lane: int) -> dict[str, Any]:
@@ -324,8 +326,8 @@ def _fragment_space(fragment: Fragment, lane: int) -> dict[str, Any]:
 
 def fragment_html(
     fragment: Fragment,
-    path: str | os.PathLike[str] | None = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     lane: int = DEFAULT_LANE,
     title: str | None = None,
 ) -> str:
@@ -360,8 +362,8 @@ def fragment_html(
 def operands_html(
     instruction: str,
     accumulator: str | None = None,
-    path: str | os.PathLike[str] | None = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     lane: int = DEFAULT_LANE,
     title: str | None = None,
 ) -> str:

@@ -14,6 +14,8 @@ from layoutalg.draw.scene.palette import EMPTY, HUES, INK, NOTE, WAYS
 from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Panel, Path, Point, Scene, Text, text_width
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike
+from layoutalg.interop.registry import with_shape
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.memory.access import (
@@ -103,8 +105,8 @@ def _pitch_of(layout: TileLayout, shape: tuple[int, int]) -> int:
 
 @picture
 def banks(
-    layout: Layout,
-    shape: Sequence[int],
+    layout: LayoutLike,
+    shape: Sequence[int] | None = None,
     dtype: int | str = 16,
     access: str | Access = "ldmatrix",
     *,
@@ -121,7 +123,7 @@ def banks(
         layout: a ``ComposeLayout``, drawn without and with its swizzle; or a row-major
             ``TileLayout``, for which :func:`layoutalg.choose_swizzle` chooses one.
         shape: rows and columns of the tile, in elements.
-        dtype: of the elements: bits, or a PTX type.
+        dtype: of the elements: bits, or a type.
         access: what is asked: a name of ``memory.access.ACCESSES``, or an access.
         phase: outlined.
         width: of the page in inches, 7 unless given.
@@ -136,7 +138,8 @@ def banks(
     'ldmatrix.x4: 64 phases of 8 lanes, 16 bytes each: 512 → 64 wavefronts, at least 64'
     """
     bits = element_bits(dtype, "banks")
-    extents = checked_shape(shape, "banks")
+    layout, asked_shape = with_shape(layout, shape, "banks")
+    extents = checked_shape(asked_shape, "banks")
     if len(extents) != 2:
         raise LayoutError(f"banks: a tile has (rows, columns); got shape {extents}")
     if not isinstance(layout, Layout):

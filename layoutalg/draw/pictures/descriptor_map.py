@@ -34,6 +34,7 @@ from layoutalg.draw.scene.scene import (
     text_width,
 )
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.memory.access import LINE_BYTES, element_bits
 
@@ -124,7 +125,7 @@ def _checked(visits: Visits, tile: int) -> dict[str, IntArray]:
 
 @picture
 def descriptor(
-    layout: Layout,
+    layout: LayoutLike,
     shape: Sequence[int],
     visits: Visits,
     dtype: int | str = 16,
@@ -144,7 +145,7 @@ def descriptor(
         shape: (rows, columns) of it.
         visits: per title the place of each element that an instruction reads, in elements, as
             ``lowering.isa.smem_descriptor.Descriptor.places`` returns it: one panel each.
-        dtype: of the elements: bits, or a PTX type.
+        dtype: of the elements: bits, or a type.
         names: of rows and columns.
         lines: (begin, end) of those that are drawn.
         width: of the page in inches, 7 unless given.
@@ -153,7 +154,7 @@ def descriptor(
         LayoutError: no tile in memory, places outside of it or not in chunks, lines that there are
             not, an unknown suffix, or too narrow a page.
 
-    >>> from layoutalg import S
+    >>> from layoutalg import ComposeLayout, S, TileLayout
     >>> tile = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))
     >>> figure = descriptor(tile, (64, 64), {"k = 0": tile.table((64, 64))["m"][:, :16]}, "f16")
     >>> cells = figure.scene.panel("visit 0").cells
@@ -163,7 +164,7 @@ def descriptor(
     Source: PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", core matrix.
     """
     bits = element_bits(dtype, "descriptor")
-    extents = checked_shape(shape, "descriptor")
+    layout, extents = as_layout(layout, "descriptor"), checked_shape(shape, "descriptor")
     if len(extents) != 2 or not isinstance(layout, Layout):
         raise LayoutError(
             f"descriptor: a tile in memory is a layout over (rows, columns); got {layout} over "

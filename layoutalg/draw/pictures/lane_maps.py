@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from layoutalg.draw.scene.legend import legend_of, swatches_of
-from layoutalg.draw.scene.ownership import DEFAULT_LANE, HasTable, labels_of, owners_of
+from layoutalg.draw.scene.ownership import DEFAULT_LANE, labels_of, owners_of
 from layoutalg.draw.scene.page import COLUMN, INCH, LINE, MARGIN, PAGE, WIDER, wrapped
 from layoutalg.draw.scene.panel import LEVELS, Tile, cell_size, gutter, header, panel_of, placed
 from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Panel, Scene, Text, checked_title, text_width
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike
+from layoutalg.interop.registry import with_shape
 
 
 @picture
 def lane_map(
-    layout: HasTable,
-    shape: Sequence[int],
+    layout: LayoutLike,
+    shape: Sequence[int] | None = None,
     lane: int | None = DEFAULT_LANE,
     *,
     width: float | None = None,
@@ -31,8 +33,9 @@ def lane_map(
     written in a cell follows from its size on the page; no text is smaller than 5 points.
 
     Args:
-        layout: anything with ``table(shape, replicas=True)``: a ``TileLayout`` of any axes.
-        shape: (rows, columns), or (columns,): the elements of the layout, row-major.
+        layout: of any axes: a layout, a fragment, or text.
+        shape: (rows, columns), or (columns,): the elements of the layout, row-major; that of a
+            fragment unless given.
         lane: thread whose cells are outlined, ``32 * warp + lane`` where there are warps; None for
             none. The default lane 5 outlines nothing where the layout has no lane 5.
         width: of the page in inches; 3.4 or 7 by the size of the tile.
@@ -53,7 +56,8 @@ def lane_map(
     >>> [cell.title for cell in figure.scene.panel("map").cells if cell.title.startswith("T5 ")]
     ['T5 m0 (1, 2)', 'T5 m1 (1, 3)', 'T5 m2 (9, 2)', 'T5 m3 (9, 3)']
     """
-    owners = owners_of(layout, shape, "lane_map").led_by(lane)
+    layout, extents = with_shape(layout, shape, "lane_map")
+    owners = owners_of(layout, extents, "lane_map").led_by(lane)
     if instruction is not None and (
         len(instruction) != 2 or any(extent < 1 for extent in instruction)
     ):

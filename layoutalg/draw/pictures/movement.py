@@ -14,7 +14,6 @@ from layoutalg.draw.scene.legend import legend_of
 from layoutalg.draw.scene.ownership import (
     DEFAULT_LANE,
     BoolArray,
-    HasTable,
     IntArray,
     Ownership,
     labels_of,
@@ -26,6 +25,8 @@ from layoutalg.draw.scene.panel import LEVELS, Tile, cell_size, gutter, header, 
 from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Panel, Point, Scene, Text, text_width
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike
+from layoutalg.interop.registry import with_shape
 
 _GAP = 12.0  # between panels
 _LIST = 6.0  # font size of the recipe
@@ -117,9 +118,9 @@ def recipe_lines(src: Any, dst: Any, shape: Sequence[int], bits: int) -> list[st
 
 @picture
 def compare(
-    src: HasTable,
-    dst: HasTable,
-    shape: Sequence[int],
+    src: LayoutLike,
+    dst: LayoutLike,
+    shape: Sequence[int] | None = None,
     bits: int = 16,
     lane: int | None = DEFAULT_LANE,
     *,
@@ -149,7 +150,9 @@ def compare(
     >>> [text.string for text in figure.scene.panel("title").texts][-1]
     'of 256 elements: 16 stay, 16 move within their lane, 224 move to another lane'
     """
-    sides = _alike([owners_of(each, shape, "compare") for each in (src, dst)])
+    src, extents = with_shape(src, shape, "compare")
+    dst, _ = with_shape(dst, extents, "compare")
+    sides = _alike([owners_of(each, extents, "compare") for each in (src, dst)])
     kinds = classes_of(*sides)
     rows, columns = kinds.shape
     distributed = all(side.threads for side in sides)
@@ -192,7 +195,7 @@ def compare(
     if (wide := MARGIN + page.room - at) < _NARROWEST:
         at, wide, bottom = MARGIN, page.room, low + 4
     if distributed:
-        how, taken, bottom = _recipe(recipe_lines(src, dst, shape, bits), at, bottom, wide)
+        how, taken, bottom = _recipe(recipe_lines(src, dst, extents, bits), at, bottom, wide)
         page.add(how, at + taken)
     marks = [
         Mark(names[kind], "fill", fill) for kind, (_, fill) in enumerate(CLASSES) if counts[kind]

@@ -25,6 +25,8 @@ from layoutalg.draw.scene.scene import (
     text_width,
 )
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike
+from layoutalg.interop.registry import with_shape
 from layoutalg.layouts.explanation import digits_of
 from layoutalg.layouts.tile_layout import TileLayout
 
@@ -159,8 +161,8 @@ def _default_place(layout: TileLayout, shape: tuple[int, ...]) -> tuple[int, ...
 
 @picture
 def derivation(
-    layout: Any,
-    shape: Sequence[int],
+    layout: LayoutLike,
+    shape: Sequence[int] | None = None,
     at: Sequence[int] | None = None,
     *,
     width: float = PAGE,
@@ -188,8 +190,9 @@ def derivation(
     >>> [text.string for text in figure.scene.panel("formula").texts]
     ['laneid = 4 · (i mod 8) + j // 2', 'm = 2 · (i // 8) + j mod 2']
     """
-    tile: TileLayout = getattr(layout, "tile_layout", layout)
-    shape = checked_shape(shape, "derivation")
+    layout, extents = with_shape(layout, shape, "derivation")
+    tile: Any = getattr(layout, "tile_layout", layout)
+    shape = checked_shape(extents, "derivation")
     if not hasattr(tile, "shard"):
         raise LayoutError(f"derivation: a formula is of a layout of elements; got {layout!r}")
     name = str(layout) if title is None else checked_title(title, "derivation")

@@ -128,7 +128,7 @@ def chosen_fragments(
         fitting = [
             row
             for name, row in sums.items()
-            if accumulator in (name, row.dtype, f"D.{row.dtype}", f"C.{row.dtype}")
+            if accumulator == name or row.is_accumulator(f"D.{str(accumulator).split('.')[-1]}")
         ]
         if not fitting:
             raise LayoutError(

@@ -817,7 +817,7 @@ def test_a_title_is_one_line_of_text(title: Any) -> None:
 
 @pytest.mark.parametrize("function", [draw.lane_map, draw.derivation, draw.banks])
 def test_what_no_picture_shows_is_refused(function: Any) -> None:
-    for shape in (5, None, ("n", 8), (2.0, 8)):
+    for shape in (5, ("n", 8), (2.0, 8)):
         with pytest.raises(LayoutError, match="a shape is a sequence of numbers"):
             function(PLAIN, shape)
     for width in ("7", float("nan"), float("inf"), 0, True):

@@ -335,7 +335,7 @@ def mbarrier_init() -> Asm:
 
 
 def mbarrier_init_fence() -> Asm:
-    """Return the fence after which bulk copies see initialised barriers."""
+    """Return the fence after which TMA sees initialised mbarriers."""
     return Asm("mbarrier_init_fence", "fence.proxy.async.shared::cta;", "", "")
 
 
@@ -375,7 +375,7 @@ def mbarrier_arrive_cluster() -> Asm:
     """Return ``mbarrier.arrive`` in any CTA of a cluster, where the second operand is not 0.
 
     Source: PTX ISA, mbarrier.arrive. Its scope is left at the default: said to be that of the
-    cluster, it waits for all memory (``MEMBAR``), which the copy engine does not ask for.
+    cluster, it waits for all memory (``MEMBAR``), which TMA does not need.
     """
     text = (
         "{ .reg .pred taking; setp.ne.u32 taking, $1, 0; "
@@ -391,10 +391,9 @@ def fence_mbarrier_init() -> Asm:
 
 
 def griddepcontrol() -> Asm:
-    """Return what lets a kernel begin early: the next one may; this one waits for the one before.
+    """Return ``griddepcontrol``: launch dependents, then wait for the previous grid.
 
-    What the kernel before in the stream wrote is visible after it. It costs nothing where that one
-    has ended.
+    What the previous grid wrote is visible after it. It costs nothing where that one has ended.
 
     >>> griddepcontrol().text
     'griddepcontrol.launch_dependents; griddepcontrol.wait;'
@@ -473,7 +472,7 @@ def sync_some(threads: int) -> Asm:
 
 
 def prefetch_tensormap() -> Asm:
-    """Return ``prefetch.tensormap``: the copy engine will want this tensor map.
+    """Return ``prefetch.tensormap``.
 
     >>> prefetch_tensormap().text
     'prefetch.tensormap [$0];'

@@ -229,7 +229,7 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "no arrival": (without(Arrive), "waits forever"),
     "an arrival of too much": (
         unguarded,
-        r"arrive\(free\[1\]\) may complete the next phase of free\[1\] while the producing thread "
+        r"arrive\(free\[1\]\) may complete the next phase of free\[1\] while the producer thread "
         "still waits for the one before",
     ),
     "no wait for the bytes": (without(MbarrierWait), "still being copied|nothing wrote"),
@@ -241,7 +241,7 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "no register fence": (without(WgmmaFence), "wgmma.fence"),
     "no proxy fence": (without(ProxyFence), "with no fence.proxy.async in between"),
     "no barrier of the warpgroup": (without(Sync), "races"),
-    "a tile written while it leaves": (without(TmaStoreWait), "which a bulk store still reads"),
+    "a tile written while it leaves": (without(TmaStoreWait), "which a TMA store still reads"),
 }
 
 

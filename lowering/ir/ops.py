@@ -724,9 +724,9 @@ class When(Op):
 
 @dataclass(frozen=True)
 class WarpSpecialize(Op):
-    """Two programs at once: one thread of a further warpgroup fills, the others do the rest.
+    """Warp specialization: one thread of a producer warpgroup, and the consumers, side by side.
 
-    The further warpgroup gives most of its registers to the others (``setmaxnreg``).
+    The producer warpgroup gives most of its registers to the consumers (``setmaxnreg``).
     """
 
     unit = "cta"

@@ -311,7 +311,7 @@ threads laneid is 0..31: S[(40,4):(1@laneid,1)]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Holders:
     """Threads that hold their part of a region in the same registers.
 
     ``elements``: the flat element of the region in each of ``registers``, by thread; -1: none.
@@ -341,7 +341,7 @@ class Part:
 
 
 @lru_cache(maxsize=512)
-def parts_of(region: BufferRegion, threads: int) -> tuple[Part, ...]:
+def holders_of(region: BufferRegion, threads: int) -> tuple[Holders, ...]:
     """Return who holds a region: one part, or one for each set of registers that holds some of it.
 
     Args:
@@ -353,7 +353,7 @@ def parts_of(region: BufferRegion, threads: int) -> tuple[Part, ...]:
 
     >>> from layoutalg import S, laneid
     >>> r = Buffer("r", (32, 4), "float32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
-    >>> (part,) = parts_of(r[16:32, 1:3], 32)
+    >>> (part,) = holders_of(r[16:32, 1:3], 32)
     >>> named(part.taking), part.registers, [str(each) for each in part.places()[2]]
     ('lanes 16..31 of each warp', (1, 2), ['thread + -16', '1'])
     """
@@ -381,7 +381,7 @@ def _part(
     registers: tuple[int, ...],
     taking: Mask,
     elements: Ints,
-) -> Part:
+) -> Holders:
     """Return a part, its coordinates by the region's own layout where that says them.
 
     What a form says is compared with the table, for every thread that takes part.
@@ -396,7 +396,7 @@ def _part(
     else:
         forms.insert(0, (piece, box, (0,) * len(box)))
     for form in forms:
-        part = Part(region, threads, registers, taking, elements, *form)
+        part = Holders(region, threads, registers, taking, elements, *form)
         try:
             places = part.places()
         except LayoutError:
@@ -424,8 +424,8 @@ def check_static(region: BufferRegion) -> None:
 
 
 def firsts(
-    parts: Sequence[Part], arriving: Arriving = ALL, memory: BufferRegion | None = None
-) -> tuple[Part, ...]:
+    parts: Sequence[Holders], arriving: Arriving = ALL, memory: BufferRegion | None = None
+) -> tuple[Holders, ...]:
     """Return the parts with the threads that store: of copies, the first that comes here.
 
     Args:
@@ -439,7 +439,7 @@ def firsts(
 
     >>> from layoutalg import S, laneid
     >>> r = Buffer("r", (16, 2), "float32", layout=TileLayout(S[(16, 2) : (1 @ laneid, 1)]))
-    >>> [named(part.taking) for part in firsts(parts_of(r.region(), 64))]
+    >>> [named(part.taking) for part in firsts(holders_of(r.region(), 64))]
     ['threads 0..15']
     """
     size = 1 + max(int(part.elements.max()) for part in parts)
@@ -485,12 +485,12 @@ def has_copies(region: BufferRegion, threads: int) -> bool:
     >>> has_copies(r.region(), 32), has_copies(r.region(), 16)
     (True, False)
     """
-    parts = parts_of(region, threads)
+    parts = holders_of(region, threads)
     held = sum(int((part.elements[part.taking] >= 0).sum()) for part in parts)
     return held > math.prod(int(extent) for extent in region.shape)
 
 
-def check_reached(parts: Sequence[Part], active: Mask | None) -> None:
+def check_reached(parts: Sequence[Holders], active: Mask | None) -> None:
     """Refuse a branch which lets none of those come that hold some element of a region.
 
     Raises:
@@ -512,7 +512,9 @@ def check_reached(parts: Sequence[Part], active: Mask | None) -> None:
         )
 
 
-def one_part(region: BufferRegion, threads: int, unit: str, active: Mask | None = None) -> Part:
+def uniform_holders(
+    region: BufferRegion, threads: int, unit: str, active: Mask | None = None
+) -> Holders:
     """Return who holds a region, for an instruction of whole warps or warpgroups.
 
     Args:
@@ -526,14 +528,14 @@ def one_part(region: BufferRegion, threads: int, unit: str, active: Mask | None 
 
     >>> from layoutalg import parse
     >>> r = Buffer("r", (32, 4), "float32", layout=parse("S[(32,4):(1@laneid,1)]"))
-    >>> one_part(r[:, 2:4], 32, "warp").registers
+    >>> uniform_holders(r[:, 2:4], 32, "warp").registers
     (2, 3)
-    >>> one_part(r[0:16], 32, "warp")
+    >>> uniform_holders(r[0:16], 32, "warp")
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: lanes 16..31 of each warp hold no part of r[0:16,0:4]: whole \
 warps take part
     """
-    parts = parts_of(region, threads)
+    parts = holders_of(region, threads)
     check_units(unit, active)
     check_reached(parts, active)
     taking = parts[0].taking

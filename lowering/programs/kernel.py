@@ -68,7 +68,6 @@ from lowering.programs.program import KernelProgram
 
 CLUSTERS = (1, 2)  # CTAs that may run together
 MOST = 1 << 16  # values of variables together, up to which a range is exact
-ARRIVALS = (1 << 20) - 1  # the most that an mbarrier counts (PTX ISA, mbarrier.init)
 
 
 class Kernel:
@@ -508,14 +507,6 @@ class Kernel:
             LayoutError: the name is taken, or a number is none of those.
         """
         names.check_buffer(name, self.name, self._taken)
-        if type(slots) is not int or slots < 1:
-            raise LayoutError(
-                f"barrier: {name} has a number of mbarriers from 1 on as slots; got {slots!r}"
-            )
-        if type(arrivals) is not int or not 1 <= arrivals <= ARRIVALS:
-            raise LayoutError(
-                f"barrier: an mbarrier counts 1 to {ARRIVALS} arrivals; {name} got {arrivals!r}"
-            )
         self.barriers[name] = Barrier(name, slots, arrivals)
         return self.barriers[name]
 
@@ -655,14 +646,7 @@ class Kernel:
                 f"{operation}: {barrier if isinstance(barrier, Buffer) else repr(barrier)} is not "
                 f"a barrier of kernel {self.name}; declare it with barrier()"
             )
-        slot = value if type(value) is int else as_index(value, f"barrier {barrier.name}: the slot")
-        low, high = (slot, slot) if isinstance(slot, int) else (slot.low, slot.high)
-        if low < 0 or barrier.slots <= high < FREE:
-            raise LayoutError(
-                f"barrier {barrier.name}: its mbarriers are 0 to {barrier.slots - 1}; got {value}"
-                + ("" if low == high else f", which is {low} to {high}")
-            )
-        return slot
+        return barrier.slot(value)
 
     def sync(self, scope: str = "cta", memory: bool = False) -> None:
         """Synchronize the threads of a scope, and order their memory.

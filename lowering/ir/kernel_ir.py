@@ -68,8 +68,7 @@ class Barrier:
         """
         if type(self.slots) is not int or self.slots < 1:
             raise LayoutError(
-                f"barrier: {self.name} has a number of mbarriers from 1 on as slots; got "
-                f"{self.slots!r}"
+                f"barrier: the slots of {self.name} must be a number from 1 on; got {self.slots!r}"
             )
         if type(self.arrivals) is not int or not 1 <= self.arrivals <= ARRIVALS:
             raise LayoutError(

@@ -72,7 +72,7 @@ def _check_addresses(name: str, layout: Layout) -> None:
     for axis, (low, _) in reached(layout).items():
         if axis.memory and less(low, 0):
             raise LayoutError(
-                f"Buffer {name}: places on axis {axis} are counted from 0 on; {layout} begins at "
+                f"Buffer {name}: coordinates on axis {axis} must be 0 or more; {layout} begins at "
                 f"{low}. Add {tidy(-low)} to its offset"
             )
 
@@ -544,7 +544,7 @@ def gemm_async(
     _check_flags("gemm_async", transA=transA, transB=transB)
     if not isinstance(accum, (bool, Index)) and not hasattr(accum, "free_symbols"):
         raise LayoutError(
-            f"gemm_async: accum must be True, False or a number of variables; got {accum!r}"
+            f"gemm_async: accum must be True, False or an expression of variables; got {accum!r}"
         )
     if type(cta_group) is not int or cta_group not in (1, 2):
         raise LayoutError(f"gemm_async: cta_group must be 1 or 2; got {cta_group!r}")

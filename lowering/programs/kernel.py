@@ -118,9 +118,7 @@ class Kernel:
             raise LayoutError(f"Kernel: a cluster has 1 or 2 CTAs; got {cluster!r}")
         compute_capability(arch)  # refuses what is no target
         if cluster > 1 and not has(ARCHS["barrier.cluster"], arch):
-            raise LayoutError(
-                f"Kernel: {arch} has no clusters of CTAs; sm_90 and newer have; got {cluster}"
-            )
+            raise LayoutError(f"Kernel: cluster=2 needs {ARCHS['barrier.cluster']}; got {arch}")
         if pdl and not has(ARCHS["griddepcontrol"], arch):
             raise LayoutError(
                 f"Kernel: programmatic dependent launch needs {ARCHS['griddepcontrol']}; got {arch}"
@@ -218,9 +216,9 @@ class Kernel:
         for extent in buffer.shape:
             if type(extent) is not int:
                 raise LayoutError(
-                    f"param: extents are numbers; {name} has {extent}. Give the largest, 2**24 for "
-                    "any, and say bounds=(…) with the scalars that end it; rows a scalar's "
-                    "number of elements apart have its symbol as stride in the layout"
+                    f"param: extents must be numbers; {name} has {extent}. Give the largest, 2**24 "
+                    "for any, and name the scalars that bound it at run time by bounds=(…); a "
+                    "stride of the layout may be a scalar's symbol"
                 )
         return self._add_buffer(buffer)
 
@@ -260,22 +258,20 @@ class Kernel:
         """
         index = as_index(value, f"let: the value of {name}")
         if extent is not None and (type(extent) is not int or extent < 1):
-            raise LayoutError(f"let: {name} is one of so many values, 1 or more; got {extent!r}")
+            raise LayoutError(f"let: the extent of {name} must be 1 or more; got {extent!r}")
         low, high = index.low, index.high
         known = not index.free_variables()
         if known and not 0 <= low <= high < (FREE if extent is None else extent):
             low, high = self._reach(index)
             if low < 0 or high >= (FREE if extent is None else extent):
-                what = "of the numbers" if extent is None else f"of {extent} values"
-                raise LayoutError(
-                    f"let: {name} is one {what} from 0 on; {index} is {low} to {high}"
-                )
+                what = "0 or more" if extent is None else f"in 0..{extent - 1}"
+                raise LayoutError(f"let: {name} must be {what}; {index} is {low} to {high}")
         if extent is None:
             extent = min(FREE, high + 1) if low >= 0 else FREE
         if self._unrolled:
             raise LayoutError(
-                f"let: {name} would be named once per step of the unrolled loop "
-                f"{self._unrolled[-1]}; let that loop stay, or name it outside"
+                f"let: {name} would be defined once per step of the unrolled loop "
+                f"{self._unrolled[-1]}; define it outside, or leave that loop rolled"
             )
         symbol = self._symbol(name, extent, "let")
         self._visible.append(name)
@@ -319,8 +315,8 @@ class Kernel:
         names.check_variable(name, operation, taken)
         if name in self._visible:
             raise LayoutError(
-                f"{operation}: {name} has a value here already; a loop inside another, and what "
-                "let() names, need names of their own"
+                f"{operation}: {name} is in scope already; nested loops and let() need names of "
+                "their own"
             )
         self._variables.add(name)
         return DigitSymbol(name, extent)
@@ -397,7 +393,7 @@ class Kernel:
         buffer = Buffer(name, shape, dtype, scope, layout)
         if scope == "local":
             last = reached(buffer.layout).get(m, (0, 0))[1]
-            advice = "Deal it out to more threads, or go through parts of it in a loop that stays"
+            advice = "Distribute it over more threads, or loop over parts of it without unroll=True"
             check_budget(f"alloc: {name}", last + 1, REGISTERS, "elements in each thread", advice)
             check_threads_exist(buffer, self.threads)
         return self._add_buffer(buffer)
@@ -533,7 +529,7 @@ class Kernel:
                 copies that are no pairs.
         """
         if multicast and self.cluster == 1:
-            raise LayoutError(f"tma_load: {self.name} has no cluster to which a multicast could go")
+            raise LayoutError(f"tma_load: multicast needs cluster=2; {self.name} has cluster=1")
         calls = self._boxes("tma_load", copies, "tensor_map")
         calls += self._boxes("tma_load", multicast, "tensor_map", multicast=True)
         if free is not None and not (isinstance(free, (tuple, list)) and len(free) == 3):
@@ -665,7 +661,7 @@ class Kernel:
                 f"sync: the scope must be cluster, cta, warpgroup or warp; got {scope!r}"
             )
         if scope == "cluster" and self.cluster == 1:
-            raise LayoutError(f"sync: {self.name} has no cluster; cta is its widest scope")
+            raise LayoutError(f"sync: scope cluster needs cluster=2; {self.name} has cluster=1")
         if scope == "warpgroup" and self.threads % WARPGROUP:
             raise LayoutError(f"sync: {self.threads} threads are no whole warpgroups")
         self._add(Sync(scope, memory and scope == "cluster"))
@@ -719,7 +715,7 @@ class Kernel:
         if (known and extent < 1) or not (known or named):
             raise LayoutError(f"loop: the extent must be a number from 1 on; got {extent!r}")
         if unroll and not known:
-            raise LayoutError(f"loop: {var} has {extent} steps, known at launch; it must stay")
+            raise LayoutError(f"loop: unroll=True needs a number as extent; {var} has {extent}")
         most = extent if known else as_index(extent).high
         symbol = self._symbol(var, most if 0 < most < FREE - 1 else FREE, "loop")
         with self._block(var, unrolled=unroll) as body:
@@ -792,8 +788,7 @@ def _check_pending(pending: Any, operation: str) -> None:
     """
     if type(pending) is not int or pending < 0:
         raise LayoutError(
-            f"{operation}: pending is how many groups may be under way after it, a number from 0 "
-            f"on; got {pending!r}"
+            f"{operation}: pending must be a number of groups from 0 on; got {pending!r}"
         )
 
 
@@ -804,5 +799,5 @@ def _asynchronous(kind: str) -> str:
         LayoutError: another kind.
     """
     if kind not in ("copy", "gemm"):
-        raise LayoutError(f"commit, wait: of copy or of gemm; got {kind!r}")
+        raise LayoutError(f"commit, wait: of must be 'copy' or 'gemm'; got {kind!r}")
     return kind

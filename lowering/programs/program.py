@@ -279,7 +279,7 @@ class KernelProgram(Executable):
             LayoutError: no such stage.
         """
         if stage not in self.stages:
-            raise LayoutError(f"script: the steps are {', '.join(self.stages)}; got {stage!r}")
+            raise LayoutError(f"script: the stages are {', '.join(self.stages)}; got {stage!r}")
         ir = self.stages[stage]
         return ir.script() if stage == "operations" else script(ir.ops)
 

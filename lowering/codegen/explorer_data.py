@@ -262,7 +262,7 @@ def flow_document(body: KernelIR, title: str) -> dict[str, Any]:
     )
 
 
-def flow_html(body: KernelIR, title: str, path: str | os.PathLike[str] | None = None) -> str:
+def flow_html(body: KernelIR, title: str, *, path: str | os.PathLike[str] | None = None) -> str:
     """Return a page on which an element is followed through a body.
 
     Panels stand in the order that data takes: global memory, the shared tile with its swizzle, the

@@ -29,14 +29,14 @@ def dispatched(ir: KernelIR) -> tuple[Op, ...]:
 
     Raises:
         DispatchError: a call fits no variant.
-        LayoutError: a region begins elsewhere in threads that take part together, or a producer
-            does something else than fill.
+        LayoutError: the begin of a region differs between threads that access it together, or a
+            producer does something else than issue TMA loads.
     """
     return _Calls(ir).block(ir.ops, ALL)
 
 
 class _Calls:
-    """Follows who comes to each call, and what variables stand for there."""
+    """Follows which threads reach each call, and what variables stand for there."""
 
     def __init__(self, ir: KernelIR) -> None:
         self.ir = ir
@@ -69,7 +69,7 @@ class _Calls:
         return tuple(found)
 
     def filled(self, op: TmaLoad, arriving: Arriving) -> TmaLoad:
-        """Return a load of boxes, with the bytes that come to this CTA."""
+        """Return a load of boxes, with the bytes that this CTA receives."""
         loads = self.boxes(op.loads, arriving)
         bits = sum(
             load.box[0] * load.box[1] * self.ir.buffer(load.into).dtype.bits
@@ -89,7 +89,7 @@ class _Calls:
         return dispatch(context_of(call, "cuda", ir.threads, None, ir.arch, arriving))
 
     def check_begins(self, call: TilePrimitiveCall, arriving: Arriving) -> None:
-        """Refuse regions that begin elsewhere in threads that take part in one access together.
+        """Refuse a region whose begin differs between threads that access it together.
 
         Raises:
             LayoutError: the region and the variable are named.
@@ -102,6 +102,6 @@ class _Calls:
                 if not same_over(index, unit, self.ir.threads):
                     what = {"cta": "CTA"}.get(unit, unit)
                     raise LayoutError(
-                        f"{call.op}: {region} begins elsewhere in other threads of one {what}, "
-                        f"which do this together; begin where the whole {what} does"
+                        f"{call.op}: the begin of {region} must be the same in all threads of a "
+                        f"{what}, which access it together"
                     )

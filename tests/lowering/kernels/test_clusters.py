@@ -254,16 +254,19 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "three CTAs": (lambda: Kernel("k", cluster=3), "a cluster has 1 or 2 CTAs; got 3"),
     "a target without": (
         lambda: Kernel("k", arch="sm_80", cluster=2),
-        "sm_80 has no clusters of CTAs; sm_90 and newer have",
+        "cluster=2 needs sm_90; got sm_80",
     ),
     "a target without early kernels": (
         lambda: Kernel("k", arch="sm_89", pdl=True),
         "^Kernel: programmatic dependent launch needs sm_90; got sm_89$",
     ),
-    "a barrier of no cluster": (lambda: Kernel("k").sync("cluster"), "k has no cluster; cta is"),
+    "a barrier of no cluster": (
+        lambda: Kernel("k").sync("cluster"),
+        "cluster needs cluster=2; k has",
+    ),
     "a multicast to nobody": (
         lambda: Kernel("k").tma_load(Kernel("k").barrier("b", 1, 1), 0, [], None, [(None, None)]),  # type: ignore[list-item]
-        "k has no cluster to which",
+        "multicast needs cluster=2; k has",
     ),
     "a config of three": (lambda: replace(DOWN, cluster=3), "a cluster needs wgmma, 2 CTAs"),
     "a tile with no halves": (

@@ -32,8 +32,7 @@ from lowering.ir.ops import (
     TmaLoad,
     Transfer,
     Wait,
-    WarpSpecialize,
-    When,
+    rewrite,
     walk,
 )
 from lowering.isa import dtypes
@@ -142,17 +141,12 @@ def test_random_inputs_are_within_the_error_of_one_rounding() -> None:
 
 def changed(ops: tuple[Op, ...], change: Callable[[Op], Op | None]) -> tuple[Op, ...]:
     """Return operations with each changed, or dropped where the change is None."""
-    out: list[Op] = []
-    for op in ops:
-        if isinstance(op, (Loop, When)):
-            op = replace(op, body=changed(op.body, change))
-        elif isinstance(op, WarpSpecialize):
-            op = replace(
-                op, produce=changed(op.produce, change), consume=changed(op.consume, change)
-            )
+
+    def each(op: Op) -> tuple[Op, ...]:
         made = change(op)
-        out.extend([] if made is None else [made])
-    return tuple(out)
+        return () if made is None else (made,)
+
+    return rewrite(ops, each)
 
 
 def run(body: KernelIR, sizes: tuple[int, int, int], config: Config) -> None:

@@ -204,7 +204,7 @@ def _vector(
 
 
 def _no_row(shape: Word, a: Word, pair: str) -> Complaint:
-    """Say that there is no such mma, and name the shapes of the types, or the types of the shape."""
+    """Say that there is no such mma; name the shapes of its types, or the types of its shape."""
     rows = (row.name for row in (*MMA_FAMILY, *MMA_EXTENDED) if not row.kind)
     names = [name.split(".", 2) for name in dict.fromkeys(rows)]
     shapes = [each for _, each, types in names if types == pair]

@@ -22,7 +22,7 @@ _VIEWS = {"shared": ("places",), "global": ("tile",), "local": ("tile",)}
 
 
 def _space(buffer: Buffer) -> dict[str, Any]:
-    """Return a buffer as a tile of the page."""
+    """Return a buffer as a space of the page."""
     bits = buffer.dtype.bits
     local = buffer.scope == "local"
     return page.space_of(
@@ -263,10 +263,10 @@ def flow_document(body: KernelIR, title: str) -> dict[str, Any]:
 
 
 def flow_html(body: KernelIR, title: str, path: str | os.PathLike[str] | None = None) -> str:
-    """Return a page on which an element is followed through a body.
+    """Return a page that follows an element through a program.
 
-    Panels stand in the order that data takes: global memory, the shared tile with its swizzle, the
-    rows of ``ldmatrix`` with their address lanes, the operands, the accumulator, the store.
+    The panels are in the order of the data flow: global memory, shared memory, the rows of
+    ``ldmatrix`` with their address lanes, the mma operands, the accumulator, the store.
 
     Args:
         body: of a lowered program.

@@ -293,14 +293,14 @@ def swizzle_bytes(layout: Layout, dtype: str | DType) -> int:
     return int(CHUNK << layout.swizzle_len)
 
 
-def linear_places(layout: Layout, shape: Sequence[int]) -> Ints:
+def linear_addresses(layout: Layout, shape: Sequence[int]) -> Ints:
     """Return the address of each element before the swizzle, in elements.
 
     Raises:
         LayoutError: not a tile in memory with one address per element.
 
     >>> from layoutalg import parse
-    >>> linear_places(ComposeLayout(3, 3, 3, parse("S[()]")), (8, 64))[1, :2]
+    >>> linear_addresses(ComposeLayout(3, 3, 3, parse("S[()]")), (8, 64))[1, :2]
     array([64, 65])
     """
     tile = layout.tile_over(shape)
@@ -328,7 +328,7 @@ def starts(layout: Layout, shape: Sequence[int], dtype: str | DType, rows: int) 
     [[0, 32, 64, 96], [8192, 8224, 8256, 8288]]
     """
     bits = dtypes.get(dtype).bits
-    origins: Ints = linear_places(layout, shape)[::rows, :: STEP * BYTE // bits] * bits // BYTE
+    origins: Ints = linear_addresses(layout, shape)[::rows, :: STEP * BYTE // bits] * bits // BYTE
     return origins
 
 
@@ -390,7 +390,7 @@ def describe(
         )
     base = start // ROW % 8 if swizzle and start % (swizzle * LINES) else 0
     fields = Descriptor(major, swizzle, 0, 0, row_type.bits, base, machine)
-    linear = linear_places(layout, extents) + start * BYTE // row_type.bits
+    linear = linear_addresses(layout, extents) + start * BYTE // row_type.bits
     found = proved(fields, linear, (rows, step), str(layout))
     for move in moves:
         _prove(found, linear + move, (rows, step), f"{layout}, {move} elements further on,")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from layoutalg.algebra.tables import IntArray
 from layoutalg.errors import LayoutError
 from layoutalg.fragments.rows import BITS
 from layoutalg.layouts.thread_slots import THREADS_OF
+from layoutalg.layouts.tile_layout import Layout
 
 Bools = npt.NDArray[np.bool_]
 
@@ -40,13 +41,6 @@ _BITS = BITS | {
     "e2m1": 4, "b4": 4, "b8": 8, "s16": 16, "u16": 16, "b32": 32, "u32": 32, "b64": 64, "s64": 64,
     "u64": 64,
 }  # fmt: skip
-
-
-class InMemory(Protocol):
-    """A layout on axis m, as far as requests need it: ``TileLayout`` or ``ComposeLayout``."""
-
-    def table(self, shape: Sequence[Any]) -> Any:
-        """Return per axis name the int64 array of addresses, in elements."""
 
 
 def element_bits(dtype: int | str, function: str) -> int:
@@ -218,7 +212,7 @@ class Access:
         """Elements per lane."""
         return int(self.coords.shape[2])
 
-    def starts(self, layout: InMemory, shape: Sequence[int], bits: int) -> IntArray:
+    def starts(self, layout: Layout, shape: Sequence[int], bits: int) -> IntArray:
         """Return where every lane's vector begins, in elements: an array (requests, lanes).
 
         A lane that takes no part has 0.
@@ -274,7 +268,7 @@ lies at byte 36. A pitch that is a multiple of 8 elements fits
         groups, taking = self.phases(starts, bits)
         return bank_counts(groups * bits // 8, self.size(bits), taking)
 
-    def bank_counts(self, layout: InMemory, shape: Sequence[int], bits: int) -> IntArray:
+    def bank_counts(self, layout: Layout, shape: Sequence[int], bits: int) -> IntArray:
         """Count the words per phase and bank: an array (phases, 32).
 
         Raises:
@@ -410,7 +404,7 @@ def columnwise(shape: Sequence[int], bits: int, *, name: str = "column") -> Acce
 
 
 def slotwise(
-    registers: InMemory, shape: Sequence[int], vector: int, *, name: str = "slots"
+    registers: Layout, shape: Sequence[int], vector: int, *, name: str = "slots"
 ) -> Access:
     """Let every lane of a warp move ``vector`` neighbouring slots: direct loads of a fragment.
 

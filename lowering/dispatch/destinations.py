@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from layoutalg import LayoutError, TileLayout, Undecided
+from layoutalg.algebra.parts import symbols
 from lowering.dispatch.addresses import as_index, every_value
 from lowering.ir.index import FREE
 from lowering.ir.tiles import Buffer, BufferRegion, TilePrimitiveCall
@@ -117,11 +118,8 @@ def _fitting(op: str) -> str:
 def _settled(buffer: Buffer) -> TileLayout:
     """Return a buffer's layout before its swizzle, which parts what it parts, without symbols."""
     tile = buffer.layout.tile_over(buffer.shape)
-    sizes = [size for it in tile.shard + tile.replica for size in (it.extent, it.stride)]
-    sizes.extend(tile.offset.values())
-    symbols = {s for size in sizes for s in getattr(size, "free_symbols", ())}
-    ordered = sorted(symbols, key=str)
-    settled: TileLayout = tile.subs({s: LARGE + 2 * at for at, s in enumerate(ordered)})
+    names = sorted(symbols(tile))
+    settled: TileLayout = tile.subs({name: LARGE + 2 * at for at, name in enumerate(names)})
     return settled
 
 

@@ -107,9 +107,9 @@ def tensor_tile(region: BufferRegion) -> TensorTile:
         LayoutError: it leaves tensor memory, or moves along lanes or by parts of a column.
 
     >>> from layoutalg import tmem_datapath_layout
-    >>> from layoutalg.sizes.symbolic import Digit
+    >>> from layoutalg.sizes.symbolic import DigitSymbol
     >>> C = Buffer("C", (128, 256), "float32", "tmem", tmem_datapath_layout("D", 128, 256))
-    >>> tile = tensor_tile(C[:, Digit("k", 2) * 128 : Digit("k", 2) * 128 + 128])
+    >>> tile = tensor_tile(C[:, DigitSymbol("k", 2) * 128 : DigitSymbol("k", 2) * 128 + 128])
     >>> tile.bit[0, 1], str(tile.at(0, 5).column)
     (array([32]), 'k * 128 + 5')
     """

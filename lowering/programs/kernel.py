@@ -314,7 +314,7 @@ class Kernel:
         return self.let(name, Index.free("bx") % self.cluster, self.cluster)
 
     def _symbol(self, name: str, extent: int, operation: str) -> Any:
-        from layoutalg.sizes.symbolic import Digit
+        from layoutalg.sizes.symbolic import DigitSymbol
 
         taken = {self.name, *self.buffers, *self.scalars, *self.barriers}
         names.check_variable(name, operation, taken)
@@ -324,7 +324,7 @@ class Kernel:
                 "let() names, need names of their own"
             )
         self._variables.add(name)
-        return Digit(name, extent)
+        return DigitSymbol(name, extent)
 
     @contextmanager
     def producer(self) -> Iterator[None]:

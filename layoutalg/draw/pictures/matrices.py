@@ -35,7 +35,8 @@ from layoutalg.draw.scene.scene import (
 )
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
-from layoutalg.memory.access import InMemory, wavefronts
+from layoutalg.layouts.tile_layout import Layout
+from layoutalg.memory.access import wavefronts
 from layoutalg.memory.ldmatrix import MatrixLoad, matrix_loads
 
 _ROW = 14.0  # height of a row, in points; less where the tile is tall
@@ -56,7 +57,7 @@ def ldmatrix(
     transposed: bool = False,
     trans: bool | None = None,
     count: int | None = None,
-    memory: InMemory | None = None,
+    memory: Layout | None = None,
     width: float = PAGE,
 ) -> Scene:
     """Draw how ``ldmatrix`` fills an operand: address lanes, 8 x 8 matrices, receiving lanes.
@@ -162,7 +163,7 @@ def ldmatrix(
 def _notes(
     loads: tuple[MatrixLoad, ...],
     fragment: Fragment,
-    memory: InMemory | None,
+    memory: Layout | None,
     shape: tuple[int, int],
 ) -> list[str]:
     """Say which addresses are ignored, and how many wavefronts a memory layout takes."""

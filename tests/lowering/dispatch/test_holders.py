@@ -27,7 +27,7 @@ from layoutalg import (
     parse,
     warpid,
 )
-from layoutalg.sizes.symbolic import Digit
+from layoutalg.sizes.symbolic import DigitSymbol
 from lowering.dispatch.destinations import MOST, check_disjoint, check_distinct
 from lowering.dispatch.holders import guards_of, holders_of, named, selected
 from lowering.dispatch.registry import context_of, dispatch
@@ -570,7 +570,7 @@ def test_pitches_that_only_the_launch_knows_are_far_apart() -> None:
 
 def test_regions_that_exchange_their_places_stay_apart() -> None:
     buffer = Buffer("a", (16, 8), "float32", "global")
-    begin = 8 * Digit("i", 2)
+    begin = 8 * DigitSymbol("i", 2)
     check_disjoint(buffer[begin : begin + 8], buffer[8 - begin : 16 - begin], "copy")
     with pytest.raises(LayoutError, match="overlap: it would read what it has written"):
         check_disjoint(buffer[begin : begin + 8], buffer[8:16], "copy")
@@ -579,7 +579,7 @@ def test_regions_that_exchange_their_places_stay_apart() -> None:
 def test_columns_apart_are_apart_however_far_the_rows_move() -> None:
     rows = MOST + 2
     buffer = Buffer("a", (2 * rows, 2), "float32", "global")
-    begin = Digit("i", rows)
+    begin = DigitSymbol("i", rows)
     check_disjoint(buffer[begin : begin + rows, 0:1], buffer[0:rows, 1:2], "copy")
     with pytest.raises(LayoutError, match="overlap: it would read what it has written"):
         check_disjoint(buffer[begin : begin + rows, 0:1], buffer[0:rows, 0:2], "copy")

@@ -498,7 +498,7 @@ class Layout:
         inner_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the layout ``outer`` with ``self.tile(outer, …)`` equal to ``tiled``, or None.
+        """Return ``outer`` with ``self.tile(outer, …)`` equivalent to ``tiled``, or None.
 
         Both must count the same thread unit, and this tile's scope must be no wider. Under CUDA the
         axes of ``tiled`` are cut at this tile's scope.
@@ -528,7 +528,7 @@ class Layout:
         outer_shape: Sequence[Any],
         target: str | None = None,
     ) -> Any:
-        """Return the layout ``inner`` with ``inner.tile(self, …)`` equal to ``tiled``, or None.
+        """Return ``inner`` with ``inner.tile(self, …)`` equivalent to ``tiled``, or None.
 
         Both must have the same scope, and ``tiled`` must count no wider a thread unit. Replicas of
         this layout may appear in ``tiled`` scaled by the tile's span, or unscaled as TVM writes
@@ -586,7 +586,7 @@ class Layout:
         right_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the layout ``left`` with ``self.direct_sum(left, …)`` equal to ``total``, or None.
+        """Return ``left`` with ``self.direct_sum(left, …)`` equivalent to ``total``, or None.
 
         This layout must use the same axes as its part of ``total`` (under CUDA: after fusion).
 
@@ -613,7 +613,7 @@ class Layout:
         left_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the layout ``right`` with ``right.direct_sum(self, …)`` equal to ``total``, or None.
+        """Return ``right`` with ``right.direct_sum(self, …)`` equivalent to ``total``, or None.
 
         As :meth:`is_direct_sum_right`, where ``left_shape`` is ``(l0, l1, …)``.
 

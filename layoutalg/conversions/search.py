@@ -67,7 +67,7 @@ class Task:
 
     @cached_property
     def _uniform(self) -> list[Word | None]:
-        """Per wanted register: the word of its own thread's registers that is right in every thread."""
+        """Per wanted register: one word, of a thread's own registers, that serves every thread."""
         return [self._alike(d) for d in range(self.results)]
 
     def _alike(self, word: int) -> Word | None:

@@ -7,6 +7,7 @@ A layout maps a flat index to the set ``{shard(x) + offset + replica digits}``. 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from layoutalg.algebra import iters as algebra
@@ -25,6 +26,8 @@ from layoutalg.sizes.size import (
     product,
     substitute,
 )
+
+NO_OFFSET: Mapping[Axis, Size] = MappingProxyType({})
 
 
 class HasParts(Protocol):

@@ -28,7 +28,6 @@ from layoutalg.sizes.size import Size, as_shape, as_size
 from layoutalg.sizes.size import product as product_of
 
 Self = TypeVar("Self", bound="Layout")
-NO_OFFSET: Mapping[Axis, Size] = MappingProxyType({})
 
 
 class Layout:
@@ -822,7 +821,9 @@ class TileLayout(Layout):
         for it in shard + replica if replica else shard:
             if type(it) is not Iter:
                 raise LayoutError(f"from_iters: every entry must be an Iter; got {it!r}")
-        return TileLayout._make(shard, replica, NO_OFFSET if offset is None else _as_offset(offset))
+        return TileLayout._make(
+            shard, replica, parts.NO_OFFSET if offset is None else _as_offset(offset)
+        )
 
     @staticmethod
     def _make(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> TileLayout:
@@ -830,7 +831,7 @@ class TileLayout(Layout):
         layout = object.__new__(TileLayout)
         _put_shard(layout, shard)
         _put_replica(layout, replica)
-        _put_offset(layout, MappingProxyType(dict(offset)) if offset else NO_OFFSET)
+        _put_offset(layout, MappingProxyType(dict(offset)) if offset else parts.NO_OFFSET)
         _put_memo(layout, {})
         return layout
 

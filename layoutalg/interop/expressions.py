@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import Any, NoReturn
 
-from layoutalg.errors import LayoutError
+from layoutalg.errors import LayoutError, pointed
 from layoutalg.layouts.parser import named_size, operate
 from layoutalg.sizes.size import Size, equal
 
@@ -19,7 +19,7 @@ _SIGNS = {
 
 
 class Reader:
-    """Reads one expression; every error quotes the part that it is about."""
+    """Reads one expression; every error points at the part that it is about."""
 
     def __init__(self, source: str, what: str) -> None:
         """Parse the text.
@@ -38,9 +38,13 @@ class Reader:
             raise LayoutError(f"{what}: {source!r} is no expression: {reason}") from None
 
     def refuse(self, node: ast.AST, reason: str) -> NoReturn:
-        """Raise, quoting the part of the text."""
-        part = ast.get_source_segment(self.source, node)
-        raise LayoutError(f"{self.what}: {reason}; got {part} in {self.source}")
+        """Raise with carets under the part, in the line that holds it."""
+        part = ast.get_source_segment(self.source, node) or ""
+        lines = self.source.splitlines(keepends=True)
+        line = int(getattr(node, "lineno", 1)) - 1
+        column = len(lines[line].encode()[: getattr(node, "col_offset", 0)].decode())
+        start = len("".join(lines[:line])) + column
+        raise LayoutError(f"{self.what}: {reason}\n{pointed(self.source, start, len(part))}")
 
     def size(self, node: ast.AST) -> Size:
         """Read an integer expression; names are size symbols.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from lowering.ir.tiles import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm, gemm_async
     from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
     from lowering.kernels.api import matmul
-    from lowering.programs.kernel import Kernel, KernelProgram
-    from lowering.programs.program import Program, lower
+    from lowering.programs.kernel import Kernel
+    from lowering.programs.program import KernelProgram, Program, lower
     from lowering.verification.checker import verify
 
 __all__ = [

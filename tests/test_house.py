@@ -114,7 +114,6 @@ def test_each_heavy_package_has_its_importers() -> None:
     light = {
         "layoutalg.sizes.polynomials",
         "layoutalg.sizes.symbolic",
-        "layoutalg.sizes.symbolic_latex",
     }
     assert importers("sympy", top_only=True) == light
     assert importers("sympy") == light | {"layoutalg.sizes.size"}  # size: for its types

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from layoutalg.algebra import iters as algebra
-from layoutalg.algebra.grouping import try_group
 from layoutalg.algebra.iters import Iters
 from layoutalg.algebra.parts import HasParts, check_sizes, total_size
 from layoutalg.algebra.tables import check_concrete
@@ -37,25 +37,11 @@ class Reader(NamedTuple):
 
     @property
     def iters(self) -> Iters:
-        """The iters that the digits belong to.
-
-        >>> from layoutalg import parse
-        >>> reader(parse("S[8:1]"), (0, 0), (2, 4), "apply").iters
-        (Iter(2, 4, 'm'), Iter(4, 1, 'm'))
-        """
+        """The iters that the digits belong to."""
         return tuple(it for group in self.groups for it in group)
 
     def digits(self, coord: Sequence[Any]) -> list[Any]:
-        """Return one digit per iter: ints, arrays or expressions.
-
-        Raises:
-            LayoutError: an index is out of range, is no integer, or arrays do not broadcast.
-            Undecided: an array is given, but the layout has symbols.
-
-        >>> from layoutalg import parse
-        >>> reader(parse("S[(8,4):(4,1)]"), (0,), None, "apply").digits((13,))
-        [3, 1]
-        """
+        """Return one digit per iter: ints, arrays or expressions."""
         values = [as_coordinate(value, f"{self.what}: coordinate") for value in coord]
         if any(getattr(value, "ndim", 0) for value in values):
             check_concrete(self.owner, self.what)
@@ -71,15 +57,7 @@ class Reader(NamedTuple):
         ]
 
     def apply(self, coord: Sequence[Any]) -> dict[str, Any]:
-        """Return the base machine coordinate: ``sum digit * stride + offset`` per axis.
-
-        Raises:
-            LayoutError: as :meth:`digits`. Undecided: as :meth:`digits`.
-
-        >>> from layoutalg import parse
-        >>> reader(parse("S[(8,4):(4@laneid,1)] + 7"), (0,), None, "apply").apply((13,))
-        {'laneid': 12, 'm': 8}
-        """
+        """Return the base machine coordinate: ``sum digit * stride + offset`` per axis."""
         values = self.start.copy()
         for it, digit in zip(self.iters, self.digits(coord), strict=True):
             values[it.axis.name] = values[it.axis.name] + digit * it.stride
@@ -87,55 +65,35 @@ class Reader(NamedTuple):
 
 
 def reader(parts: HasParts, coord: Sequence[Any], shape: Sequence[Any] | None, what: str) -> Reader:
-    """Return how ``coord`` is read over ``shape``; without a shape, flat or digit by digit.
-
-    Raises:
-        LayoutError: the number of coordinates is wrong, or the shape holds another number of
-            elements.
-        Undecided: that depends on a symbol.
-
-    >>> from layoutalg.algebra.iters import Iter
-    >>> from layoutalg.algebra.parts import Parts
-    >>> reader(Parts((Iter(8, 1),), (), {}), (5, 0), (4, 2), "apply").digits((3, 1))
-    [3, 1]
-    """
+    """Return how ``coord`` is read over ``shape``; without a shape, flat or digit by digit."""
     shard = parts.shard
     radix = algebra.extents(shard)
-    if shape is None:
-        if len(coord) == len(radix):
-            return _reader(
-                parts, what, "digit {} of iter {}", radix, tuple((it,) for it in shard), None
-            )
-        if len(coord) == 1:
-            return _reader(parts, what, "flat index {}", (total_size(parts),), (shard,), None)
+    extents = None if shape is None else as_shape(shape, what)
+    groups: tuple[Iters, ...] = (shard,)
+    flat_shape = None
+    if extents is None and len(coord) == len(radix):
+        entry, limits, groups = "digit {} of iter {}", radix, tuple((it,) for it in shard)
+    elif extents is None and len(coord) == 1:
+        entry, limits = "flat index {}", (total_size(parts),)
+    elif extents is None:
         raise LayoutError(
             f"{what}: without a shape give one flat index or one digit per iter; {parts} has "
             f"{len(radix)} iters, got {len(coord)} coordinates"
         )
-    extents = as_shape(shape, what)
-    if len(coord) != len(extents):
+    elif len(coord) != len(extents):
         raise LayoutError(
             f"{what}: give one coordinate per dimension of the shape {tuple(extents)}; "
             f"got {len(coord)}"
         )
-    entry = "coordinate {} of dimension {}"
-    grouped = try_group(shard, extents)
-    if grouped is None:
-        check_sizes(parts, extents, what)
-        return _reader(parts, what, entry, extents, (shard,), extents)
-    iters, seps = grouped
-    groups = tuple(iters[seps[d] : seps[d + 1]] for d in range(len(extents)))
-    return _reader(parts, what, entry, extents, groups, None)
-
-
-def _reader(
-    parts: HasParts,
-    what: str,
-    entry: str,
-    limits: tuple[Size, ...],
-    groups: tuple[Iters, ...],
-    flat_shape: tuple[Size, ...] | None,
-) -> Reader:
+    else:
+        entry, limits = "coordinate {} of dimension {}", extents
+        grouped = algebra.cut(shard, extents)
+        if isinstance(grouped, algebra.Uncut):
+            check_sizes(parts, extents, what)
+            flat_shape = extents
+        else:
+            iters, seps = grouped
+            groups = tuple(iters[start:end] for start, end in pairwise(seps))
     start: dict[str, Any] = dict.fromkeys((it.axis.name for g in groups for it in g), 0)
     for axis, value in parts.offset.items():
         start[axis.name] = value

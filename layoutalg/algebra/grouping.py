@@ -25,16 +25,6 @@ from layoutalg.sizes.size import (
 )
 
 
-def try_group(shard: Iters, shape: Sequence[Size]) -> tuple[Iters, tuple[int, ...]] | None:
-    """Return the grouped iters and separators, or None where the shape does not cut them.
-
-    >>> try_group((Iter(4, 6), Iter(6, 1)), (12, 2)), try_group((Iter(6, 4), Iter(4, 1)), (8, 3))
-    (((Iter(4, 6, 'm'), Iter(3, 2, 'm'), Iter(2, 1, 'm')), (0, 2, 3)), None)
-    """
-    found = algebra.cut(shard, shape)
-    return None if isinstance(found, algebra.Uncut) else found
-
-
 def permute_by_groups(
     shard: Iters, seps: Sequence[int], perm: Sequence[int], owner: object
 ) -> Iters:
@@ -55,17 +45,7 @@ def permute_by_groups(
 
 
 def tile_counts(to_shape: Sequence[Size], current_shape: Sequence[Size]) -> tuple[Size, ...]:
-    """Return how many tiles fit along each dimension.
-
-    Raises:
-        LayoutError: an extent is not a multiple of the tile's.
-        Undecided: that depends on a symbol.
-
-    >>> tile_counts((24, 8), (16, 8))
-    Traceback (most recent call last):
-    layoutalg.errors.LayoutError: tile_to: extent 24 of dimension 0 must be a multiple of 16; \
-16 and 32 fit
-    """
+    """Return how many tiles fit along each dimension."""
     check_ranks("tile_to", "to_shape", to_shape, "current_shape", current_shape)
     counts = []
     for dim, (to, current) in enumerate(zip(to_shape, current_shape, strict=True)):
@@ -145,14 +125,7 @@ def group_many(
 
 
 def as_shapes(shapes: Sequence[Sequence[object]], what: str) -> list[tuple[Size, ...]]:
-    """Return several shapes as tuples of sizes.
-
-    Raises:
-        LayoutError: no sequence of shapes, or no shapes in it.
-
-    >>> as_shapes([[6, 5], (2, 15)], "group_many")
-    [(6, 5), (2, 15)]
-    """
+    """Return several shapes as tuples of sizes."""
     if not is_sequence(shapes):
         raise LayoutError(f"{what}: needs a list of shapes; got {shapes!r}")
     return [as_shape(shape, what) for shape in shapes]

@@ -23,14 +23,14 @@ from layoutalg.sizes.size import Size, ascending, decide, floordiv, is_int, less
 
 
 @dataclass(frozen=True)
-class Place:
+class AxisDigit:
     """One digit of an axis coordinate, worth ``weight`` in logical dimension ``dim``.
 
     ``dim`` is None for a replica digit: it repeats the element and moves nothing.
 
     >>> from layoutalg import TileLayout, S, laneid
     >>> TileLayout(S[(8, 2):(1 @ laneid, 1)]).inverse((8, 2)).places[0]
-    Place(axis=laneid, extent=8, stride=1, dim=0, weight=1)
+    AxisDigit(axis=laneid, extent=8, stride=1, dim=0, weight=1)
     """
 
     axis: Axis
@@ -65,7 +65,7 @@ class Inverse:
     """
 
     shape: tuple[Size, ...]
-    places: tuple[Place, ...]
+    places: tuple[AxisDigit, ...]
     offset: Mapping[Axis, Size]
     base: tuple[Size, ...]
     still: tuple[Axis, ...] = ()
@@ -81,7 +81,7 @@ class Inverse:
         """
         return tuple(dict.fromkeys(place.axis for place in self.places))
 
-    def digits(self, axis: Axis, value: Any) -> Iterator[tuple[Place | None, Any]]:
+    def digits(self, axis: Axis, value: Any) -> Iterator[tuple[AxisDigit | None, Any]]:
         """Yield each place of an axis with its digit, and last ``(None, what is left over)``.
 
         ``value`` may be an int, an array, an expression, or anything that divides with ``//``
@@ -163,7 +163,7 @@ class Inverse:
         >>> D.inverse((16, 8)).digit_expressions()[0]
         (g + 8*rM, 2*t + rN)
         """
-        from layoutalg.sizes.symbolic import Digit
+        from layoutalg.sizes.symbolic import DigitSymbol
 
         names = self._names()
         ranks = {place: rank for rank, place in enumerate(self.places)}  # the lane's digits first
@@ -175,14 +175,14 @@ class Inverse:
                     continue
                 meaning[names[place]] = tidy(digit)
                 if place.dim is not None:
-                    digit = Digit(names[place], place.extent, ranks[place])
+                    digit = DigitSymbol(names[place], place.extent, ranks[place])
                     sums[place.dim] += place.weight * digit
         return tuple(tidy(value) for value in sums), meaning
 
-    def _names(self) -> dict[Place, str]:
+    def _names(self) -> dict[AxisDigit, str]:
         lane = [(p.extent, p.stride) for p in self.places if p.axis.name == "laneid"]
         letters = "MN" if len(self.shape) == 2 else "0123456789"
-        stems: dict[Place, str] = {}
+        stems: dict[AxisDigit, str] = {}
         for place in self.places:
             if place.axis.name == "laneid" and lane == [(8, 4), (4, 1)]:
                 stems[place] = "g" if place.stride == 4 else "t"
@@ -227,7 +227,7 @@ def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
     pieces, seps = algebra.group(parts.shard, shape, parts, "inverse")
     base: list[Any] = [0] * len(shape)
     offset: dict[Axis, Any] = dict(parts.offset)
-    places: list[Place] = []
+    places: list[AxisDigit] = []
 
     def add(it: Iter, dim: int | None, weight: Any) -> None:
         if it.extent == 1:
@@ -239,7 +239,7 @@ def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
             if dim is not None:
                 base[dim] = base[dim] + last * weight
             stride, weight = -stride, -weight
-        places.append(Place(it.axis, it.extent, stride, dim, weight))
+        places.append(AxisDigit(it.axis, it.extent, stride, dim, weight))
 
     for dim in range(len(shape)):
         weight: Any = 1
@@ -249,7 +249,7 @@ def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
     for it in parts.replica:
         if it.stride != 0:
             add(it, None, 0)
-    ordered: list[Place] = []
+    ordered: list[AxisDigit] = []
     for axis in dict.fromkeys(place.axis for place in places):
         ordered.extend(_super_increasing([p for p in places if p.axis is axis], parts))
     lane_first = sorted(ordered, key=lambda place: place.axis.memory)
@@ -258,7 +258,7 @@ def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
     return Inverse(tuple(shape), tuple(lane_first), offset, tuple(base), tuple(still))
 
 
-def _super_increasing(places: list[Place], parts: HasParts) -> list[Place]:
+def _super_increasing(places: list[AxisDigit], parts: HasParts) -> list[AxisDigit]:
     """Order places by descending stride and check that each stride clears the smaller ones."""
     order = ascending([place.stride for place in places])
     if order is None:

@@ -105,30 +105,10 @@ def _fault(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> str | N
 
 
 def canonicalize(parts: HasParts, target: Target) -> HasParts:
-    """Return the canonical parts of the same map: see ``TileLayout.canonicalize``.
-
-    The argument itself comes back where it is canonical already.
-
-    Raises:
-        LayoutError: the thread axes conflict or leave a gap.
+    """Return the canonical parts of the same map; the argument itself where it is canonical.
 
     >>> print(canonicalize(Parts((Iter(8, 4), Iter(1, 9), Iter(4, 1)), (), {}), None))
     S[32:1]
-    """
-    found = canonical_parts(parts, target)
-    return parts if found is None else Parts(*found)
-
-
-def canonical_parts(
-    parts: HasParts, target: Target
-) -> tuple[Iters, Iters, Mapping[Axis, Size]] | None:
-    """Return shard, replica and offset of the canonical form; None where the parts are it.
-
-    Raises:
-        LayoutError: the thread axes conflict or leave a gap.
-
-    >>> canonical_parts(Parts((Iter(8, 4), Iter(4, 1)), (), {}), None)
-    ((Iter(32, 1, 'm'),), (), {})
     """
     replica, offset = parts.replica, parts.offset
     if offset:
@@ -146,8 +126,8 @@ def canonical_parts(
         if wider:
             return _fuse_axes(shard, replica, offset, wider)
     if shard is parts.shard and offset is parts.offset:
-        return None
-    return shard, replica, offset
+        return parts
+    return Parts(shard, replica, offset)
 
 
 def has_canonical(parts: HasParts) -> bool:
@@ -204,7 +184,7 @@ def _fuse_axes(
     replica: Iters,
     offset: Mapping[Axis, Size],
     wider: Mapping[Axis, tuple[Axis, int]],
-) -> tuple[Iters, Iters, Mapping[Axis, Size]]:
+) -> Parts:
     """Rename the axes that are part of a wider one; offsets on axes that become one add up."""
 
     def renamed(iters: Iters) -> Iters:
@@ -223,11 +203,30 @@ def _fuse_axes(
     wide_shard, replica = renamed(shard), renamed(replica)
     bare, kept = algebra.canonical(wide_shard), _nonzero(total)
     if _fault(bare, replica, kept) is None:
-        return bare, replica, kept
-    return algebra.fuse(wide_shard), replica, total
+        return Parts(bare, replica, kept)
+    return Parts(algebra.fuse(wide_shard), replica, total)
 
 
 # -- measures ---------------------------------------------------------------------------------
+
+
+def sizes(parts: HasParts) -> list[Size]:
+    """Return every extent, stride and offset.
+
+    >>> sizes(Parts((Iter(8, 4),), (), {Axis.get("m"): 3}))
+    [8, 4, 3]
+    """
+    its = parts.shard + parts.replica
+    return [*(s for it in its for s in (it.extent, it.stride)), *parts.offset.values()]
+
+
+def symbols(parts: HasParts) -> dict[str, Any]:
+    """Return the symbols by name.
+
+    >>> symbols(Parts((Iter(8, 1),), (), {}))
+    {}
+    """
+    return {str(s): s for size in sizes(parts) for s in getattr(size, "free_symbols", ())}
 
 
 def total_size(parts: HasParts) -> Size:
@@ -264,17 +263,7 @@ def is_dense(parts: HasParts) -> bool:
 
 
 def check_sizes(parts: HasParts, shape: Sequence[Size], what: str) -> None:
-    """Refuse a shape of another size than the layout.
-
-    Raises:
-        LayoutError: the sizes differ.
-        Undecided: that depends on a symbol.
-
-    >>> check_sizes(Parts((Iter(8, 1),), (), {}), (2, 3), "table")
-    Traceback (most recent call last):
-    layoutalg.errors.LayoutError: table: the shape must hold as many elements as the layout; \
-shape (2, 3) holds 6, S[8:1] holds 8
-    """
+    """Refuse a shape of another size than the layout."""
     wanted, held = product(shape), total_size(parts)
     if not decide(
         equal(wanted, held),
@@ -354,16 +343,7 @@ def subtract_offsets(total: Mapping[Axis, Size], part: Mapping[Axis, Size]) -> d
 def check_ranks(
     what: str, name: str, shape: Sequence[Size], other: str, beside: Sequence[Size]
 ) -> None:
-    """Refuse two shapes of different rank; ``name`` and ``other`` are what messages call them.
-
-    Raises:
-        LayoutError: the ranks differ.
-
-    >>> check_ranks("tile", "outer_shape", (2,), "inner_shape", (2, 2))
-    Traceback (most recent call last):
-    layoutalg.errors.LayoutError: tile: the shapes must have one rank; got outer_shape (2,), \
-inner_shape (2, 2)
-    """
+    """Refuse two shapes of different rank; ``name`` and ``other`` are what messages call them."""
     if len(shape) != len(beside):
         raise LayoutError(
             f"{what}: the shapes must have one rank; got {name} {tuple(shape)}, "

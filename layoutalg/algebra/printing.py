@@ -57,10 +57,10 @@ def latex_size(size: Any) -> str:
     """
     if is_int(size):
         return str(size)
-    from layoutalg.sizes import symbolic_latex
+    from layoutalg.sizes import symbolic
 
     axes = {s: latex_axis(s.name) for s in size.free_symbols if s.name in Axis.registry}
-    return symbolic_latex.latex(size, axes)
+    return symbolic.latex(size, axes)
 
 
 def latex_axis(axis: Axis | str) -> str:

@@ -35,14 +35,7 @@ _SPLIT: dict[tuple[Axis, str], tuple[Axis, Axis, int]] = {
 
 
 def as_target(target: str | None) -> Target:
-    """Return the target that axis fusions and splits follow.
-
-    Raises:
-        LayoutError: neither None nor "cuda".
-
-    >>> as_target("cuda")
-    'cuda'
-    """
+    """Return the target that axis fusions and splits follow."""
     if target is None or (isinstance(target, str) and target == "cuda"):
         return target  # type: ignore[return-value]
     raise LayoutError(f"target: must be None or 'cuda'; got {target!r}")
@@ -71,14 +64,7 @@ def split_axis(axis: Axis, scope: str) -> tuple[Axis, Axis, int] | None:
 
 
 def scope_of(axes: tuple[Axis, ...], owner: object) -> tuple[str, str]:
-    """Follow subscope -> scope over the thread axes; return the narrowest and the widest.
-
-    Raises:
-        LayoutError: two axes count one unit in different scopes, or the chain has a gap.
-
-    >>> scope_of((laneid, warpid), "S[...]")
-    ('thread', 'cta')
-    """
+    """Follow subscope -> scope over the thread axes; return the narrowest and the widest."""
     found = follow(axes)
     if isinstance(found, str):
         raise LayoutError(f"scope: {found}; got {owner}")

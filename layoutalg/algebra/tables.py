@@ -11,32 +11,18 @@ import numpy.typing as npt
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import Axis
 from layoutalg.algebra.iters import Iters
-from layoutalg.algebra.parts import HasParts, check_sizes, total_size
+from layoutalg.algebra.parts import HasParts, check_sizes, symbols, total_size
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.sizes.budget import ENTRIES, check_budget
-from layoutalg.sizes.size import Size, is_int, product
+from layoutalg.sizes.size import Size, product
 
 IntArray = npt.NDArray[np.int64]
 _INT64 = 1 << 63
 
 
 def check_concrete(parts: HasParts, what: str) -> None:
-    """Refuse a layout with symbols, or with coordinates that NumPy could not hold.
-
-    Raises:
-        Undecided: a size is symbolic; the symbols are named.
-        LayoutError: a coordinate or a flat index would not fit in 64 bits.
-
-    >>> from layoutalg import parse
-    >>> check_concrete(parse("S[8:9223372036854775807]"), "table")
-    Traceback (most recent call last):
-    layoutalg.errors.LayoutError: table: the coordinates of S[8:9223372036854775807] do not fit in \
-64 bits
-    """
-    sizes: list[Size] = [s for it in parts.shard + parts.replica for s in (it.extent, it.stride)]
-    sizes.extend(parts.offset.values())
-    if not is_int(*sizes):
-        free = sorted({str(s) for size in sizes for s in getattr(size, "free_symbols", ())})
+    """Refuse a layout with symbols, or with coordinates that NumPy could not hold."""
+    if free := sorted(symbols(parts)):
         raise Undecided(
             f"{what}: the sizes must be numbers; {parts} has the symbols {', '.join(free)}: "
             f"substitute them with .subs({{'{free[0]}': …}})"

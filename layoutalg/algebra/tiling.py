@@ -13,7 +13,6 @@ from layoutalg.algebra.parts import (
     HasParts,
     Parts,
     add_offsets,
-    canonical_parts,
     canonicalize,
     fault_of,
     has_canonical,
@@ -275,28 +274,27 @@ def woven(
     return result
 
 
-def _canonical_woven(result: Parts, inner: Operand, outer: Operand, target: Target) -> Parts:
+def _canonical_woven(result: Parts, inner: Operand, outer: Operand, target: Target) -> HasParts:
     """Return the canonical form of two layouts put together; refuse axes that do not fit.
 
     Raises:
         LayoutError: the thread axes of the two conflict or leave a gap.
     """
     try:
-        found = canonical_parts(result, target)
+        return canonicalize(result, target)
     except LayoutError:
         raise LayoutError(
             f"{inner.what.split(':')[0]}: the axes of {outer.layout} and {inner.layout} must fit "
             f"together; {fault_of(result)}"
         ) from None
-    return result if found is None else Parts(*found)
 
 
-def tile(inner: Operand, outer: Operand, target: Target) -> Parts:
+def tile(inner: Operand, outer: Operand, target: Target) -> HasParts:
     """Arrange copies of ``inner`` as ``outer`` says: see ``TileLayout.tile``."""
     return _canonical_woven(woven(inner, outer, target, in_tiles), inner, outer, target)
 
 
-def direct_sum(left: Operand, right: Operand, target: Target) -> Parts:
+def direct_sum(left: Operand, right: Operand, target: Target) -> HasParts:
     """Interleave two layouts and add what they say: see ``TileLayout.direct_sum``."""
     total = woven(right, left, target, as_written)
     return _canonical_woven(total, right, left, target)

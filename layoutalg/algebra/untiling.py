@@ -7,7 +7,6 @@ from typing import Any
 
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import SCOPES, Axis, breadth, m
-from layoutalg.algebra.grouping import try_group
 from layoutalg.algebra.iters import Iter, Iters
 from layoutalg.algebra.parts import (
     HasParts,
@@ -244,8 +243,8 @@ def _views(
     total = _cut_to(own, whole.canonical(None), None, at_inner=at_inner)
     if (
         total is not None
-        and try_group(own.shard, part.shape) is not None
-        and try_group(total.shard, whole.shape) is not None
+        and not isinstance(algebra.cut(own.shard, part.shape), algebra.Uncut)
+        and not isinstance(algebra.cut(total.shard, whole.shape), algebra.Uncut)
     ):
         yield own, total
 

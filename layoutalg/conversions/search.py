@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -51,13 +51,11 @@ class Task:
 
     def attempt(self, kind: Kind) -> Recipe | str:
         """Return a recipe of this kind, or why there is none."""
-        if kind == "registers":
-            return self._registers()
-        if kind == "select":
-            return self._select()
-        if kind == "movmatrix":
-            return self._movmatrix()
-        return self._shuffle() if kind == "shuffle" else self._shared()
+        attempts: dict[Kind, Callable[[], Recipe | str]] = {
+            "registers": self._registers, "select": self._select, "movmatrix": self._movmatrix,
+            "shuffle": self._shuffle, "shared": self._shared,
+        }  # fmt: skip
+        return attempts[kind]()
 
     def _name(self, element: int) -> str:
         return str(tuple(int(i) for i in algebra.split(int(element), self.shape)))
@@ -109,11 +107,7 @@ class Task:
             element = self.wanted[thread, slot]
             at = np.flatnonzero(self.held[thread] == element)
             if not at.size:
-                where = np.argwhere(self.held == element)[0]
-                return (
-                    f"slot {slot} of thread {thread} needs {self._name(element)}, which thread "
-                    f"{where[0]} holds in slot {where[1]}"
-                )
+                return self._held_elsewhere(slot, int(thread))
             if seen is not None and not np.intersect1d(seen[1], at).size:
                 return (
                     f"slot {slot} is slot {seen[1][0]} of the source in thread {seen[0]}, slot "
@@ -131,12 +125,12 @@ class Task:
                 for thread in np.flatnonzero(lost):
                     lost_here = (wanted[thread, d] >= 0) & ~np.isin(wanted[thread, d], own[thread])
                     if lost_here.any():
-                        return self._first_obstacle_of(
+                        return self._held_elsewhere(
                             d * self.pack + int(lost_here.argmax()), int(thread)
                         )
         return self._put_together(own, [])
 
-    def _first_obstacle_of(self, slot: int, thread: int) -> str:
+    def _held_elsewhere(self, slot: int, thread: int) -> str:
         element = self.wanted[thread, slot]
         where = np.argwhere(self.held == element)[0]
         return (
@@ -181,7 +175,7 @@ class Task:
             lost = (self.wanted[mine] >= 0) & ~np.isin(self.wanted[mine], self.held[mine])
             if lost.any():
                 lane, slot = (int(at) for at in np.argwhere(lost)[0])
-                return self._first_obstacle_of(slot, warp + lane)
+                return self._held_elsewhere(slot, warp + lane)
         far = np.repeat([word is None for word in self._uniform], self.pack)
         schedules = [
             _rounds_of(self.held[mine], np.where(far, self.wanted[mine], -1), self.pack)

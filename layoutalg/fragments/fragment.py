@@ -230,11 +230,11 @@ class Fragment:
         >>> get("mma.m16n8k16.f16", "D").symbolic()[0]
         (4*g + t, 2*rM + rN)
         """
-        from layoutalg.sizes.symbolic import Digit
+        from layoutalg.sizes.symbolic import DigitSymbol
 
         names = self.formula.lane_digits(self.lanes)
         extents = {name: LANE_DIGITS[name][1] for name in names} | dict(self.formula.digits)
-        digits = {name: Digit(name, extent) for name, extent in extents.items() if extent > 1}
+        digits = {name: DigitSymbol(name, extent) for name, extent in extents.items() if extent > 1}
         point = [
             sum((weight * digits.get(name, 0) for name, weight in side.items()), start=0)
             for side in self.formula.sides

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layoutalg.algebra.iters import Iter
+from layoutalg.algebra.parts import sizes
 from layoutalg.algebra.printing import stride_text
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
@@ -379,8 +380,7 @@ def _tile(layout: Layout) -> tuple[TileLayout, SwizzleLayout | None]:
 def _numbers(layout: TileLayout, shape: Sequence[int], function: str) -> tuple[int, ...]:
     """Return the extents, if they and the layout are numbers."""
     extents = as_shape(shape, function)
-    sizes = [x for it in (*layout.shard, *layout.replica) for x in (it.extent, it.stride)]
-    if not is_int(*extents, *sizes, *layout.offset.values()):
+    if not is_int(*extents, *sizes(layout)):
         raise Undecided(
             f"{function}: digits have values where all sizes are numbers; got {layout} over "
             f"{extents}: substitute with .subs"

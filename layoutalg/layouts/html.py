@@ -6,11 +6,7 @@ for, and then :mod:`layoutalg.draw` is loaded. ``tests/test_house.py`` names thi
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from types import ModuleType
-
-from layoutalg.errors import LayoutError
 
 
 def drawing() -> ModuleType:
@@ -22,50 +18,6 @@ def drawing() -> ModuleType:
     from layoutalg import draw
 
     return draw
-
-
-class Explorable:
-    """A layout that shows itself as a page: ``to_html`` to keep, ``_repr_html_`` in a notebook.
-
-    >>> from layoutalg import S, TileLayout
-    >>> isinstance(TileLayout(S[8:1]), Explorable)
-    True
-    """
-
-    __slots__ = ()
-
-    def to_html(
-        self,
-        shape: Sequence[int] | None = None,
-        *,
-        path: str | os.PathLike[str] | None = None,
-        lane: int = 5,
-        title: str | None = None,
-        bits: int | None = None,
-    ) -> str:
-        """Return one self-contained HTML file, at most 60 kB, in which the layout is explored.
-
-        Pointing at a cell shows the element, all its owners, their registers and addresses; another
-        layout can be typed. Arguments as :func:`layoutalg.draw.layout_html`.
-
-        Raises:
-            LayoutError: the shape does not fit, or there are more than 65536 elements.
-            Undecided: a size is symbolic.
-
-        >>> from layoutalg import S, TileLayout, laneid
-        >>> D = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
-        >>> D.to_html((16, 8)).startswith("<!DOCTYPE html>")
-        True
-        """
-        text: str = drawing().layout_html(self, shape, path=path, lane=lane, title=title, bits=bits)
-        return text
-
-    def _repr_html_(self) -> str | None:
-        """Return the page in a frame; None where it cannot be drawn: symbols, or too large."""
-        try:
-            return framed(self.to_html(), str(self))
-        except LayoutError:
-            return None
 
 
 def framed(page: str, title: str) -> str:

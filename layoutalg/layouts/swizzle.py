@@ -59,7 +59,7 @@ class SwizzleLayout:
 
     @property
     def size(self) -> int:
-        """The period: addresses per block that is permuted in itself.
+        """The period: each aligned block of so many addresses is permuted within itself.
 
         >>> SwizzleLayout(3, 3, 3).size
         512
@@ -85,9 +85,7 @@ class SwizzleLayout:
         return self.permute(address)
 
     def permute(self, address: Any) -> Any:
-        """Return the swizzled address of anything that shifts, masks and XORs, unchecked.
-
-        An index of a code generator, for instance; :meth:`apply` checks what users give.
+        """Swizzle an address without checks: an int, an array or an index expression.
 
         >>> SwizzleLayout(3, 3, 3).permute(64)
         72
@@ -110,8 +108,8 @@ class SwizzleLayout:
 class ComposeLayout(Layout):
     """A tile in memory whose addresses are then swizzled: ``L(x) = swizzle(tile(x))``.
 
-    Its operations are those of a :class:`TileLayout`, done to the tile; the swizzle stays. What
-    arranges copies of it, or is added to it, is plain.
+    It has the operations of a :class:`TileLayout`: they work on the tile and keep the swizzle. The
+    ``outer`` of a tile and the ``left`` of a direct sum are not swizzled.
 
     >>> from layoutalg import S
     >>> L = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
@@ -161,7 +159,7 @@ class ComposeLayout(Layout):
 
     @property
     def bare(self) -> bool:
-        """Whether the tile says nothing: at most one dense iter in memory, from 0.
+        """Whether only the swizzle matters: the tile is at most one dense iter in memory, from 0.
 
         >>> from layoutalg import S
         >>> ComposeLayout(3, 3, 3, TileLayout(S[512:1])).bare

@@ -1,11 +1,12 @@
-"""Layouts: what plain and swizzled ones have in common, and ``TileLayout``, the plain one.
+"""``Layout``, the operations of every layout, and ``TileLayout``, the layout without a swizzle.
 
-The operations live in the modules of the algebra and work on tuples of iters; the methods here are
-thin. ``ComposeLayout`` in :mod:`layoutalg.layouts.swizzle` is the swizzled one.
+The methods are thin: :mod:`layoutalg.algebra` does the work, on tuples of iters. ``ComposeLayout``,
+the swizzled layout, is in :mod:`layoutalg.layouts.swizzle`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, final
@@ -20,7 +21,7 @@ from layoutalg.algebra.slicing import slice_parts
 from layoutalg.algebra.tables import IntArray, table
 from layoutalg.errors import LayoutError
 from layoutalg.front_door import LayoutLike, as_layout
-from layoutalg.layouts.html import Explorable
+from layoutalg.layouts.html import drawing, framed
 from layoutalg.proofs import equivalence, injectivity
 from layoutalg.proofs.verdict import Verdict
 from layoutalg.sizes.arguments import as_region, check_permutation
@@ -32,12 +33,11 @@ _Kind = TypeVar("_Kind")
 NO_OFFSET: Mapping[Axis, Size] = MappingProxyType({})
 
 
-class Layout(Explorable):
-    """A tile, or a tile whose addresses are swizzled: the operations of both.
+class Layout:
+    """The operations that a ``TileLayout`` and a ``ComposeLayout`` share.
 
-    ``TileLayout`` is its own tile; ``ComposeLayout`` permutes the addresses of its tile. An
-    operation works on the tile, and :meth:`over` puts the swizzle back, so that a swizzled layout
-    stays swizzled.
+    Each works on ``tile_layout``, then puts the swizzle back with :meth:`over`: a swizzled layout
+    stays swizzled. A ``TileLayout`` is its own tile.
 
     >>> from layoutalg import ComposeLayout, S
     >>> tile = TileLayout(S[8:1])
@@ -54,7 +54,7 @@ class Layout(Explorable):
             """The tile, before any swizzle."""
 
     def over(self: Self, tile_layout: TileLayout) -> Self:
-        """Return another tile with this layout's swizzle; the tile itself where it has none.
+        """Return the given tile with this layout's swizzle; as it is if there is none.
 
         >>> from layoutalg import ComposeLayout, S
         >>> small, large = TileLayout(S[512:1]), TileLayout(S[1024:1])
@@ -64,7 +64,7 @@ class Layout(Explorable):
         raise NotImplementedError
 
     def tile_over(self, shape: Sequence[Any]) -> TileLayout:
-        """Return the tile; a bare swizzle permutes whatever dense tile it is asked about.
+        """Return the tile over a shape; a bare swizzle takes a dense tile of any size.
 
         >>> from layoutalg import ComposeLayout, S
         >>> print(ComposeLayout(3, 3, 3, TileLayout(S[512:1])).tile_over((8, 64, 2)))
@@ -73,7 +73,7 @@ class Layout(Explorable):
         return self.tile_layout
 
     def permute(self, address: Any) -> Any:
-        """Return the swizzled address of anything that shifts, masks and XORs, unchecked.
+        """Swizzle an address, unchecked: an int, an array or an index expression.
 
         >>> from layoutalg import ComposeLayout, S
         >>> tile = TileLayout(S[512:1])
@@ -85,8 +85,8 @@ class Layout(Explorable):
     def _swizzled(self, place: dict[str, Any]) -> dict[str, Any]:
         return place
 
-    def _made(self: Self, found: tuple[Iters, Iters, Mapping[Axis, Size]]) -> Self:
-        return self.over(TileLayout._make(*found))
+    def _made(self: Self, found: parts.HasParts) -> Self:
+        return self.over(TileLayout._of(found))
 
     def _is_swizzled_like(self, other: Layout) -> bool:
         return bool(other.over(self.tile_layout) == self)
@@ -177,8 +177,8 @@ class Layout(Explorable):
         ``L.inverse(s).at(**L.apply(*c, shape=s)) == c``.
 
         Raises:
-            LayoutError: two elements share a place, or the strides interleave, so that division
-                does not give the digits back. Undecided: that depends on a symbol.
+            LayoutError: two elements share a machine coordinate, or strides interleave, so that
+                division does not recover the digits. Undecided: that depends on a symbol.
 
         >>> from layoutalg import TileLayout, S, laneid
         >>> TileLayout(S[(8, 4):(4 @ laneid, 1 @ laneid)]).inverse((8, 4)).at(laneid=13)
@@ -205,9 +205,9 @@ class Layout(Explorable):
 
     @property
     def copies(self) -> Iters:
-        """The replica iters that repeat: what extent 1 or stride 0 says adds no place.
+        """The replica iters that add copies: those with extent above 1 and a nonzero stride.
 
-        Ask this, not ``replica``, whether a layout is replicated: ``replica`` is how it is written.
+        Ask ``copies``, not ``replica``, whether a layout is replicated.
 
         >>> from layoutalg import TileLayout, S, R
         >>> TileLayout(S[8:1] + R[(4, 2):(0, 8)]).copies, TileLayout(S[8:1] + R[4:0]).copies
@@ -281,10 +281,10 @@ class Layout(Explorable):
     def equivalent(
         self, other: LayoutLike, target: str | None = None, shape: Sequence[Any] | None = None
     ) -> Verdict:
-        """Decide whether two layouts put each element in the same set of places.
+        """Decide whether two layouts map each element to the same set of machine coordinates.
 
-        Replicas are sets: their order, and how they are cut, is free. ``target="cuda"`` compares
-        after axis fusion; ``shape`` names elements by coordinates in a counter-example.
+        The order and the grouping of replica iters do not matter. ``target="cuda"`` fuses thread
+        axes first. With a ``shape``, a counter-example names its element by coordinates.
 
         Raises:
             Undecided: symbols leave it open. LayoutError: a shape of another size.
@@ -302,7 +302,9 @@ class Layout(Explorable):
         )
 
     def is_injective(self, shape: Sequence[Any] | None = None) -> Verdict:
-        """Decide whether distinct elements never share a place, replicas included.
+        """Decide whether no two elements share a machine coordinate, replicas included.
+
+        The verdict on a swizzled layout speaks of its tile: a swizzle is a permutation.
 
         Raises:
             Undecided: symbols leave it open. LayoutError: a shape of another size.
@@ -316,7 +318,7 @@ class Layout(Explorable):
         return injectivity.is_injective(self.tile_layout, _optional(shape, "is_injective"))
 
     def replication(self, shape: Sequence[Any] | None = None) -> Verdict:
-        """Say in how many places each element is (``degree``); true unless that is one.
+        """Count the machine coordinates of each element: ``degree``. True if there are several.
 
         Raises:
             Undecided: symbols leave it open. LayoutError: a shape of another size.
@@ -344,10 +346,9 @@ class Layout(Explorable):
     def canonicalize(self: Self, target: str | None = None) -> Self:
         """Return the canonical layout of the same map.
 
-        Unit iters and zero offsets go (but where one is the only link between the scopes of two
-        thread axes); under ``target="cuda"`` axes that are one axis there become
-        one (laneid and wid_in_wg are tid_in_wg), and their offsets add up; neighbours on one axis
-        fuse where ``next.extent * next.stride == current.stride``.
+        Drops unit iters and zero offsets, and fuses neighbours on one axis where
+        ``next.extent * next.stride == current.stride``. A unit iter stays if it alone connects two
+        scopes. ``target="cuda"`` also fuses thread axes: laneid and wid_in_wg become tid_in_wg.
 
         Raises:
             LayoutError: the layout is ill-formed (see :meth:`get_scope`).
@@ -360,8 +361,9 @@ class Layout(Explorable):
         tile = self.tile_layout
         known: TileLayout | None = tile._memo.get(fusing)
         if known is None:
-            found = parts.canonical_parts(tile, fusing)
-            known = tile._memo[fusing] = tile if found is None else TileLayout._make(*found)
+            found = parts.canonicalize(tile, fusing)
+            known = tile if found is tile else TileLayout._of(found)
+            tile._memo[fusing] = known
         return self.over(known)
 
     def group(self: Self, shape: Sequence[Any]) -> tuple[Self, tuple[int, ...]]:
@@ -450,14 +452,13 @@ class Layout(Explorable):
         """Arrange copies of this tile as ``outer`` says.
 
         With ``t_d = o_d*inner_shape[d] + n_d``: ``T(t) = span * Outer(o) + Inner(n)`` on each axis
-        that this tile's canonical shard names, where span is this tile's: a copy is moved in units
-        of whole tiles, whether a shard iter or a replica of ``outer`` moves it (TVM leaves replicas
-        unscaled). On other axes the unit is 1. Offsets, of both, are machine coordinates and are
-        added as they are.
+        of this tile's canonical shard, where ``span`` is the tile's. On other axes the factor is 1.
+        Replicas of ``outer`` are scaled too (TVM leaves them unscaled). Offsets are machine
+        coordinates: they are added unscaled.
 
         Raises:
-            LayoutError: the ranks differ, a layout does not group by its shape, or copies would
-                overlap because this tile reaches below zero.
+            LayoutError: the ranks differ, a layout does not group by its shape, or this tile
+                reaches below zero, so that copies would overlap.
 
         >>> from layoutalg import S
         >>> print(TileLayout(S[(2, 4):(1, 2)]).tile(TileLayout(S[(8, 8):(8, 1)]), (8, 8), (2, 4)))
@@ -502,10 +503,10 @@ class Layout(Explorable):
         inner_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the outer layout with ``self.tile(outer, …)`` the map of ``tiled``, or None.
+        """Return the layout ``outer`` for which ``self.tile(outer, …)`` is ``tiled``, or None.
 
-        Thread axes must fit: both count the same unit, and this tile in no wider a scope than
-        ``tiled``. Under CUDA the axes of ``tiled`` are cut at this tile's scope.
+        Both must count the same thread unit, and this tile's scope must be no wider. Under CUDA the
+        axes of ``tiled`` are cut at this tile's scope.
 
         Raises:
             LayoutError: ranks differ, or a shape does not divide or group.
@@ -523,7 +524,7 @@ class Layout(Explorable):
         inner = tiling.Operand(self.tile_over(shapes[1]), shapes[1], "is_tile_inner: inner")
         whole = tiled.tile_over(shapes[0])
         found = untiling.outer_of(inner, whole, shapes[0], as_target(target))
-        return None if found is None else TileLayout._make(*found)
+        return None if found is None else TileLayout._of(found)
 
     def is_tile_outer(
         self,
@@ -532,12 +533,11 @@ class Layout(Explorable):
         outer_shape: Sequence[Any],
         target: str | None = None,
     ) -> Any:
-        """Return the inner layout with ``inner.tile(self, …)`` the map of ``tiled``, or None.
+        """Return the layout ``inner`` for which ``inner.tile(self, …)`` is ``tiled``, or None.
 
-        Thread axes must fit: both count in the same scope, and ``tiled`` no wider a unit than this
-        layout. This layout's replicas may stand in ``tiled`` in units of tiles, as ours are
-        written, or unscaled, as TVM writes them. A swizzled ``tiled`` is taken apart and the answer
-        is swizzled like it.
+        Both must have the same scope, and ``tiled`` must count no wider a thread unit. Replicas of
+        this layout may appear in ``tiled`` scaled by the tile's span, or unscaled as TVM writes
+        them. If ``tiled`` is swizzled, so is the answer.
 
         Raises:
             LayoutError: ranks differ, or a shape does not divide or group.
@@ -591,10 +591,9 @@ class Layout(Explorable):
         right_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the left layout with ``self.direct_sum(left, …)`` the map of ``total``, or None.
+        """Return the layout ``left`` for which ``self.direct_sum(left, …)`` is ``total``, or None.
 
-        This layout must stand in ``total`` in the same axes (under CUDA: in those of its canonical
-        form).
+        This layout must use the same axes as its part of ``total`` (under CUDA: after fusion).
 
         Args:
             total: the sum.
@@ -619,19 +618,9 @@ class Layout(Explorable):
         left_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the right layout with ``right.direct_sum(self, …)`` the map of ``total``, or None.
+        """Return ``right`` for which ``right.direct_sum(self, …)`` is ``total``, or None.
 
-        This layout must stand in ``total`` in the same axes (under CUDA: in those of its canonical
-        form).
-
-        Args:
-            total: the sum.
-            interleaved_shape: ``(l0, r0, l1, r1, …)``.
-            left_shape: ``(l0, l1, …)``.
-            target: None or "cuda", as in :meth:`canonicalize`.
-
-        Raises:
-            LayoutError: a shape does not group, or the shapes do not interleave.
+        As :meth:`is_direct_sum_right`, where ``left_shape`` is ``(l0, l1, …)``.
 
         >>> from layoutalg import S
         >>> left = TileLayout(S[(2, 2):(8, 2)])
@@ -653,7 +642,7 @@ class Layout(Explorable):
             for layout, shape in zip((total, self), shapes, strict=True)
         )
         found = untiling.other_summand(part, whole, at, as_target(target))
-        return None if found is None else TileLayout._make(*found)
+        return None if found is None else TileLayout._of(found)
 
     # -- slices -----------------------------------------------------------------------------
 
@@ -663,7 +652,7 @@ class Layout(Explorable):
         region: Sequence[tuple[Any, Any]],
         target: str | None = None,
     ) -> Self | None:
-        """Return the layout of a region, wherever a layout can say it; None where none can.
+        """Return the layout of a region; None if no layout describes it.
 
         ``L.slice(shape, region).apply(x, shape=lengths) == L.apply(x + begins, shape=shape)``.
 
@@ -688,7 +677,7 @@ class Layout(Explorable):
     # -- views of storage -------------------------------------------------------------------
 
     def storage(self: Self) -> Self:
-        """Return what one thread sees: thread iters, replicas and offsets are removed.
+        """Return the layout inside one thread: without thread iters, thread replicas and offsets.
 
         >>> from layoutalg import S, laneid
         >>> print(TileLayout(S[(8, 4, 2):(4 @ laneid, 1 @ laneid, 3)] + 2 @ laneid + 7).storage())
@@ -726,12 +715,12 @@ class Layout(Explorable):
         return self._made(packing.pack(self.tile_layout, num))
 
     def broadcast(self: Self, num: int, position: int = -1, axis: Axis | str = m) -> Self:
-        """Insert an iter of stride 0: each element is named ``num`` times.
+        """Insert an iter of stride 0, so that ``num`` indices name each element.
 
         Args:
-            num: how many times.
-            position: where the iter goes, as in ``list.insert``; from -1, the end, backwards.
-            axis: the axis that it is named on.
+            num: its extent.
+            position: where it goes, as in ``list.insert``; -1 is the end.
+            axis: its axis.
 
         Raises:
             LayoutError: the position is out of range.
@@ -742,20 +731,44 @@ class Layout(Explorable):
         """
         return self._made(packing.broadcast(self.tile_layout, num, position, axis))
 
+    # -- in a browser -----------------------------------------------------------------------
 
-class _Open(Layout):
-    """A layout that is being filled: to fill it and then close it costs half of what setters do."""
+    def to_html(
+        self,
+        shape: Sequence[int] | None = None,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        lane: int = 5,
+        title: str | None = None,
+        bits: int | None = None,
+    ) -> str:
+        """Return an interactive page of the layout: one HTML file of at most 60 kB.
 
-    __slots__ = ("_memo", "offset", "replica", "shard")
+        Pointing at a cell shows the element, all its owners, their registers and addresses; another
+        layout can be typed. Arguments as :func:`layoutalg.draw.layout_html`.
 
-    shard: Iters
-    replica: Iters
-    offset: Mapping[Axis, Size]
-    _memo: dict[Any, Any]  # what has been derived from this value; it never changes
+        Raises:
+            LayoutError: the shape does not fit, or there are more than 65536 elements.
+            Undecided: a size is symbolic.
+
+        >>> from layoutalg import S, TileLayout, laneid
+        >>> D = TileLayout(S[(2, 8, 4, 2) : (2, 4 @ laneid, 1 @ laneid, 1)])
+        >>> D.to_html((16, 8)).startswith("<!DOCTYPE html>")
+        True
+        """
+        text: str = drawing().layout_html(self, shape, path, lane=lane, title=title, bits=bits)
+        return text
+
+    def _repr_html_(self) -> str | None:
+        """Return the page in a frame; None where it cannot be drawn: symbols, or too large."""
+        try:
+            return framed(self.to_html(), str(self))
+        except LayoutError:
+            return None
 
 
 @final
-class TileLayout(_Open):
+class TileLayout(Layout):
     """A layout: shard iters, replica iters, and an offset per axis.
 
     ``L(x) = {sum digit*stride + offset + sum r*stride over all replica digits r}`` on named axes,
@@ -773,7 +786,12 @@ class TileLayout(_Open):
     Source: the layout model of Apache TVM's TIRx (``TileLayout``).
     """
 
-    __slots__ = ()
+    __slots__ = ("_memo", "offset", "replica", "shard")
+
+    shard: Iters
+    replica: Iters
+    offset: Mapping[Axis, Size]
+    _memo: dict[Any, Any]  # what has been derived from this value; it never changes
 
     def __new__(cls, spec: parts.HasParts) -> TileLayout:
         """Build from ``S[...] + R[...] + offset``; :meth:`from_iters` builds from parts.
@@ -782,7 +800,7 @@ class TileLayout(_Open):
             LayoutError: the argument is no such expression.
         """
         try:
-            return cls._make(spec.shard, spec.replica, spec.offset)
+            return TileLayout._of(spec)
         except AttributeError:
             raise LayoutError(
                 f"TileLayout: needs an expression such as S[(8,4):(4@laneid,1@laneid)]; got "
@@ -809,18 +827,21 @@ class TileLayout(_Open):
         for it in shard + replica if replica else shard:
             if type(it) is not Iter:
                 raise LayoutError(f"from_iters: every entry must be an Iter; got {it!r}")
-        return cls._make(shard, replica, NO_OFFSET if offset is None else _as_offset(offset))
+        return TileLayout._make(shard, replica, NO_OFFSET if offset is None else _as_offset(offset))
 
-    @classmethod
-    def _make(cls, shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> TileLayout:
+    @staticmethod
+    def _make(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> TileLayout:
         """Build from parts that the algebra has made."""
-        layout = _Open()
-        layout.shard = shard
-        layout.replica = replica
-        layout.offset = MappingProxyType(dict(offset)) if offset else NO_OFFSET
-        layout._memo = {}
-        layout.__class__ = TileLayout  # closed: from here on it refuses to be set
-        return layout  # type: ignore[return-value]
+        layout = object.__new__(TileLayout)
+        _put_shard(layout, shard)
+        _put_replica(layout, replica)
+        _put_offset(layout, MappingProxyType(dict(offset)) if offset else NO_OFFSET)
+        _put_memo(layout, {})
+        return layout
+
+    @staticmethod
+    def _of(found: parts.HasParts) -> TileLayout:
+        return TileLayout._make(found.shard, found.replica, found.offset)
 
     def _with(self, shard: Iters) -> TileLayout:
         """Return the layout with another shard."""
@@ -885,11 +906,11 @@ class TileLayout(_Open):
     def covers(
         self, shape: Sequence[Any] | None = None, box: Mapping[Axis | str, Any] | None = None
     ) -> Verdict:
-        """Decide whether every place of the box is hit and none outside it; ``degree``: how often.
+        """Decide whether the elements fill a box exactly; ``degree`` says how many per coordinate.
 
         Args:
             shape: logical extents.
-            box: axis -> extent; an axis that is left out runs from its lowest to its highest value.
+            box: axis -> extent; an axis left out runs from its lowest to its highest coordinate.
 
         Raises:
             Undecided: symbols leave it open. LayoutError: a shape of another size.
@@ -914,6 +935,12 @@ class TileLayout(_Open):
     def over(self, tile_layout: TileLayout) -> TileLayout:
         """Return the tile: there is no swizzle to put over it."""
         return tile_layout
+
+
+# The slots' own setters, for _make alone: a layout in hand refuses to be set.
+_put_shard, _put_replica, _put_offset, _put_memo = (
+    TileLayout.__dict__[name].__set__ for name in ("shard", "replica", "offset", "_memo")
+)
 
 
 def _optional(shape: Sequence[Any] | None, what: str) -> tuple[Size, ...] | None:
@@ -951,9 +978,8 @@ def _taken(given: LayoutLike, kind: type[_Kind], what: str, name: str) -> _Kind:
 def align(anchor: LayoutLike, follower: LayoutLike) -> TileLayout:
     """Cut the follower like the anchor and list its iters in the anchor's canonical order.
 
-    The canonical order of the anchor's iters: thread axes first, then memory, each by descending
-    stride. The follower keeps its own strides, replicas and offset: both then name the digits of
-    the shared dimension alike.
+    The canonical order: thread axes first, then memory axes, each by descending stride. The
+    follower keeps its strides, replicas and offset.
 
     Raises:
         LayoutError: the anchor's extents do not cut the follower.

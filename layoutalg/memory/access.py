@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.tables import IntArray
 from layoutalg.errors import LayoutError
 from layoutalg.layouts.thread_slots import THREADS_OF
+from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.dtypes import OPERANDS, STORED, element_type
 
 Bools = npt.NDArray[np.bool_]
@@ -34,13 +35,6 @@ LINE_BYTES = BANKS * WORD_BYTES
 SECTOR_BYTES = 32
 _ROW_BYTES = 16  # of an 8x8 matrix
 _SIZES = (1, 2, 4, 8, 16)  # bytes that a lane moves in one access of shared memory
-
-
-class InMemory(Protocol):
-    """A layout on axis m, as far as requests need it: ``TileLayout`` or ``ComposeLayout``."""
-
-    def table(self, shape: Sequence[Any]) -> Any:
-        """Return per axis name the int64 array of addresses, in elements."""
 
 
 def element_bits(dtype: int | str, function: str) -> int:
@@ -214,7 +208,7 @@ class Access:
         """Elements per lane."""
         return int(self.coords.shape[2])
 
-    def starts(self, layout: InMemory, shape: Sequence[int], bits: int) -> IntArray:
+    def starts(self, layout: Layout, shape: Sequence[int], bits: int) -> IntArray:
         """Return where every lane's vector begins, in elements: an array (requests, lanes).
 
         A lane that takes no part has 0.
@@ -270,7 +264,7 @@ lies at byte 36. A pitch that is a multiple of 8 elements fits
         groups, taking = self.phases(starts, bits)
         return bank_counts(groups * bits // 8, self.size(bits), taking)
 
-    def bank_counts(self, layout: InMemory, shape: Sequence[int], bits: int) -> IntArray:
+    def bank_counts(self, layout: Layout, shape: Sequence[int], bits: int) -> IntArray:
         """Count the words per phase and bank: an array (phases, 32).
 
         Raises:
@@ -406,7 +400,7 @@ def columnwise(shape: Sequence[int], bits: int, *, name: str = "column") -> Acce
 
 
 def slotwise(
-    registers: InMemory, shape: Sequence[int], vector: int, *, name: str = "slots"
+    registers: Layout, shape: Sequence[int], vector: int, *, name: str = "slots"
 ) -> Access:
     """Let every lane of a warp move ``vector`` neighbouring slots: direct loads of a fragment.
 

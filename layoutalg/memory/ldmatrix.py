@@ -16,7 +16,8 @@ import numpy as np
 from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.tables import IntArray
 from layoutalg.errors import LayoutError
-from layoutalg.memory.access import Access, InMemory, slotwise
+from layoutalg.layouts.tile_layout import Layout
+from layoutalg.memory.access import Access, slotwise
 
 _ROWS = 8
 _REGISTER_BITS = 32
@@ -67,7 +68,7 @@ class MatrixLoad:
 
 
 def matrix_loads(
-    layout: InMemory,
+    layout: Layout,
     shape: Sequence[int],
     bits: int,
     *,

@@ -19,9 +19,16 @@ import numpy as np
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import Axis
 from layoutalg.algebra.iters import Iters
-from layoutalg.algebra.parts import HasParts, Parts, canonicalize, substitute_parts, total_size
+from layoutalg.algebra.parts import (
+    HasParts,
+    Parts,
+    canonicalize,
+    substitute_parts,
+    symbols,
+    total_size,
+)
 from layoutalg.algebra.scope import Target, as_target
-from layoutalg.algebra.tables import IntArray, steps, table
+from layoutalg.algebra.tables import steps
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.proofs.differing import different_sets, told
@@ -41,7 +48,6 @@ from layoutalg.proofs.normal_form import (
     coordinate,
     copies_of,
     is_small,
-    named_symbols,
     normal,
     place_of,
     symbols_of,
@@ -181,9 +187,9 @@ def _witnesses(left: HasParts, right: HasParts) -> str:
     """Say for which small values of the symbols two layouts agree and differ."""
     from layoutalg.sizes.polynomials import examples
 
-    symbols = named_symbols(left, right)
-    names = sorted(symbols)
-    tried = (examples(symbols[name]) for name in names)
+    free = symbols(left) | symbols(right)
+    names = sorted(free)
+    tried = (examples(free[name]) for name in names)
     seen: dict[bool, str] = {}
     for numbers in itertools.islice(itertools.product(*tried), 81):
         values = dict(zip(names, numbers, strict=True))
@@ -274,12 +280,6 @@ def _claim_text(layout: object, names: tuple[str, ...], rank: int, inverse: bool
     return late("{} is the formula ({}) -> place", layout, taken)
 
 
-def _table_of(layout: Any, shape: tuple[Size, ...], replicas: bool) -> dict[str, IntArray]:
-    if hasattr(layout, "shard"):
-        return table(layout, shape, replicas)
-    return layout.table(shape, replicas)  # type: ignore[no-any-return]
-
-
 def _same_swizzled(left: Any, right: Any, shape: Sequence[Size] | None, target: Target) -> Verdict:
     """Compare two layouts, of which one is swizzled: by their tiles, or place by place.
 
@@ -325,7 +325,7 @@ def _on_elements(
     check_budget("prove", product(shape) * len(shape), ENTRIES, "coordinates", "Prove a slice")
     index = indices(tuple(map(int, shape)))
     if inverse:
-        places = _table_of(layout, shape, True)
+        places = layout.table(shape, True)
         given = as_coordinates(formula(**{k: exact(x) for k, x in places.items()}), len(shape))
         have = {
             f"i{dim}": np.broadcast_to(x[..., None], next(iter(places.values())).shape)
@@ -333,7 +333,7 @@ def _on_elements(
         }
         want = {f"i{dim}": x for dim, x in enumerate(given)}
         return _compared(claim, shape, have, want, places)
-    have = _table_of(layout, shape, False)
+    have = layout.table(shape)
     return _compared(claim, shape, have, as_place(formula(*index)))
 
 
@@ -377,7 +377,7 @@ def _on_digits(
     inverse: bool,
 ) -> Verdict:
     """Compare a layout and a formula as forms in the digits of the layout grouped by the shape."""
-    from layoutalg.sizes.symbolic import Digit
+    from layoutalg.sizes.symbolic import DigitSymbol
 
     pieces, seps = algebra.group(layout.shard, shape, layout)
     claim = _claim_text(layout, names, len(shape), inverse)
@@ -409,7 +409,7 @@ def _on_digits(
 
     def named(iters: Iters, letter: str) -> list[Any]:
         return [
-            0 if it.extent == 1 else Digit(f"{stem}{letter}{k}", it.extent)
+            0 if it.extent == 1 else DigitSymbol(f"{stem}{letter}{k}", it.extent)
             for k, it in enumerate(iters)
         ]
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from layoutalg.algebra.axis import Axis
 from layoutalg.errors import LayoutError, Undecided
+from layoutalg.sizes.budget import SHIFT
 from layoutalg.sizes.size import as_size, equal, floordiv, is_int, less, mod
 
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 _KNOWN = "+ - * // % << >>, & with a mask of low bits, and comparisons for where(condition, a, b)"
-_MOST_BITS = 4096  # of a shift
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
@@ -303,9 +303,9 @@ def _divisor(value: Any) -> Any:
 
 def _bits(value: Any) -> int:
     bits = _plain(value)
-    if not is_int(bits) or not 0 <= bits <= _MOST_BITS:
+    if not is_int(bits) or not 0 <= bits <= SHIFT:
         raise LayoutError(
-            f"prove: a symbolic index shifts by a number from 0 to {_MOST_BITS}; got {bits}"
+            f"prove: a symbolic index shifts by a number from 0 to {SHIFT}; got {bits}"
         )
     return int(bits)
 

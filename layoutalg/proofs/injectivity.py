@@ -348,7 +348,7 @@ def _missed(
 
 
 def replication(parts: HasParts, shape: Sequence[Size] | None = None) -> Verdict:
-    """Say in how many places each element is: ``degree``; true unless that is one."""
+    """Say in how many places each element is (``degree``); true unless that is one."""
     check_shape("replication", parts, shape)
     copies: Any = 1
     rows: list[ProofDigit] = []

@@ -16,9 +16,8 @@ import numpy as np
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import Axis, m
 from layoutalg.algebra.iters import Iter, Iters
-from layoutalg.algebra.parts import HasParts, Parts, total_size
+from layoutalg.algebra.parts import HasParts, Parts, check_sizes, symbols, total_size
 from layoutalg.algebra.tables import IntArray, steps
-from layoutalg.errors import LayoutError
 from layoutalg.proofs.verdict import Place
 from layoutalg.sizes import size as sizes
 from layoutalg.sizes.budget import COMPARED, LISTED
@@ -178,10 +177,7 @@ def check_shape(what: str, parts: HasParts, shape: Sequence[Size] | None) -> Non
         LayoutError: the sizes differ.
     """
     if shape is not None and equal(product(shape), total_size(parts)) is False:
-        raise LayoutError(
-            f"{what}: the shape must hold as many elements as the layout; shape {tuple(shape)} "
-            f"holds {product(shape)}, {parts} holds {total_size(parts)}"
-        )
+        check_sizes(parts, shape, what)
 
 
 def symbols_of(*layouts: HasParts) -> list[str]:
@@ -190,20 +186,7 @@ def symbols_of(*layouts: HasParts) -> list[str]:
     >>> symbols_of(Parts((Iter(8, 1),), (), {}))
     []
     """
-    return sorted(named_symbols(*layouts))
-
-
-def named_symbols(*layouts: HasParts) -> dict[str, Any]:
-    """Return the symbols in layouts by name.
-
-    >>> named_symbols(Parts((Iter(8, 1),), (), {}))
-    {}
-    """
-    sizes: list[Any] = []
-    for parts in layouts:
-        sizes += [s for it in parts.shard + parts.replica for s in (it.extent, it.stride)]
-        sizes += parts.offset.values()
-    return {str(s): s for size in sizes for s in getattr(size, "free_symbols", ())}
+    return sorted({name for parts in layouts for name in symbols(parts)})
 
 
 def axes_of(*layouts: HasParts) -> list[Axis]:

@@ -20,27 +20,6 @@ if TYPE_CHECKING:
 Size = Union[int, "sympy.Expr"]
 _INT = frozenset((int,))
 
-__all__ = [
-    "Size",
-    "as_extent",
-    "as_shape",
-    "as_size",
-    "ascending",
-    "decide",
-    "divides",
-    "equal",
-    "floordiv",
-    "is_int",
-    "is_sequence",
-    "less",
-    "mod",
-    "namesakes",
-    "product",
-    "quotient",
-    "substitute",
-    "tidy",
-]
-
 
 def is_int(*values: object) -> bool:
     """Say whether every value is a plain int.

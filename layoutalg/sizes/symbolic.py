@@ -1,7 +1,7 @@
 """The sympy side of :mod:`layoutalg.sizes.size`: integer expressions, their order and divisibility.
 
 Imported on the first symbol, never before. Symbols are sizes: positive integers, unless they are
-digits (:class:`Digit`), which run from 0 to ``extent - 1``. Decisions are proofs
+digits (:class:`DigitSymbol`), which run from 0 to ``extent - 1``. Decisions are proofs
 (:mod:`layoutalg.sizes.polynomials`); nothing is ever sampled.
 """
 
@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import sympy
+from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
 from layoutalg.errors import LayoutError, Undecided
@@ -29,16 +30,16 @@ from layoutalg.sizes.polynomials import (
 )
 
 
-class Digit(sympy.Symbol):  # type: ignore[misc]
+class DigitSymbol(sympy.Symbol):  # type: ignore[misc]
     """A symbol that runs over ``0 .. extent - 1``: a digit of a mixed radix.
 
     Digits of one name that differ in extent or rank are different symbols. Sums print digits by
     ``rank``.
 
-    >>> g, r = Digit("g", 8), Digit("r", 2, rank=1)
+    >>> g, r = DigitSymbol("g", 8), DigitSymbol("r", 2, rank=1)
     >>> FloorDiv(8 * r + g, 8), 8 * r + g
     (r, g + 8*r)
-    >>> Digit("g", 8) == Digit("g", 4)
+    >>> DigitSymbol("g", 8) == DigitSymbol("g", 4)
     False
     """
 
@@ -46,7 +47,7 @@ class Digit(sympy.Symbol):  # type: ignore[misc]
     rank: int
     __slots__ = ("extent", "rank")
 
-    def __new__(cls, name: str, extent: Any, rank: int = 0) -> Digit:
+    def __new__(cls, name: str, extent: Any, rank: int = 0) -> DigitSymbol:
         """Make the digit ``name`` of the radix ``extent``."""
         # Symbol.__new__ would hand out one cached object per name, whatever the extent
         self = sympy.Symbol.__xnew__(cls, name, integer=True, nonnegative=True)
@@ -242,12 +243,12 @@ def _drop_small(a: Any, b: Any) -> Any:
 def bounds(expr: Any) -> tuple[Any, Any]:
     """Return integer or symbolic bounds (low, high) of an expression; None where unknown.
 
-    >>> bounds(8 * Digit("r", 2) + Digit("g", 8))
+    >>> bounds(8 * DigitSymbol("r", 2) + DigitSymbol("g", 8))
     (0, 15)
     """
     if expr.is_Integer:
         return int(expr), int(expr)
-    if isinstance(expr, Digit):
+    if isinstance(expr, DigitSymbol):
         return 0, plain(sympy.sympify(expr.extent)) - 1
     if isinstance(expr, Mod) and expr.args[1].is_positive:
         return 0, plain(expr.args[1]) - 1
@@ -497,3 +498,21 @@ def tidy(expr: Any) -> Any:
         if weight != 0 and sympy.expand(expr.coeff(floor) - weight * b) == 0:
             return tidy(expr - weight * rest - weight * b * floor + weight * x)
     return plain(expr)
+
+
+class _Latex(LatexPrinter):  # type: ignore[misc]
+    """Print floors and remainders as factors without a second pair of brackets."""
+
+    def _needs_mul_brackets(self, expr: Any, first: bool = False, last: bool = False) -> bool:
+        if isinstance(expr, DigitFunction):
+            return False
+        return bool(super()._needs_mul_brackets(expr, first, last))
+
+
+def latex(expr: Any, names: Mapping[Any, str]) -> str:
+    r"""Print an expression as LaTeX; ``names`` says how symbols are written.
+
+    >>> print(latex(2 * Mod(nonnegative("i"), 4), {}))
+    2 \left(i \bmod 4\right)
+    """
+    return str(_Latex({"symbol_names": dict(names)}).doprint(expr))

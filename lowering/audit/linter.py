@@ -7,7 +7,6 @@ numbers in the registers' names, or, where given, by a layout or by the element 
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,9 @@ from layoutalg.fragments import Fragment
 from layoutalg.fragments.fragment import LANE_DIGITS
 from layoutalg.fragments.targets import has, lacking
 from layoutalg.sizes.dtypes import OPERANDS
-from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY, MmaInst
+from lowering.isa import grammar, ptx
+from lowering.isa.grammar import Operand, Statement, Word
+from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY
 
 VERBS = ("mma", "ldmatrix", "stmatrix", "movmatrix")
 ROUNDINGS = ("rn", "rz", "rm", "rp")
@@ -31,16 +32,6 @@ KINDS = ("kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4")
 VECTORS = ("scale_vec::1X", "scale_vec::2X", "scale_vec::4X")
 SCALES = ("ue8m0", "ue4m3")
 TYPES = tuple(dict.fromkeys(each.token for each in OPERANDS))
-# Shapes of ldmatrix and stmatrix that have no row in the fragment table: registers by count, types.
-_WIDE = ("b8", "b8x16.b6x16_p32", "b8x16.b4x16_p64")
-_OTHER_SHAPES: dict[tuple[str, str], tuple[dict[str, int], tuple[str, ...], bool]] = {
-    ("ldmatrix", "m16n16"): ({"x1": 2, "x2": 4}, _WIDE, True),
-    ("ldmatrix", "m8n16"): ({"x1": 1, "x2": 2, "x4": 4}, _WIDE[1:], False),
-    ("stmatrix", "m16n8"): ({"x1": 1, "x2": 2, "x4": 4}, _WIDE[:1], True),
-}
-_OTHER_ARCH = "sm_100a, sm_110a, sm_120a"
-
-_STATEMENT = re.compile(rf"(?<![\w.])({'|'.join(VERBS)})((?:\.[\w:]+)+)")
 _SHAPE = re.compile(r"m\d+n\d+(k\d+)?")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\]?)")
 _LITERAL = re.compile(r"0[xX][0-9a-fA-F]+|0|[1-9]\d*")
@@ -50,47 +41,6 @@ _WRITTEN = {
 _COMPILER = re.compile(r"%[A-Za-z_]+")  # registers that a compiler numbered: %r7, %f12
 
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Word:
-    """A piece of the text, and where it starts."""
-
-    text: str
-    start: int
-
-    @property
-    def end(self) -> int:
-        """The offset after its last character."""
-        return self.start + len(self.text)
-
-
-@dataclass(frozen=True)
-class Operand:
-    """One operand: ``{…}`` is a vector, ``[…]`` an address, anything else a scalar."""
-
-    kind: str
-    whole: Word
-    names: tuple[Word, ...]
-
-
-@dataclass(frozen=True)
-class Statement:
-    """One instruction: its verb, its qualifiers, its operands."""
-
-    verb: Word
-    qualifiers: tuple[Word, ...]
-    operands: tuple[Operand, ...]
-
-    def qualifier(self, *names: str) -> Word | None:
-        """Return the first qualifier of these names."""
-        return next((word for word in self.qualifiers if word.text in names), None)
-
-    @property
-    def mnemonic(self) -> Word:
-        """The verb with its qualifiers."""
-        text = ".".join(word.text for word in (self.verb, *self.qualifiers))
-        return Word(text, self.verb.start)
 
 
 @dataclass(frozen=True)
@@ -121,70 +71,6 @@ class Finding:
         head = f"{self.line}:{self.column}: {self.severity}: {self.message} [{self.rule}]"
         place = pointed(self.source, self.column - 1, self.width, len(self.source))
         return f"{head}\n{place}"
-
-
-# -- reading --------------------------------------------------------------------------------------
-
-
-def _masked(text: str) -> str:
-    """Blank out comments, quotes and escapes, keeping every offset.
-
-    So PTX is read as it stands, and inside the strings of inline assembly too: the last quote there
-    ends a statement.
-    """
-
-    def blank(found: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", found[0])
-
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", blank, text, flags=re.DOTALL)
-    text = re.sub(r'"(?=\s*[:)])', ";", text)
-    return re.sub(r'"|\\[nt\\]', blank, text)
-
-
-def statements(text: str) -> tuple[Statement, ...]:
-    """Return the matrix instructions of a text, in order.
-
-    >>> found = statements("add.f32 f0, f1, f2; movmatrix.sync.aligned.m8n8.trans.b16 d, a;")
-    >>> [(s.verb.text, [o.whole.text for o in s.operands]) for s in found]
-    [('movmatrix', ['d', 'a'])]
-    """
-    masked = _masked(text)
-    heads = list(_STATEMENT.finditer(masked))
-    found = []
-    for head, following in itertools.zip_longest(heads, heads[1:]):
-        limit = len(masked) if following is None else following.start()
-        end = masked.find(";", head.end(), limit)
-        stop = limit if end < 0 else end
-        qualifiers = tuple(
-            Word(part[0], head.start(2) + part.start()) for part in re.finditer(r"[\w:]+", head[2])
-        )
-        operands = tuple(_operands(masked, head.end(), stop))
-        found.append(Statement(Word(head[1], head.start()), qualifiers, operands))
-    return tuple(found)
-
-
-def _pieces(text: str, start: int, stop: int) -> Iterator[Word]:
-    """Yield what commas outside braces and brackets separate, stripped."""
-    depth, begin = 0, start
-    for at in range(start, stop + 1):
-        sign = text[at] if at < stop else ","
-        depth += (sign in "{[") - (sign in "}]")
-        if sign == "," and (depth == 0 or at == stop):
-            piece = text[begin:at]
-            inner = piece.strip()
-            if inner:
-                yield Word(inner, begin + piece.index(inner))
-            begin = at + 1
-
-
-def _operands(text: str, start: int, stop: int) -> Iterator[Operand]:
-    for whole in _pieces(text, start, stop):
-        kind = {"{": "vector", "[": "address"}.get(whole.text[0], "scalar")
-        names: tuple[Word, ...] = (whole,)
-        if kind == "vector":
-            inner = whole.text.rstrip("}").rstrip()
-            names = tuple(_pieces(text, whole.start + 1, whole.start + len(inner)))
-        yield Operand(kind, whole, names)
 
 
 # -- what an instruction is -----------------------------------------------------------------------
@@ -264,42 +150,41 @@ def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
     if kind is not None:
         name = f"mma.{shapes[0].text}.{kind.text.removeprefix('kind::')}.{pair}"
         name += f".{types[4].text}" * (kind.text != KINDS[0])
-    if name not in table.names() and (sparse or kind):
+    rows = [row for row in (*MMA_FAMILY, *MMA_EXTENDED) if row.name == name]
+    if not rows and (sparse or kind):
         message = f"{name} has no row in the fragment table: not checked"
         return None, [*found, _at(statement.mnemonic, "unknown", message, "note")]
-    if name not in table.names():
+    if not rows:
         return None, [*found, _no_row(shapes[0], a, pair)]
-    rows = {row.operand: row for row in table.rows(name)}
-    chosen = _orders(rows).get(tuple(word.text for word in sides))
-    if chosen is None:
+    orders, order = dict.fromkeys(row.order for row in rows), tuple(word.text for word in sides)
+    if order not in orders:
         have = "".join(f".{word.text}" for word in sides) or "none"
         where = sides[0] if sides else statement.mnemonic
-        orders = ", ".join(f".{a}.{b}" for a, b in _orders(rows))
-        found.append(_at(where, "qualifiers", f"A and B exist as {orders} alone; got {have}"))
-        chosen = rows["A"], rows["B"]
-    accumulators = [operand for operand in rows if operand.startswith("C/D.")]
-    if f"C/D.{d.text}" not in accumulators:
-        have = ", ".join(operand.removeprefix("C/D.") for operand in accumulators)
-        found.append(_at(d, "qualifiers", f"{name} accumulates in {have}; got {d.text}"))
-        return None, found
+        known = ", ".join(f".{one}.{other}" for one, other in orders)
+        found.append(_at(where, "qualifiers", f"A and B exist as {known} alone; got {have}"))
+        order = rows[0].order
+    accumulators = dict.fromkeys(row.d.token for row in rows)
+    if d.text not in accumulators:
+        message = f"{name} accumulates in {', '.join(accumulators)}; got {d.text}"
+        return None, [*found, _at(d, "qualifiers", message)]
+    inst = next(row for row in rows if (row.order, row.d.token) == (order, d.text))
     if c.text != d.text:
         found.append(_at(c, "qualifiers", f"C must have D's type {d.text}; got {c.text}"))
     found.extend(_modifiers(statement, a.text, d.text))
-    accumulator = rows[f"C/D.{d.text}"]
-    parts = (("D", accumulator), ("A", chosen[0]), ("B", chosen[1]), ("C", accumulator))
-    operands: list[tuple[str, str, int, Fragment | None]]
-    operands = [(role, "vector", row.registers, row) for role, row in parts]
-    for role in ("E", "SFA", "SFB"):
-        if role in rows:
-            choice = "selector" if role == "E" else "selectors"
-            operands.append((role, "register", 1, rows[role]))
-            operands.append((f"{choice} of {role}", choice, 1, rows[role]))
+    operands: list[tuple[str, str, int, Fragment | None]] = []
+    for role in (*"DABC", *inst.extras):
+        row = inst.fragment(role)
+        if role not in inst.extras:
+            operands.append((role, "vector", row.registers, row))
+            continue
+        choice = "selector" if role == "E" else "selectors"
+        operands.append((role, "register", 1, row))
+        operands.append((f"{choice} of {role}", choice, 1, row))
     if kind is not None:
-        found.extend(_vector(statement, kind, vectors, rows["SFA"]))
-    first = [
-        row.min_arch for row in MMA_FAMILY if row.name == name and _is_modified(statement, row)
-    ]
-    return Form(tuple(operands), first[0] if first else rows["A"].min_arch), found
+        found.extend(_vector(statement, kind, vectors, inst.fragment("SFA")))
+    first = [row for row in rows if row.modifier and statement.qualifier(row.modifier)]
+    arch = first[0].min_arch if first else inst.fragment("A").min_arch
+    return Form(tuple(operands), arch), found
 
 
 def _vector(
@@ -312,20 +197,6 @@ def _vector(
         yield _at(vectors[0], "qualifiers", message)
     if not vectors and kind.text == KINDS[2]:
         yield _at(statement.mnemonic, "qualifiers", f".{kind.text} needs .{want}")
-
-
-def _is_modified(statement: Statement, row: MmaInst) -> bool:
-    return row.modifier != "" and statement.qualifier(row.modifier) is not None
-
-
-def _orders(rows: dict[str, Fragment]) -> dict[tuple[str, ...], tuple[Fragment, Fragment]]:
-    """Return A and B of an mma by their .alayout and .blayout qualifiers."""
-    sides = {"A": {"row": "A", "col": "A.col"}, "B": {"col": "B", "row": "B.row"}}
-    return {
-        (a, b): (rows[sides["A"][a]], rows[sides["B"][b]])
-        for a, b in itertools.product(("row", "col"), ("col", "row"))
-        if sides["A"][a] in rows and sides["B"][b] in rows
-    }
 
 
 def _no_row(shape: Word, a: Word, pair: str) -> Complaint:
@@ -364,7 +235,7 @@ def _matrix_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
     known = ["sync", "aligned", "m8n8", "trans", "b16"]
     if verb != "movmatrix":
         known += ["x1", "x2", "x4", "shared", "shared::cta"]
-        known += [shape for of, shape in _OTHER_SHAPES if of == verb]
+        known += [shape for of, shape in ptx.WIDE if of == verb]
         known += ["b8", "b8x16", "b6x16_p32", "b4x16_p64"] if verb == "ldmatrix" else ["b8"]
     for word in statement.qualifiers:
         if word.text not in known:
@@ -423,7 +294,8 @@ def _other_shape(
 ) -> tuple[Form | None, list[Complaint]]:
     verb = statement.verb.text
     assert count is not None
-    counts, kinds, transposes = _OTHER_SHAPES[verb, shape.text]
+    registers, kinds, transposes = ptx.WIDE[verb, shape.text]
+    counts = {f"x{count}": words for count, words in registers.items()}
     if kind not in kinds:
         message = f"{verb}.{shape.text} moves .{', .'.join(kinds)}; got .{kind}"
         return None, [_at(first, "qualifiers", message)]
@@ -435,7 +307,7 @@ def _other_shape(
         return None, [_at(shape, "qualifiers", message)]
     if trans is not None and not transposes:
         return None, [_at(trans, "qualifiers", f"{verb}.{shape.text} has no .trans")]
-    return _with_address(verb, counts[count.text], None, _OTHER_ARCH), []
+    return _with_address(verb, counts[count.text], None, ptx.WIDE_ARCH), []
 
 
 def _with_address(verb: str, registers: int, row: Fragment | None, arch: str) -> Form:
@@ -448,12 +320,12 @@ def _with_address(verb: str, registers: int, row: Fragment | None, arch: str) ->
 # -- what stands in which place -------------------------------------------------------------------
 
 
-def place_text(fragment: Fragment, register: int) -> str:
+def register_text(fragment: Fragment, register: int) -> str:
     """Return what a register of an operand holds, as the PTX ISA would print it.
 
-    >>> place_text(table.get("mma.m16n8k16.f16", "A"), 1)
+    >>> register_text(table.get("mma.m16n8k16.f16", "A"), 1)
     'row g + 8, col 2*t + 0..1'
-    >>> place_text(table.get("mma.m16n8k16.f16", "B"), 1)
+    >>> register_text(table.get("mma.m16n8k16.f16", "B"), 1)
     'row 2*t + 8 + 0..1, col g'
     """
     pack, formula = fragment.pack, fragment.formula
@@ -526,8 +398,8 @@ def _order(role: str, names: Sequence[Word], fragment: Fragment | None) -> Itera
         message = f"{role}: {names[one].text} and {names[two].text} are exchanged"
         if fragment is not None:
             message += (
-                f": register {one} takes {place_text(fragment, one)}; register {two} takes "
-                f"{place_text(fragment, two)}"
+                f": register {one} takes {register_text(fragment, one)}; register {two} takes "
+                f"{register_text(fragment, two)}"
             )
     else:
         order = ",".join(names[place].text for place in wanted)
@@ -574,7 +446,7 @@ def _by_layout(
         right = [n for n in range(words) if np.array_equal(register(n), want)]
         answer = f"{prefix}{right[0] + first} holds that" if right else "no register holds that"
         message = (
-            f"{role}: register {place} takes {place_text(fragment, place)}; {word.text} holds "
+            f"{role}: register {place} takes {register_text(fragment, place)}; {word.text} holds "
             f"something else by {layout}: {answer}"
         )
         yield _at(word, "layout", message)
@@ -592,7 +464,7 @@ def _by_elements(
         right = next((name for name, element in held.items() if tuple(element) == want), None)
         answer = f"; {right} holds that" if right is not None else ""
         message = (
-            f"{role}: register {place} takes {place_text(fragment, place)}, in lane 0 element "
+            f"{role}: register {place} takes {register_text(fragment, place)}, in lane 0 element "
             f"{want}; {word.text} holds {tuple(have)}{answer}"
         )
         yield _at(word, "element", message)
@@ -733,6 +605,15 @@ def _target(statement: Statement, form: Form, arch: str) -> Iterator[Complaint]:
             f"not use them: give lane l the address of lane l mod {lanes}"
         )
         yield _at(count, "address", message, "warning")
+
+
+def statements(text: str) -> tuple[Statement, ...]:
+    """Return the matrix instructions of a text, in order: those that are checked.
+
+    >>> [each.verb.text for each in statements("add.f32 f0, f1, f2; movmatrix.sync.aligned d, a;")]
+    ['movmatrix']
+    """
+    return grammar.statements(text, VERBS)
 
 
 def lint(

@@ -14,17 +14,14 @@ from itertools import groupby, product
 
 from layoutalg import fragments
 from layoutalg.fragments.targets import TARGETS, parts, targets_of
-from layoutalg.sizes.dtypes import bits_of
-from lowering.isa import ptx
+from lowering.isa import ptx, tcgen05, wgmma
 from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY
 from lowering.isa.nvjitlink import AssembleError, assemble, version
 from lowering.isa.ptx import Asm
+from lowering.isa.smem_descriptor import Descriptor
 
 _KINDS = {"f": "f32", "d": "f64", "r": "b32", "l": "b64", "p": "pred"}
 _DECLARED = " ".join(f".reg .{kind} %{letter}<256>;" for letter, kind in _KINDS.items())
-_WIDE = ("b8", "b8x16.b6x16_p32", "b8x16.b4x16_p64")  # what the wide ldmatrix moves
-_TMEM_ARCH = "sm_100a, sm_110a"
-_WIDE_ARCH = "sm_100a, sm_110a, sm_120a"
 _TYPES_BY_D = {"f32": "f16", "f16": "f16", "s32": "s8"}  # a type of A and B for a D of wgmma
 
 
@@ -34,59 +31,23 @@ class Form:
 
     ``instruction`` is its name in the fragment table, or where that has no row the start of its
     mnemonic; ``name`` tells the forms of an instruction apart.
+
+    >>> forms()[0].mnemonic
+    'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
     """
 
     instruction: str
     name: str
+    mnemonic: str
     text: str
     min_arch: str
-
-    @property
-    def mnemonic(self) -> str:
-        """The instruction with its qualifiers.
-
-        >>> forms()[0].mnemonic
-        'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
-        """
-        return self.text.split()[0].removesuffix(";")
-
-
-def _registers(letter: str, count: int) -> str:
-    return "{" + ",".join(f"%{letter}{i}" for i in range(count)) + "}"
 
 
 def _of(instruction: str, asm: Asm, name: str = "") -> Form:
     """Return the form of an asm statement."""
     kinds = asm.outputs + asm.inputs
     text = re.sub(r"\$(\d+)", lambda found: f"%{kinds[int(found[1])]}{found[1]}", asm.text)
-    return Form(instruction, name or instruction, text, asm.min_arch)
-
-
-def _plain(instruction: str, mnemonic: str, operands: str, arch: str) -> Form:
-    return Form(instruction, mnemonic, f"{mnemonic} {operands};", arch)
-
-
-def wgmma(n: int, d: str, a: str, b: str) -> str:
-    """Return a ``wgmma.mma_async`` with A in registers and B behind a descriptor, as PTX text.
-
-    Args:
-        n: columns of D.
-        d: type of D.
-        a: type of A.
-        b: type of B.
-
-    Raises:
-        LayoutError: no D of this type has so many columns.
-
-    >>> print(wgmma(8, "s32", "s8", "u8"))
-    wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.u8 {%r0,%r1,%r2,%r3}, {%r0,%r1,%r2,%r3}, %l0, %p0;
-    """
-    into = _registers(
-        "f" if d == "f32" else "r", fragments.get(f"wgmma.m64n{n}", f"D.{d}").registers
-    )
-    scales = {"s32": ""}.get(d, ", 1, 1") + (", 0" if a in ("f16", "bf16") else "")
-    mnemonic = f"wgmma.mma_async.sync.aligned.m64n{n}k{256 // bits_of(a)}.{d}.{a}.{b}"
-    return f"{mnemonic} {into}, {_registers('r', 4)}, %l0, %p0{scales};"
+    return Form(instruction, name or instruction, asm.mnemonic, text, asm.min_arch)
 
 
 def _wgmma_forms() -> Iterator[Form]:
@@ -95,12 +56,13 @@ def _wgmma_forms() -> Iterator[Form]:
             continue
         for row in fragments.rows(name):
             if row.operand == "A.reg":
-                d = "s32" if row.dtype in ("s8", "u8") else "f32"
-                text, label = wgmma(8, d, row.dtype, row.dtype), name
+                inst, label = wgmma.get(8, row.dtype), name
             else:
-                n, token = row.shape[1], _TYPES_BY_D[row.dtype]
-                text, label = wgmma(n, row.dtype, token, token), f"{name} {row.dtype}"
-            yield Form(name, label, text, row.min_arch)
+                token = _TYPES_BY_D[row.dtype]
+                inst = wgmma.get(row.shape[1], token, token, row.dtype)
+                label = f"{name} {row.dtype}"
+            b = Descriptor("K", 0, 128, 256, inst.b.bits)
+            yield _of(name, wgmma.multiply(inst, None, b, True), label)
 
 
 def _matrix_forms() -> Iterator[Form]:
@@ -115,35 +77,24 @@ def _matrix_forms() -> Iterator[Form]:
 
 def _wide_matrix_forms() -> Iterator[Form]:
     """Yield the forms of ldmatrix and stmatrix that move types of 8 bits and less."""
-    for count, kind in product((1, 2), _WIDE):
-        mnemonic = f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.{kind}"
-        operands = f"{_registers('r', 2 * count)}, [%r9]"
-        yield _plain("ldmatrix.m16n16", mnemonic, operands, _WIDE_ARCH)
-    for count, kind in product((1, 2, 4), _WIDE[1:]):
-        mnemonic = f"ldmatrix.sync.aligned.m8n16.x{count}.shared.{kind}"
-        operands = f"{_registers('r', count)}, [%r9]"
-        yield _plain("ldmatrix.m8n16", mnemonic, operands, _WIDE_ARCH)
-    for count in (1, 2, 4):
-        mnemonic = f"stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8"
-        operands = f"[%r9], {_registers('r', count)}"
-        yield _plain("stmatrix.m16n8", mnemonic, operands, _WIDE_ARCH)
+    for (verb, shape), (registers, kinds, _) in ptx.WIDE.items():
+        for count, kind in product(registers, kinds):
+            asm = ptx.wide_matrix(verb, shape, count, kind)
+            yield _of(f"{verb}.{shape}", asm, asm.mnemonic)
 
 
 def _tmem_forms() -> Iterator[Form]:
     """Yield tcgen05.ld and tcgen05.st of the table, and the waits for them."""
     for name in fragments.names():
-        found = re.fullmatch(r"tcgen05\.(ld|st)\.(\w+)\.(x\d+)\.b32", name)
+        found = re.fullmatch(r"tcgen05\.(ld|st)\.(\w+)\.x(\d+)\.b32", name)
         if found is None:
             continue
         (row,) = fragments.rows(name)
-        half = ", 0" if found[2] == "16x32bx2" else ""
-        place, values = f"[%r9]{half}", _registers("r", row.registers)
-        operands = f"{values}, {place}" if found[1] == "ld" else f"{place}, {values}"
-        mnemonic = f"tcgen05.{found[1]}.sync.aligned.{found[2]}.{found[3]}.b32"
-        yield Form(name, name, f"{mnemonic} {operands};", row.min_arch)
+        build = tcgen05.load if found[1] == "ld" else tcgen05.store
+        yield _of(name, build(found[2], int(found[3]), "r" * row.registers))
     for verb in ("ld", "st"):
-        text = f"tcgen05.wait::{verb}.sync.aligned"
-        yield Form("tcgen05.wait", text, f"{text};", _TMEM_ARCH)
+        asm = tcgen05.wait(verb)
+        yield _of("tcgen05.wait", asm, asm.mnemonic)
 
 
 @cache

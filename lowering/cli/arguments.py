@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from layoutalg import LayoutError, fragments
+from layoutalg import LayoutError, TileLayout, fragments, parse
 from layoutalg.errors import did_you_mean
 from layoutalg.interop import Reading, read
 from layoutalg.interop.registry import notation_of
@@ -81,6 +82,30 @@ def pairs(values: Sequence[str], option: str) -> dict[str, str]:
             raise LayoutError(f"{option}: must look like NAME=VALUE; got {value!r}")
         found[name.strip()] = rest.strip()
     return found
+
+
+def layouts_of(values: Sequence[str]) -> dict[str, TileLayout]:
+    """Read ``--layout`` options, such as ``A=S[(2,8,4,2):(2,4@laneid,1@laneid,1)]``.
+
+    Raises:
+        LayoutError: one is no name and layout.
+    """
+    return {role: parse(text) for role, text in pairs(values, "--layout").items()}
+
+
+def width(dtype: str) -> str | int:
+    """Return the bits that a ``--dtype`` says, or the name of a type as it is.
+
+    >>> width("16"), width("f16")
+    (16, 'f16')
+    """
+    return int(dtype) if dtype.isdecimal() else dtype
+
+
+def given_options(names: Iterable[str]) -> list[str]:
+    """Return those of some options of the command that were given on the command line."""
+    source = click.get_current_context().get_parameter_source
+    return [name for name in names if source(name) is ParameterSource.COMMANDLINE]
 
 
 def contents(argument: str) -> tuple[str, str]:
@@ -182,6 +207,14 @@ def _shown(text: str) -> tuple[str, tuple[int, ...] | None]:
 def json_option(command: Command) -> Command:
     """Give a command the option ``--json``, in the argument ``as_json``."""
     option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    return option(command)
+
+
+def machine_option(command: Command) -> Command:
+    """Give a command the option ``--machine``."""
+    option = click.option(
+        "--machine", type=click.Choice(["device", "simulator"]), help="Default: the GPU."
+    )
     return option(command)
 
 

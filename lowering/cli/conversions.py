@@ -30,6 +30,7 @@ from lowering.cli.arguments import (
     one_input,
     shape_of,
     shape_option,
+    width,
 )
 
 _NOTATION = click.Choice(tuple(NOTATIONS))
@@ -76,13 +77,13 @@ def convert(
             "convert: give two layouts, from which to which, or one and --to with a notation"
         )
     one_input(layout, other)
-    width = None if bits is None else int(bits)
-    left = layout_of(layout, shape, notation, unit, width)
+    size = None if bits is None else int(bits)
+    left = layout_of(layout, shape, notation, unit, size)
     if other is not None:
         right = layout_of(other, shape)
         extents = shape_of("convert", left, right)
         src, dst = _plain(left), _plain(right)
-        found = convert_layouts(src, dst, extents, width or 16, via)
+        found = convert_layouts(src, dst, extents, size or 16, via)
         if as_json:
             echo_json(_recipe(found))
         else:
@@ -90,7 +91,7 @@ def convert(
         return
     if via is not None:
         raise LayoutError("convert: --via is for two layouts")
-    text = write(left.layout, str(to), left.shape, unit or "elements", width or 16)
+    text = write(left.layout, str(to), left.shape, unit or "elements", size or 16)
     if as_json:
         echo_json({"notation": to, "text": text, "shape": left.shape})
     else:
@@ -168,12 +169,13 @@ def swizzle(
     table has the best of each length, in wavefronts over the whole tile; lengths count elements.
     """
     extents = numbers(tile, "swizzle: TILE", "64,64")
-    width = int(dtype) if dtype.isdecimal() else dtype
-    choice = choose_swizzle(extents, width, pitch, accesses)
+    choice = choose_swizzle(extents, width(dtype), pitch, accesses)
     given = None if check is None else numbers(check, "--check", "3,3,3")
     if given is not None and len(given) != 3:
         raise LayoutError(f"--check: must look like 3,3,3; got {check!r}")
-    checked = given and evaluate_swizzle(SwizzleLayout(*given), extents, width, pitch, accesses)
+    checked = given and evaluate_swizzle(
+        SwizzleLayout(*given), extents, width(dtype), pitch, accesses
+    )
     if as_json:
         echo_json(_choice(choice) | ({"checked": _candidate(choice, checked)} if checked else {}))
     else:

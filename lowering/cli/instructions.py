@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from layoutalg import LayoutError, fragments, parse
+from layoutalg import LayoutError, fragments
 from layoutalg.fragments.export import to_json as export_json
 from layoutalg.fragments.export import write as write_export
 from layoutalg.fragments.targets import written
@@ -24,6 +24,7 @@ from lowering.cli.arguments import (
     is_name,
     json_option,
     json_text,
+    layouts_of,
     numbers,
     one_input,
     pairs,
@@ -222,7 +223,7 @@ def lint(
     from lowering.audit.linter import statements
 
     one_input(*sources)
-    claims = {role: parse(text) for role, text in pairs(layouts, "--layout").items()}
+    claims = layouts_of(layouts)
     elements = {}
     for name, text in pairs(held, "--held").items():
         row, *column = numbers(text, "--held", "a1=8,0")

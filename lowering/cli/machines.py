@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from layoutalg import fragments, parse
+from layoutalg import fragments
 from layoutalg.files import write_whole
-from lowering.cli.arguments import command, echo_json, echo_rows, json_option, pairs, progress
+from lowering.cli.arguments import (
+    command,
+    echo_json,
+    echo_rows,
+    json_option,
+    layouts_of,
+    machine_option,
+    progress,
+)
 
 if TYPE_CHECKING:
     from lowering.verification.checker import Result
@@ -85,7 +93,7 @@ def demo(output: Path, as_json: bool) -> None:
     show_default=True,
     help="Which programs.",
 )
-@click.option("--machine", type=click.Choice(["device", "simulator"]), help="Default: the GPU.")
+@machine_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
 @click.option("--tolerance", type=float, help="In place of the bound derived for each case.")
 @json_option
@@ -155,7 +163,7 @@ def _table(results: Sequence[Result]) -> None:
 @click.argument("instruction", required=False)
 @click.option("--all", "everything", is_flag=True, help="Probe every instruction listed.")
 @click.option("--family", is_flag=True, help="List, or with --all probe, every mma too.")
-@click.option("--machine", type=click.Choice(["device", "simulator"]), help="Default: the GPU.")
+@machine_option
 @click.option(
     "--layout", "layouts", multiple=True, help="A claim to test, such as A='S[(2,8,4,2):…]'."
 )
@@ -186,7 +194,7 @@ def probe(
         else:
             click.echo("\n".join(listed))
         return
-    claims = {role: parse(text) for role, text in pairs(layouts, "--layout").items()}
+    claims = layouts_of(layouts)
     names = tuple(listed) if instruction is None else (instruction,)
     with progress(names, "probe") as bar:
         certificates = [

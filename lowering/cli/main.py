@@ -1,8 +1,10 @@
-"""The ``layoutalg`` command: the roof over both packages."""
+"""The ``layoutalg`` command: the roof over both packages. Its verbs are those of this folder."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 from typing import Any
 
 import click
@@ -90,9 +92,8 @@ def main() -> None:
     """
 
 
-for _command in (
-    cli.demo, cli.show, cli.explain, cli.convert, cli.swizzle,
-    cli.draw, cli.fragment, cli.export, cli.lower, cli.verify,
-    cli.probe, cli.lint, cli.bench,
-):  # fmt: skip
-    main.add_command(_command)
+for _module in pkgutil.iter_modules(cli.__path__):
+    if _module.name != "main":  # this one, which may run as a script
+        for _verb in vars(importlib.import_module(f"{cli.__name__}.{_module.name}")).values():
+            if isinstance(_verb, WithExamples):
+                main.add_command(_verb)

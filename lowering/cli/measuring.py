@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from layoutalg import LayoutError
 from layoutalg.files import write_whole
-from lowering.cli.arguments import command
+from lowering.cli.arguments import command, given_options
 
 
 @command(
@@ -74,14 +73,12 @@ def bench(
 
 def _measure_nothing(names: Sequence[str]) -> None:
     """Refuse options that say how to measure, beside a record of what was measured."""
-    context = click.get_current_context()
-    for name in names:
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            option = {"sizes": "size"}.get(name, name)
-            raise LayoutError(
-                f"--{option}: says how to measure, and --record draws what was measured before: "
-                "leave one of them out"
-            )
+    for name in given_options(names):
+        option = {"sizes": "size"}.get(name, name)
+        raise LayoutError(
+            f"--{option}: says how to measure, and --record draws what was measured before: "
+            "leave one of them out"
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:

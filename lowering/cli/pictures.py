@@ -6,12 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from layoutalg import LayoutError, fragments
 from layoutalg.interop import Reading
 from layoutalg.memory.access import ACCESSES
-from lowering.cli.arguments import command, layout_of, numbers, one_input, shape_of
+from lowering.cli.arguments import (
+    command,
+    given_options,
+    layout_of,
+    numbers,
+    one_input,
+    shape_of,
+    width,
+)
 
 _OF_INSTRUCTIONS = ("operands", "registers", "ldmatrix", "tiling")
 _OF_LAYOUTS = ("lane_map", "derivation", "banks")
@@ -101,9 +108,9 @@ def draw(
 
 def _refuse_options(kind: str) -> None:
     """Refuse the options that were given and are of other kinds of picture."""
-    source = click.get_current_context().get_parameter_source
-    for name, kinds in _KINDS_OF_OPTIONS.items():
-        if kind not in kinds and source(name) is ParameterSource.COMMANDLINE:
+    for name in given_options(_KINDS_OF_OPTIONS):
+        kinds = _KINDS_OF_OPTIONS[name]
+        if kind not in kinds:
             raise LayoutError(f"draw: --{name} is of {', '.join(kinds)}; {kind} takes none")
 
 
@@ -144,14 +151,13 @@ def _draw_layouts(
     extents = shape_of("draw", *given)
     layout: Any = given[0].layout
     other: Any = given[-1].layout
-    width = int(dtype) if dtype.isdecimal() else dtype
     if kind == "lane_map":
         drawing.lane_map(layout, extents, lane=lane, path=path)
     elif kind == "derivation":
         drawing.derivation(layout, extents, path=path)
     elif kind == "banks":
-        drawing.banks(layout, extents, width, access, path=path)
+        drawing.banks(layout, extents, width(dtype), access, path=path)
     elif kind == "compare":
         drawing.compare(layout, other, extents, lane=lane, path=path)
     else:
-        drawing.coalescing(layout, other, extents, width, lane=lane, path=path)
+        drawing.coalescing(layout, other, extents, width(dtype), lane=lane, path=path)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import Counter
 from types import ModuleType
 from typing import Any
 
 from layoutalg import LayoutError
 from lowering.codegen import cuda_cpp, explorer_data
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import Mma, Wgmma, walk
+from lowering.ir.tmem_ops import TensorMma
 from lowering.isa import nvjitlink
 from lowering.isa.gpu_extra import missing
 
@@ -44,6 +47,24 @@ class Executable(ABC):
     @abstractmethod
     def title(self) -> str:
         """One line about the kernel."""
+
+    @abstractmethod
+    def script(self) -> str:
+        """Return the operations, to read."""
+
+    def __str__(self) -> str:
+        """Return the script."""
+        return self.script()
+
+    def __repr__(self) -> str:
+        """Return the name, the threads, and how many operations and instructions there are."""
+        ops = list(walk(self.body.ops))
+        cores = Counter(
+            str(op.instruction) for op in ops if isinstance(op, (Mma, Wgmma, TensorMma))
+        )
+        named = (f"{count} {name}" for name, count in cores.items())
+        more = ", ".join((f"{self.body.threads} threads", f"{len(ops)} operations", *named))
+        return f"{type(self).__name__}({self.name}: {more})"
 
     def cuda_source(self) -> str:
         """Return the program as CUDA C++ text: one ``extern "C"`` kernel."""

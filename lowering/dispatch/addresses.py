@@ -204,9 +204,9 @@ def unmoved(region: BufferRegion) -> tuple[tuple[tuple[int, int], ...], Index]:
         LayoutError: as :func:`memory_address`.
 
     >>> from layoutalg import parse
-    >>> from layoutalg.sizes.symbolic import Digit
+    >>> from layoutalg.sizes.symbolic import DigitSymbol
     >>> ring = Buffer("R", (4, 8, 64), "float16", "shared", parse("S[(4,8,64):(512,64,1)]"))
-    >>> stage = Digit("stage", 4)
+    >>> stage = DigitSymbol("stage", 4)
     >>> ranges, moved = unmoved(ring[stage, 0:8, 0:64])
     >>> ranges, str(moved)
     (((0, 1), (0, 8), (0, 64)), 'stage * 512')

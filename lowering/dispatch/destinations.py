@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from layoutalg import LayoutError, TileLayout, Undecided
+from layoutalg.algebra.parts import symbols
 from lowering.dispatch.addresses import as_index, every_value
 from lowering.ir.index import FREE
 from lowering.ir.tiles import Buffer, BufferRegion, TilePrimitiveCall
@@ -47,7 +48,7 @@ m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
     if not call.config.get("aliases", False):
         check_distinct(dst, call.op)
     if src is not None and src.buffer == dst.buffer and dst.buffer.scope != "local":
-        check_apart(dst, src, call.op)
+        check_disjoint(dst, src, call.op)
 
 
 def check_distinct(region: BufferRegion, op: str) -> None:
@@ -66,7 +67,7 @@ m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
     """
     buffer = region.buffer
     tile = _settled(buffer)
-    if _keeps_apart(tile, buffer.shape):
+    if _is_injective(tile, buffer.shape):
         return
     begins = [as_index(begin) for begin, _ in region.ranges]
     extents = tuple(int(extent) for extent in region.shape)
@@ -117,16 +118,13 @@ def _fitting(op: str) -> str:
 def _settled(buffer: Buffer) -> TileLayout:
     """Return a buffer's layout before its swizzle, which parts what it parts, without symbols."""
     tile = buffer.layout.tile_over(buffer.shape)
-    sizes = [size for it in tile.shard + tile.replica for size in (it.extent, it.stride)]
-    sizes.extend(tile.offset.values())
-    symbols = {s for size in sizes for s in getattr(size, "free_symbols", ())}
-    ordered = sorted(symbols, key=str)
-    settled: TileLayout = tile.subs({s: LARGE + 2 * at for at, s in enumerate(ordered)})
+    names = sorted(symbols(tile))
+    settled: TileLayout = tile.subs({name: LARGE + 2 * at for at, name in enumerate(names)})
     return settled
 
 
 @lru_cache(maxsize=512)
-def _keeps_apart(layout: TileLayout, shape: tuple[int, ...]) -> bool:
+def _is_injective(layout: TileLayout, shape: tuple[int, ...]) -> bool:
     """Say whether all elements of a layout have places of their own; where unproved, not."""
     try:
         return bool(layout.is_injective(shape))
@@ -134,21 +132,21 @@ def _keeps_apart(layout: TileLayout, shape: tuple[int, ...]) -> bool:
         return False
 
 
-def check_apart(dst: BufferRegion, src: BufferRegion, op: str) -> None:
+def check_disjoint(dst: BufferRegion, src: BufferRegion, op: str) -> None:
     """Refuse two regions of one buffer that overlap, for some value of their variables.
 
     Raises:
         LayoutError: they do, or whether they do depends on what only the launch knows.
 
     >>> a = Buffer("a", (16, 8), "float32", "global")
-    >>> check_apart(a[8:16], a[0:8], "copy")
-    >>> check_apart(a[4:12], a[0:8], "copy")
+    >>> check_disjoint(a[8:16], a[0:8], "copy")
+    >>> check_disjoint(a[4:12], a[0:8], "copy")
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: copy: dst a[4:12,0:8] and src a[0:8,0:8] overlap: it would read \
 what it has written
     """
     buffer = dst.buffer
-    if not _keeps_apart(_settled(buffer), buffer.shape):
+    if not _is_injective(_settled(buffer), buffer.shape):
         raise LayoutError(
             f"{op}: {buffer.name} has elements that share a place; dst {dst} and src {src} may "
             f"overlap: {buffer.layout}"

@@ -95,9 +95,7 @@ def selected(guards: Sequence[Guard], threads: int) -> Mask:
     """
     taking = np.ones(threads, dtype=bool)
     for guard in guards:
-        value = guard.index.value({"thread": np.arange(threads)})
-        assert isinstance(guard.high, int), guard
-        taking &= (value >= guard.low) & (value < guard.high)
+        taking &= guard.holds({"thread": np.arange(threads)})
     return taking
 
 
@@ -128,16 +126,36 @@ def _runs(noun: str, taking: Mask) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Arriving:
-    """Who comes to a call at all, by the branches around it, and what varies between threads.
+    """Who comes to a call at all, by the branches around it, and what variables stand for there.
 
     ``active``: the threads for which the conditions hold; None: all, or all alike. ``unknown``: a
     condition that depends on the thread and on what is not known here; it may let fewer come.
-    ``varying``: the value of each named index that differs between threads.
+    ``named``: the value of each named index.
     """
 
     active: Mask | None = None
     unknown: str = ""
-    varying: Mapping[str, Index] = field(default_factory=dict)
+    named: Mapping[str, Index] = field(default_factory=dict)
+
+    def under(self, guards: Sequence[Guard], threads: int) -> Arriving:
+        """Return who comes to what stands under more conditions.
+
+        >>> thread = Index.of("thread", 64)
+        >>> named(ALL.under([Guard(thread // 32, 0, 1)], 64).active)
+        'warp 0'
+        >>> ALL.under([Guard(thread + Index.free("n"), 0, 8)], 64).unknown
+        '(thread + n) < 8'
+        """
+        found = self
+        for guard in guards:
+            known = guard.replaced(self.named)
+            if known.variables() == {"thread"}:
+                taking = np.broadcast_to(known.holds({"thread": np.arange(threads)}), (threads,))
+                active = taking if found.active is None else taking & found.active
+                found = replace(found, active=active)
+            elif "thread" in known.variables():
+                found = replace(found, unknown=guard.render("script"))
+        return found
 
     def apart(self, memory: BufferRegion, threads: int) -> Ints:
         """Return a number per thread: other numbers mean another place of a region.
@@ -158,9 +176,10 @@ class Arriving:
 
     def _moving(self, begin: Any, memory: BufferRegion) -> Index:
         """Return the part of a begin that differs between threads; the rest is the same in all."""
-        index = as_index(begin).replaced(self.varying)
+        varying = {name: value for name, value in self.named.items() if _by_thread(value)}
+        index = as_index(begin).replaced(varying)
         parts = [Index((term,)) for term in index.terms]
-        moving = [part for part in parts if "thread" in part.variables()]
+        moving = [part for part in parts if _by_thread(part)]
         for part in moving:
             if part.variables() != {"thread"}:
                 raise LayoutError(
@@ -168,6 +187,10 @@ class Arriving:
                     "is known where the thread's part and the rest are added"
                 )
         return sum(moving, Index())
+
+
+def _by_thread(index: Index) -> bool:
+    return "thread" in index.variables()
 
 
 ALL = Arriving()
@@ -288,7 +311,7 @@ threads laneid is 0..31: S[(40,4):(1@laneid,1)]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Holders:
     """Threads that hold their part of a region in the same registers.
 
     ``elements``: the flat element of the region in each of ``registers``, by thread; -1: none.
@@ -318,7 +341,7 @@ class Part:
 
 
 @lru_cache(maxsize=512)
-def parts_of(region: BufferRegion, threads: int) -> tuple[Part, ...]:
+def holders_of(region: BufferRegion, threads: int) -> tuple[Holders, ...]:
     """Return who holds a region: one part, or one for each set of registers that holds some of it.
 
     Args:
@@ -330,7 +353,7 @@ def parts_of(region: BufferRegion, threads: int) -> tuple[Part, ...]:
 
     >>> from layoutalg import S, laneid
     >>> r = Buffer("r", (32, 4), "float32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
-    >>> (part,) = parts_of(r[16:32, 1:3], 32)
+    >>> (part,) = holders_of(r[16:32, 1:3], 32)
     >>> named(part.taking), part.registers, [str(each) for each in part.places()[2]]
     ('lanes 16..31 of each warp', (1, 2), ['thread + -16', '1'])
     """
@@ -358,7 +381,7 @@ def _part(
     registers: tuple[int, ...],
     taking: Mask,
     elements: Ints,
-) -> Part:
+) -> Holders:
     """Return a part, its coordinates by the region's own layout where that says them.
 
     What a form says is compared with the table, for every thread that takes part.
@@ -373,7 +396,7 @@ def _part(
     else:
         forms.insert(0, (piece, box, (0,) * len(box)))
     for form in forms:
-        part = Part(region, threads, registers, taking, elements, *form)
+        part = Holders(region, threads, registers, taking, elements, *form)
         try:
             places = part.places()
         except LayoutError:
@@ -401,8 +424,8 @@ def check_static(region: BufferRegion) -> None:
 
 
 def firsts(
-    parts: Sequence[Part], arriving: Arriving = ALL, memory: BufferRegion | None = None
-) -> tuple[Part, ...]:
+    parts: Sequence[Holders], arriving: Arriving = ALL, memory: BufferRegion | None = None
+) -> tuple[Holders, ...]:
     """Return the parts with the threads that store: of copies, the first that comes here.
 
     Args:
@@ -416,7 +439,7 @@ def firsts(
 
     >>> from layoutalg import S, laneid
     >>> r = Buffer("r", (16, 2), "float32", layout=TileLayout(S[(16, 2) : (1 @ laneid, 1)]))
-    >>> [named(part.taking) for part in firsts(parts_of(r.region(), 64))]
+    >>> [named(part.taking) for part in firsts(holders_of(r.region(), 64))]
     ['threads 0..15']
     """
     size = 1 + max(int(part.elements.max()) for part in parts)
@@ -462,12 +485,12 @@ def has_copies(region: BufferRegion, threads: int) -> bool:
     >>> has_copies(r.region(), 32), has_copies(r.region(), 16)
     (True, False)
     """
-    parts = parts_of(region, threads)
+    parts = holders_of(region, threads)
     held = sum(int((part.elements[part.taking] >= 0).sum()) for part in parts)
     return held > math.prod(int(extent) for extent in region.shape)
 
 
-def check_reached(parts: Sequence[Part], active: Mask | None) -> None:
+def check_reached(parts: Sequence[Holders], active: Mask | None) -> None:
     """Refuse a branch which lets none of those come that hold some element of a region.
 
     Raises:
@@ -489,7 +512,9 @@ def check_reached(parts: Sequence[Part], active: Mask | None) -> None:
         )
 
 
-def one_part(region: BufferRegion, threads: int, unit: str, active: Mask | None = None) -> Part:
+def uniform_holders(
+    region: BufferRegion, threads: int, unit: str, active: Mask | None = None
+) -> Holders:
     """Return who holds a region, for an instruction of whole warps or warpgroups.
 
     Args:
@@ -503,14 +528,14 @@ def one_part(region: BufferRegion, threads: int, unit: str, active: Mask | None 
 
     >>> from layoutalg import parse
     >>> r = Buffer("r", (32, 4), "float32", layout=parse("S[(32,4):(1@laneid,1)]"))
-    >>> one_part(r[:, 2:4], 32, "warp").registers
+    >>> uniform_holders(r[:, 2:4], 32, "warp").registers
     (2, 3)
-    >>> one_part(r[0:16], 32, "warp")
+    >>> uniform_holders(r[0:16], 32, "warp")
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: lanes 16..31 of each warp hold no part of r[0:16,0:4]: whole \
 warps take part
     """
-    parts = parts_of(region, threads)
+    parts = holders_of(region, threads)
     check_units(unit, active)
     check_reached(parts, active)
     taking = parts[0].taking

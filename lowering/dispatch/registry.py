@@ -11,6 +11,7 @@ import numpy as np
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.algebra.axis import WARP
+from layoutalg.fragments.targets import has, lacking
 from layoutalg.layouts.thread_slots import THREADS_IN
 from lowering.dispatch.destinations import check_writes
 from lowering.dispatch.holders import ALL, Arriving
@@ -20,6 +21,8 @@ from lowering.ir.tiles import TilePrimitiveCall
 from lowering.isa.mma import compute_capability
 
 TARGETS = ("cuda",)
+
+Answer = bool | tuple[bool, str]  # of a predicate: False with the reason
 
 
 class DispatchFail(Exception):  # noqa: N818
@@ -57,7 +60,7 @@ def fail(reason: str) -> NoReturn:
     raise DispatchFail(reason)
 
 
-def check_operands_apart(ops: Sequence[Op]) -> None:
+def check_inputs_kept(ops: Sequence[Op]) -> None:
     """Decline products whose results overwrite what they read: A, B, or what they take beside.
 
     Raises:
@@ -97,6 +100,15 @@ class Context:
     def whole(self) -> dict[str, tuple[int, int]]:
         """Return the axes of the scope with their full ranges."""
         return {axis: (0, extent) for axis, extent in scope_axes(self.call.scope, self.threads)}
+
+    @property
+    def spaces(self) -> dict[str, str]:
+        """The memory of each operand, by role."""
+        return {role: region.buffer.scope for role, region in self.call.operands.items()}
+
+    def lacks(self, what: str, min_arch: str) -> str | None:
+        """Return the refusal of an instruction that the target lacks; None where it has it."""
+        return None if has(min_arch, self.arch) else lacking(what, min_arch, self.arch)
 
 
 def scope_axes(scope: str, threads: int) -> tuple[tuple[str, int], ...]:
@@ -145,7 +157,7 @@ class Predicate:
     """A named question; it answers True, or (False, reason)."""
 
     name: str
-    ask: Callable[[Context], bool | tuple[bool, str]]
+    ask: Callable[[Context], Answer]
 
     def refusal(self, context: Context) -> str | None:
         """Return why the predicate fails; None where it holds."""
@@ -156,21 +168,9 @@ class Predicate:
         return None if answer else "does not hold"
 
 
-def predicate(name: str, ask: Callable[[Context], bool | tuple[bool, str]]) -> Predicate:
+def predicate(name: str, ask: Callable[[Context], Answer]) -> Predicate:
     """Name a question for :func:`register_dispatch`."""
     return Predicate(name, ask)
-
-
-def goes(src: str, dst: str) -> Callable[[Context], bool | tuple[bool, str]]:
-    """Return the question whether a copy goes from one memory to another."""
-
-    def ask(context: Context) -> bool | tuple[bool, str]:
-        scopes = {role: context.call.operands[role].buffer.scope for role in ("src", "dst")}
-        if scopes == {"src": src, "dst": dst}:
-            return True
-        return False, f"goes from {src} to {dst}; src is {scopes['src']}, dst {scopes['dst']}"
-
-    return ask
 
 
 @dataclass(frozen=True)

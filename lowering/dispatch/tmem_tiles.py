@@ -62,23 +62,32 @@ class TensorTile:
         first = lane if isinstance(lane, Index) else Index((), lane)
         return TensorMatrix(self.buffer.name, first, self.moved + column)
 
-    def base(self, where: tuple[slice, slice], lane: Ints, bit: Ints) -> tuple[int, int] | None:
-        """Return the first lane and bit of a part that lies as a table says; None: it does not.
+    def base(
+        self,
+        row: int,
+        col: int,
+        wanted: tuple[Ints, Ints],
+        lanes: tuple[int, ...] = (0,),
+        unit: int = CELL,
+    ) -> tuple[int, int] | None:
+        """Return the first lane and bit of a part that lies as an instruction says, or None.
 
         Args:
-            where: rows and columns of the part.
-            lane: of each element, copies along the last dimension.
-            bit: likewise.
+            row: the first of the part.
+            col: likewise.
+            wanted: the lane and the bit of each element of the part, by :func:`places`.
+            lanes: in which lanes the part may start.
+            unit: what its first bit must be a multiple of.
         """
-        own_lane, own_bit = self.lane[where], self.bit[where]
-        copies = own_lane.shape[2] == lane.shape[2]
-        if copies:
-            own_lane, own_bit = ordered(own_lane, own_bit)
-            lane, bit = ordered(lane, bit)
+        lane, bit = wanted
+        part = slice(row, row + lane.shape[0]), slice(col, col + lane.shape[1])
+        if self.lane.shape[2] != lane.shape[2]:
+            return None
+        own_lane, own_bit = ordered(self.lane[part], self.bit[part])
+        lane, bit = ordered(lane, bit)
         first = int(own_lane.flat[0] - lane.flat[0]), int(own_bit.flat[0] - bit.flat[0])
-        if copies and ((own_lane - lane == first[0]) & (own_bit - bit == first[1])).all():
-            return first
-        return None
+        alike = (own_lane - lane == first[0]) & (own_bit - bit == first[1])
+        return first if alike.all() and first[0] in lanes and first[1] % unit == 0 else None
 
 
 def ordered(lane: Ints, bit: Ints) -> tuple[Ints, Ints]:
@@ -98,9 +107,9 @@ def tensor_tile(region: BufferRegion) -> TensorTile:
         LayoutError: it leaves tensor memory, or moves along lanes or by parts of a column.
 
     >>> from layoutalg import tmem_datapath_layout
-    >>> from layoutalg.sizes.symbolic import Digit
+    >>> from layoutalg.sizes.symbolic import DigitSymbol
     >>> C = Buffer("C", (128, 256), "float32", "tmem", tmem_datapath_layout("D", 128, 256))
-    >>> tile = tensor_tile(C[:, Digit("k", 2) * 128 : Digit("k", 2) * 128 + 128])
+    >>> tile = tensor_tile(C[:, DigitSymbol("k", 2) * 128 : DigitSymbol("k", 2) * 128 + 128])
     >>> tile.bit[0, 1], str(tile.at(0, 5).column)
     (array([32]), 'k * 128 + 5')
     """

@@ -468,8 +468,8 @@ def as_index(value: Any, what: str = "index") -> Index:
     Raises:
         LayoutError: it is none of these.
 
-    >>> from layoutalg.sizes.symbolic import Digit
-    >>> k = Digit("k", 4)
+    >>> from layoutalg.sizes.symbolic import DigitSymbol
+    >>> k = DigitSymbol("k", 4)
     >>> str(as_index(16 * k + 8)), str(as_index((k + 1) % 2)), str(as_index(k // 2 * 8))
     ('k * 16 + 8', '((k + 1) % 2)', 'k // 2 * 8')
     """
@@ -505,9 +505,9 @@ def is_number(value: object) -> bool:
 
 def _atom(term: Any) -> Index | None:
     """Return a symbol, a quotient or a remainder as an index; None: another expression."""
-    from layoutalg.sizes.symbolic import Digit as Symbol
+    from layoutalg.sizes.symbolic import DigitSymbol
 
-    if isinstance(term, Symbol):
+    if isinstance(term, DigitSymbol):
         return Index.of(term.name, int(term.extent))
     kind = type(term).__name__
     if kind not in ("floor", "FloorDiv", "Mod"):  # of sympy, or of layoutalg.sizes.symbolic

@@ -7,9 +7,9 @@ expressions of the thread and of loop variables, counted in elements of their bu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from layoutalg import LayoutError
 from lowering.ir.index import FREE, INT, Index, Style
@@ -40,6 +40,26 @@ class Guard:
     index: Index
     low: int
     high: int | Index
+
+    def variables(self) -> set[str]:
+        """Return the names on which it depends."""
+        high = self.high.variables() if isinstance(self.high, Index) else set[str]()
+        return self.index.variables() | high
+
+    def replaced(self, values: Mapping[str, Index]) -> Guard:
+        """Return the condition with variables replaced by what they stand for."""
+        high = self.high.replaced(values) if isinstance(self.high, Index) else self.high
+        return Guard(self.index.replaced(values), self.low, high)
+
+    def holds(self, env: Mapping[str, Any]) -> Any:
+        """Return whether it holds, for numbers or arrays of numbers.
+
+        >>> Guard(Index.of("thread", 8), 2, 4).holds({"thread": 3})
+        True
+        """
+        value = self.index.value(env)
+        high = self.high.value(env) if isinstance(self.high, Index) else self.high
+        return (self.low <= value) & (value < high)
 
     def render(self, style: Style, wide: Collection[str] = ()) -> str:
         """Return the condition as text; in 32 bits where they hold sizes of a launch."""
@@ -375,6 +395,7 @@ class TmaLoad(Op):
     """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier.
 
     ``size``: bytes that come to this CTA, those that others of the cluster load for it included.
+    Before dispatch ``loads`` are calls, and the size is not known.
     """
 
     unit = "thread"
@@ -419,7 +440,10 @@ class BulkStore(Op):
 
 @dataclass(frozen=True)
 class TmaStore(Op):
-    """The first thread of each warpgroup stores boxes, and closes a group of them."""
+    """The first thread of each warpgroup stores boxes, and closes a group of them.
+
+    Before dispatch ``stores`` are calls.
+    """
 
     unit = "thread"
     shared_out = "cta"
@@ -633,7 +657,7 @@ class ProxyFence(Op):
 
 @dataclass(frozen=True)
 class Loop(Op):
-    """A loop that stays: ``var`` runs over ``0 .. extent - 1``."""
+    """A loop: ``var`` runs over ``0 .. extent - 1``; one to ``unroll`` is gone before dispatch."""
 
     unit = "thread"
     bodies = ("body",)
@@ -641,9 +665,29 @@ class Loop(Op):
     var: str
     extent: int | Index
     body: tuple[Op, ...]
+    unroll: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the extent: the variable is an ``int`` of C++.
+
+        Raises:
+            LayoutError: it is larger than that holds.
+        """
+        if isinstance(self.extent, int) and self.extent >= INT:
+            raise LayoutError(
+                f"loop: {self.var} takes at most {INT - 1} steps, what an int holds; got "
+                f"{self.extent}. Nest two loops"
+            )
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """The condition of a step, where the extent is no number."""
+        if isinstance(self.extent, int):
+            return ()
+        return (Guard(Index.free(self.var), 0, self.extent),)
 
     def __str__(self) -> str:
-        return f"for {self.var} in range({self.extent}):"
+        return f"for {self.var} in range({self.extent}):{'  # unrolled' * self.unroll}"
 
 
 @dataclass(frozen=True)
@@ -703,20 +747,25 @@ def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
             yield from walk(getattr(op, body))
 
 
-def of_copy(ops: tuple[Op, ...], number: int) -> tuple[Op, ...]:
-    """Return operations whose stores that alias are those of one copy, told apart by its number.
+_AnyOp = TypeVar("_AnyOp", bound=Op)
 
-    >>> of_copy((Store("s", Index((), 0), Registers("r", (0,)), (), 1),), 7)[0].aliases
-    7
+
+def with_bodies(op: _AnyOp, change: Callable[[tuple[Op, ...]], tuple[Op, ...]]) -> _AnyOp:
+    """Return an operation with each of its bodies changed."""
+    inside: dict[str, Any] = {name: change(getattr(op, name)) for name in op.bodies}
+    return replace(op, **inside) if inside else op  # type: ignore[type-var]
+
+
+def rewrite(ops: tuple[Op, ...], change: Callable[[Op], Iterable[Op]]) -> tuple[Op, ...]:
+    """Return operations, each replaced by what it changes to, from the inside out.
+
+    >>> (loop, _) = rewrite((Loop("i", 2, (Commit(),)),), lambda op: (op, op))
+    >>> len(loop.body)
+    2
     """
-    found: list[Op] = []
-    for op in ops:
-        if isinstance(op, (Loop, When)):
-            op = replace(op, body=of_copy(op.body, number))
-        elif isinstance(op, (Store, StoreMatrix, Transfer)) and op.aliases:
-            op = replace(op, aliases=number)
-        found.append(op)
-    return tuple(found)
+    return tuple(
+        new for op in ops for new in change(with_bodies(op, lambda body: rewrite(body, change)))
+    )
 
 
 def indices(value: Any) -> Iterator[Index]:

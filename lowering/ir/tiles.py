@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from layoutalg.algebra.iters import row_major
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.arguments import as_region as as_ranges
-from layoutalg.sizes.size import Size, as_extent, as_size, less, tidy
+from layoutalg.sizes.size import Size, as_extent, as_size, equal, less, product, tidy
 from lowering.ir.index import Index
 from lowering.ir.names import plain
+from lowering.ir.ops import Op, Store, StoreMatrix, Transfer, When, rewrite, walk
 from lowering.isa import dtypes
 from lowering.isa.dtypes import DType
 
@@ -108,8 +110,9 @@ class Buffer:
     lane and which register holds each element. Elsewhere the default is dense and row-major.
 
     Raises:
-        LayoutError: unknown dtype or scope, a shape that is none, a register buffer without a
-            layout, or one in tensor memory elsewhere than on its lanes and columns.
+        LayoutError: unknown dtype or scope, a shape that is none, a layout of another number of
+            elements, a register buffer without one, or one in tensor memory elsewhere than on its
+            lanes and columns.
 
     >>> Buffer("A", (16, 8), "float16", scope="global")[0:16, 0:8].shape
     (16, 8)
@@ -161,6 +164,12 @@ class Buffer:
             raise LayoutError(
                 f"Buffer {name}: a buffer in tensor memory (scope 'tmem') lies on the axes TLane "
                 f"and TCol; got {layout}"
+            )
+        held, wanted = layout.size(), product(extents)
+        if equal(held, wanted) is False:
+            raise LayoutError(
+                f"Buffer {name}: the shape {extents} has {wanted} elements, the layout {held}: "
+                f"{layout}"
             )
         _check_addresses(name, layout)
         ends = (None,) * len(extents) if bounds is None else _as_bounds(name, bounds, len(extents))
@@ -268,7 +277,7 @@ def _is_default(name: str, value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class TilePrimitiveCall:
+class TilePrimitiveCall(Op):
     """A tile primitive before dispatch: what to compute, at which scope, on which operands.
 
     ``operands`` maps a role ("D", "A", "B", "C") to a region; ``config`` holds the rest.
@@ -328,6 +337,11 @@ class TilePrimitiveCall:
             )
 
     @property
+    def unit(self) -> str:
+        """Which threads take part."""
+        return self.scope
+
+    @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffers, each once, in the order of the roles."""
         return tuple(dict.fromkeys(region.buffer for region in self.operands.values()))
@@ -340,6 +354,57 @@ class TilePrimitiveCall:
         ]
         inside += [f"{k}={v}" for k, v in self.config.items() if not _is_default(k, v)]
         return f"{self.op}({', '.join(inside)}, scope={self.scope})"
+
+
+@dataclass(frozen=True)
+class Dispatched(Op):
+    """What dispatch made of a call by one variant; of a branch that no thread takes, nothing."""
+
+    what: TilePrimitiveCall | When
+    variant: str
+    ops: tuple[Op, ...]
+
+    @property
+    def unit(self) -> str:
+        """Which threads take part."""
+        return self.what.unit
+
+    @property
+    def writes(self) -> set[str]:
+        """The buffers in global and shared memory that its operations write."""
+        return {name for op in walk(self.ops) for name in op.writes}
+
+    def __str__(self) -> str:
+        """Return ``zero(dst=r[0:16,0:8], scope=warp)  # zero: 1 operations``."""
+        return f"{self.what}  # {self.variant}: {len(self.ops)} operations"
+
+
+def expanded(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    """Return operations with what dispatch made of each call in its place.
+
+    Stores that alias are told apart by the number of their copy.
+
+    >>> from lowering.ir.ops import Registers
+    >>> zero = TilePrimitiveCall("zero", {"dst": Buffer("s", (4,), "f32", "shared").region()})
+    >>> store = Store("s", Index(), Registers("r", (0,)), aliases=1)
+    >>> [op.aliases for op in expanded((Dispatched(zero, "zero", (store, store)),) * 2)]
+    [1, 1, 2, 2]
+    """
+    copies = count(1)
+
+    def change(op: Op) -> tuple[Op, ...]:
+        return _of_copy(op.ops, next(copies)) if isinstance(op, Dispatched) else (op,)
+
+    return rewrite(ops, change)
+
+
+def _of_copy(ops: tuple[Op, ...], number: int) -> tuple[Op, ...]:
+    def change(op: Op) -> tuple[Op, ...]:
+        if isinstance(op, (Store, StoreMatrix, Transfer)) and op.aliases:
+            op = replace(op, aliases=number)
+        return (op,)
+
+    return rewrite(ops, change)
 
 
 def as_region(value: Any, role: str, op: str) -> BufferRegion:

@@ -16,7 +16,7 @@ from layoutalg import LayoutError, fragments
 from layoutalg.fragments import Fragment
 from lowering.ir.index import Index
 from lowering.ir.ops import Op, Registers, SharedMatrix
-from lowering.isa.tcgen05 import Multiplication
+from lowering.isa.tcgen05 import Multiplication, TensorInst
 
 ISSUERS = ("thread", "warp")  # who starts what is asynchronous: thread 0, or one of warp 0
 
@@ -83,9 +83,14 @@ class TensorMma(Op):
                 )
 
     @property
+    def instruction(self) -> TensorInst:
+        """The instruction."""
+        return self.what.instruction
+
+    @property
     def cta_group(self) -> int:
         """How many CTAs take part."""
-        return self.what.instruction.cta_group
+        return self.instruction.cta_group
 
     def __str__(self) -> str:
         """Return ``tcgen05.m128n256k16.f16.f16(D, A, B)``, with what else it reads."""

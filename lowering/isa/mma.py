@@ -212,12 +212,23 @@ def _dtype(fragment: Fragment) -> DType:
 def instructions_of(name: str) -> Iterator[MmaInst]:
     """Yield a row per accumulator type, operand order and modifier of a name of the fragment table.
 
+    Raises:
+        LayoutError: the name has a kind that is none of :data:`KINDS`.
+
     >>> [str(row) for row in instructions_of("mma.m16n8k16.f16")]
     ['mma.m16n8k16.f16', 'mma.m16n8k16.f16 f16']
     """
     kind = next((word for word in name.split(".") if word in KINDS), "")
     operands = {row.operand: row for row in fragments.rows(name)}
     a, b = operands["A"], operands["B"]
+    words = {
+        "mma",
+        f"m{a.shape[0]}n{b.shape[1]}k{b.shape[0]}",
+        *(r.dtype for r in operands.values()),
+    }
+    unknown = [word for word in name.split(".") if word not in words | KINDS.keys()]
+    if unknown:
+        raise LayoutError(f"instruction {name}: KINDS has no PTX of the kind {'.'.join(unknown)}")
     orders = [("row", "col")]
     if "A.col" in operands:
         orders = list(itertools.product(("row", "col"), ("col", "row")))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from layoutalg import LayoutError, fragments
 from layoutalg.fragments.targets import TARGETS, has, lacking, targets_of
+from lowering.isa.grammar import statements
 from lowering.isa.mma import MmaInst
 
 _LETTERS = {"f32": "f", "f64": "d"}
@@ -78,9 +79,7 @@ class Asm:
         >>> cp_async(16).mnemonic, mbarrier_wait().mnemonic
         ('cp.async.cg.shared.global', 'mbarrier.try_wait.parity.shared::cta.b64')
         """
-        statements = (each.strip("{} ") for each in self.text.split(";"))
-        unlabelled = (re.sub(r"^(\w+:|@!?\w+)\s*", "", each) for each in statements)
-        found = [each.split()[0] for each in unlabelled if each and not each.startswith(".reg")]
+        found = [each.mnemonic.text for each in statements(self.text)]
         return min(reversed(found), key=lambda each: len(targets_of(_arch(each))))
 
     @property
@@ -259,6 +258,32 @@ def stmatrix(count: int, trans: bool) -> Asm:
     text = f"stmatrix.sync.aligned.m8n8.{form}.shared.b16 [$0], {braced(1, count)};"
     arch = fragments.get(f"stmatrix.m8n8.{form}.b16", "src").min_arch
     return Asm(f"stmatrix_{form.replace('.', '_')}", text, "", "r" + "r" * count, arch)
+
+
+# Shapes of ldmatrix and stmatrix for types of 8 bits and less: registers by count, types, whether
+# transposed. The fragment table has no rows for them.
+WIDE_ARCH = "sm_100a, sm_110a, sm_120a"
+_WIDE_TYPES = ("b8", "b8x16.b6x16_p32", "b8x16.b4x16_p64")
+WIDE: dict[tuple[str, str], tuple[dict[int, int], tuple[str, ...], bool]] = {
+    ("ldmatrix", "m16n16"): ({1: 2, 2: 4}, _WIDE_TYPES, True),
+    ("ldmatrix", "m8n16"): ({1: 1, 2: 2, 4: 4}, _WIDE_TYPES[1:], False),
+    ("stmatrix", "m16n8"): ({1: 1, 2: 2, 4: 4}, _WIDE_TYPES[:1], True),
+}
+
+
+def wide_matrix(verb: str, shape: str, count: int, kind: str) -> Asm:
+    """Return ``ldmatrix`` or ``stmatrix`` of a shape of :data:`WIDE`.
+
+    >>> wide_matrix("ldmatrix", "m16n16", 1, "b8").text
+    'ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {$0,$1}, [$2];'
+    """
+    registers, _, trans = WIDE[verb, shape]
+    mnemonic = f"{verb}.sync.aligned.{shape}.x{count}{'.trans' * trans}.shared.{kind}"
+    name = f"{verb}_{shape}_x{count}_{kind.replace('.', '_')}"
+    words = registers[count]
+    if verb == "ldmatrix":
+        return Asm(name, f"{mnemonic} {braced(0, words)}, [${words}];", "r" * words, "r", WIDE_ARCH)
+    return Asm(name, f"{mnemonic} [$0], {braced(1, words)};", "", "r" + "r" * words, WIDE_ARCH)
 
 
 def movmatrix() -> Asm:

@@ -421,6 +421,9 @@ def free(columns: int, cta_group: int) -> Asm:
     return Asm(f"tensor_free_{columns}_{cta_group}", text, "", "r", ARCH)
 
 
+_HALF = {"16x32bx2": ", 0"}  # how many columns further right lanes 16 to 31 of a warp are
+
+
 def load(shape: str, count: int, letters: str) -> Asm:
     """Return ``tcgen05.ld``: words of a warp from an address; they are there after a wait.
 
@@ -433,7 +436,8 @@ def load(shape: str, count: int, letters: str) -> Asm:
     'tcgen05.ld.sync.aligned.32x32b.x2.b32 {$0,$1}, [$2];'
     """
     values = braced(0, len(letters))
-    text = f"tcgen05.ld.sync.aligned.{shape}.x{count}.b32 {values}, [${len(letters)}];"
+    address = f"[${len(letters)}]{_HALF.get(shape, '')}"
+    text = f"tcgen05.ld.sync.aligned.{shape}.x{count}.b32 {values}, {address};"
     return Asm(f"tensor_load_{shape}_x{count}_{letters[0]}", text, letters, "r", ARCH)
 
 
@@ -445,7 +449,8 @@ def store(shape: str, count: int, letters: str) -> Asm:
     >>> store("16x64b", 1, "r").text
     'tcgen05.st.sync.aligned.16x64b.x1.b32 [$0], {$1};'
     """
-    text = f"tcgen05.st.sync.aligned.{shape}.x{count}.b32 [$0], {braced(1, len(letters))};"
+    values = braced(1, len(letters))
+    text = f"tcgen05.st.sync.aligned.{shape}.x{count}.b32 [$0]{_HALF.get(shape, '')}, {values};"
     return Asm(f"tensor_store_{shape}_x{count}_{letters[0]}", text, "", "r" + letters, ARCH)
 
 

@@ -22,7 +22,8 @@ from lowering.kernels.api import Uploaded, forget_plans, loaded, matmul, multipl
 from lowering.kernels.config import STEP, Config, Form, fitted
 from lowering.kernels.core import fragments_over
 from lowering.launch.driver import Device, Loaded, call, compiled
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 
 CEILING, CUBLAS, OURS = "mma.sync ceiling", "cuBLAS", "layoutalg"
 CEILING_CONFIG = Config((128, 256, 64), (2, 4))

@@ -25,7 +25,8 @@ from lowering.kernels.pipeline import Operand, Operands
 from lowering.kernels.schedule import Schedule, one_tile
 from lowering.launch.arguments import arguments
 from lowering.launch.arguments import simulate as launched
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 
 
 def program_of(form: Form, config: Config, arch: str = "sm_90") -> KernelProgram:

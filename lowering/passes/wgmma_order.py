@@ -17,8 +17,9 @@ from lowering.ir.ops import (
     WgmmaCommit,
     WgmmaWait,
     When,
+    rewrite,
+    walk,
 )
-from lowering.ir.ops import walk as every
 
 WAYS = 256  # the most ways through a program that are told apart
 
@@ -27,7 +28,7 @@ State = tuple[tuple[Group, ...], Group]  # closed groups, the newest last, and t
 Path = tuple[int, ...]
 
 
-class _Walk:
+class _Ways:
     """What was started before each wait, and what may be under way after it."""
 
     def __init__(self, most: int) -> None:
@@ -65,32 +66,20 @@ class _Walk:
     def repeated(self, op: Loop | When, states: set[State], path: Path) -> set[State]:
         """Return the states after a body that may run, once or again."""
         found, fresh = set(states), set(states)
-        while fresh and len(found) < WAYS:
+        while True:
             fresh = self.run(op.body, fresh, path) - found
             found |= fresh
-            if isinstance(op, When):
-                break
-        return found
+            if isinstance(op, When) or not fresh or len(found) >= WAYS:
+                return found
 
-    def named(self, ops: tuple[Op, ...], path: Path) -> tuple[Op, ...]:
-        """Return operations with what each wait completes."""
-        out: list[Op] = []
-        for at, op in enumerate(ops):
-            here = (*path, at)
-            if isinstance(op, WgmmaWait):
-                busy = {(e.buffer, number) for e in self.after[here] for number in e.numbers}
-                done = (
-                    each
-                    for each in self.before[here]
-                    if not busy & {(each.buffer, number) for number in each.numbers}
-                )
-                op = replace(op, complete=tuple(done))
-            elif isinstance(op, (Loop, When)):
-                op = replace(op, body=self.named(op.body, here))
-            elif isinstance(op, WarpSpecialize):
-                op = replace(op, consume=self.named(op.consume, here))
-            out.append(op)
-        return tuple(out)
+    def completed(self, path: Path) -> tuple[Registers, ...]:
+        """Return what the wait at a path completes."""
+        busy = {(e.buffer, number) for e in self.after[path] for number in e.numbers}
+        return tuple(
+            each
+            for each in self.before[path]
+            if not busy & {(each.buffer, number) for number in each.numbers}
+        )
 
 
 def with_completed(ops: tuple[Op, ...]) -> tuple[Op, ...]:
@@ -99,7 +88,14 @@ def with_completed(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     >>> [str(op) for op in with_completed((WgmmaCommit(), WgmmaWait(0)))]
     ['wgmma.commit', 'wgmma.wait(0)']
     """
-    pending = (op.pending for op in every(ops) if isinstance(op, WgmmaWait))
-    walk = _Walk(max(pending, default=0))
-    walk.run(ops, {((), Group())}, ())
-    return walk.named(ops, ())
+    pending = (op.pending for op in walk(ops) if isinstance(op, WgmmaWait))
+    ways = _Ways(max(pending, default=0))
+    ways.run(ops, {((), Group())}, ())
+    waits = iter(sorted(ways.before))  # as they stand in the program
+
+    def named(op: Op) -> tuple[Op, ...]:
+        if isinstance(op, WgmmaWait):
+            op = replace(op, complete=ways.completed(next(waits)))
+        return (op,)
+
+    return rewrite(ops, named)

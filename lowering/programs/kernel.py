@@ -9,33 +9,25 @@ and addresses).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-import lowering.dispatch.variants  # noqa: F401 - registers what dispatch picks from
 from layoutalg import LayoutError, m
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has
 from layoutalg.front_door import LayoutLike
-from layoutalg.sizes.budget import OPERATIONS, REGISTERS, check_budget
-from lowering.codegen import cuda_cpp
-from lowering.codegen.executable import Executable
+from layoutalg.sizes.budget import REGISTERS, check_budget
 from lowering.dispatch.addresses import as_index, every_value
-from lowering.dispatch.holders import ALL, Arriving, check_threads_exist
-from lowering.dispatch.registry import Lowered, context_of, dispatch
-from lowering.ir import convergence, names
+from lowering.dispatch.holders import check_threads_exist
+from lowering.ir import names
 from lowering.ir.index import FREE, Index
-from lowering.ir.kernel_ir import Barrier, KernelIR, Scalar, tensor_columns
-from lowering.ir.matrices import Matrix
+from lowering.ir.kernel_ir import Barrier, KernelIR, Scalar
 from lowering.ir.ops import (
     Arrive,
-    BulkLoad,
-    BulkStore,
     Commit,
     Guard,
     Let,
@@ -43,7 +35,6 @@ from lowering.ir.ops import (
     MbarrierWait,
     Op,
     Phase,
-    ProxyFence,
     Sync,
     TmaLoad,
     TmaStore,
@@ -55,7 +46,6 @@ from lowering.ir.ops import (
     WgmmaWait,
     When,
     indices,
-    of_copy,
     walk,
 )
 from lowering.ir.register_map import WARPGROUP
@@ -71,26 +61,10 @@ from lowering.ir.tiles import (
 )
 from lowering.ir.tmem_ops import TensorCommit
 from lowering.isa.dtypes import DType
-from lowering.isa.limits import shared_limit
 from lowering.isa.mma import compute_capability
 from lowering.isa.ptx import ARCHS
-from lowering.launch import arguments, driver
-from lowering.passes.fences import as_issued, with_tensor_memory
-from lowering.passes.wgmma_order import with_completed
-from lowering.programs.statements import (
-    Branch,
-    Emptying,
-    Refill,
-    Repeat,
-    Specialised,
-    Statement,
-    calls,
-    steps,
-    text,
-    unroll,
-)
-from lowering.simulator.grid import BankCount, bank_counts
-from lowering.simulator.machine import Machine
+from lowering.programs import stages
+from lowering.programs.program import KernelProgram
 
 CLUSTERS = (1, 2)  # CTAs that may run together
 MOST = 1 << 16  # values of variables together, up to which a range is exact
@@ -157,15 +131,22 @@ class Kernel:
         self.buffers: dict[str, Buffer] = {}
         self.scalars: dict[str, Scalar] = {}
         self.barriers: dict[str, Barrier] = {}
-        self._blocks: list[list[Statement]] = [[]]
+        self._blocks: list[list[Op]] = [[]]
         self._variables: set[str] = set()
         self._visible: list[str] = []  # variables that have a value here
         self._unrolled: list[str] = []  # those of unrolled loops
         self._named: dict[str, Index] = {}  # what let() named
         self._guards: list[Guard] = []  # of the branches around
-        self._read_apart: set[str] = set()  # shared buffers that are touched asynchronously
-        self._unfenced = self._copied_apart = False
-        self._arriving = ALL  # who comes to the statements that are being lowered
+
+    def __repr__(self) -> str:
+        """Return the name, the threads and the target, and how much is in it.
+
+        >>> Kernel("k", threads=64)
+        Kernel(k: 64 threads, sm_90, 0 buffers, 0 statements)
+        """
+        count = sum(1 for block in self._blocks for _ in walk(tuple(block)))
+        parts = f"{self.threads} threads, {self.arch}, {len(self.buffers)} buffers"
+        return f"Kernel({self.name}: {parts}, {count} statements)"
 
     @property
     def scope(self) -> str:
@@ -310,18 +291,14 @@ class Kernel:
         """
         written = index.replaced(self._named)
         exact = index if written.free_variables() else written
-        guards = []
-        for guard in self._guards:
-            high = guard.high if isinstance(guard.high, Index) else Index((), guard.high)
-            sides = guard.index.replaced(self._named), high.replaced(self._named)
-            if not any(side.free_variables() for side in sides):
-                guards.append((sides[0], guard.low, sides[1]))
-        env = every_value([exact, *(side for each in guards for side in each[::2])], MOST)
+        guards = [guard.replaced(self._named) for guard in self._guards]
+        known = [guard for guard in guards if not any(i.free_variables() for i in indices(guard))]
+        env = every_value([exact, *indices(tuple(known))], MOST)
         if env is None:
             return index.low, index.high
         taking = np.ones(len(env["thread"]), dtype=bool)
-        for value, low, below in guards:
-            taking &= (value.value(env) >= low) & (value.value(env) < below.value(env))
+        for guard in known:
+            taking &= guard.holds(env)
         found = np.broadcast_to(exact.value(env), taking.shape)[taking]
         return (int(found.min()), int(found.max())) if found.size else (0, 0)
 
@@ -337,7 +314,7 @@ class Kernel:
         return self.let(name, Index.free("bx") % self.cluster, self.cluster)
 
     def _symbol(self, name: str, extent: int, operation: str) -> Any:
-        from layoutalg.sizes.symbolic import Digit
+        from layoutalg.sizes.symbolic import DigitSymbol
 
         taken = {self.name, *self.buffers, *self.scalars, *self.barriers}
         names.check_variable(name, operation, taken)
@@ -347,7 +324,7 @@ class Kernel:
                 "let() names, need names of their own"
             )
         self._variables.add(name)
-        return Digit(name, extent)
+        return DigitSymbol(name, extent)
 
     @contextmanager
     def producer(self) -> Iterator[None]:
@@ -358,12 +335,12 @@ class Kernel:
         """
         with self._block() as body:
             yield
-        self._add(Specialised(tuple(body)))
+        self._add(WarpSpecialize(_closed(body), ()))
 
     @contextmanager
-    def _block(self, *loop: str, unrolled: bool = False) -> Iterator[list[Statement]]:
+    def _block(self, *loop: str, unrolled: bool = False) -> Iterator[list[Op]]:
         """Collect the statements of a block; the variable of a loop has values inside."""
-        body: list[Statement] = []
+        body: list[Op] = []
         before = len(self._visible), len(self._unrolled)
         self._blocks.append(body)
         self._visible += loop
@@ -396,7 +373,7 @@ class Kernel:
                 yield
         finally:
             self._guards.pop()
-        self._add(Branch(guard, tuple(body)))
+        self._add(When((guard,), _closed(body)))
 
     def alloc(
         self,
@@ -426,7 +403,7 @@ class Kernel:
             check_threads_exist(buffer, self.threads)
         return self._add_buffer(buffer)
 
-    def _add(self, statement: Statement) -> None:
+    def _add(self, statement: Op) -> None:
         self._blocks[-1].append(statement)
 
     def _own(self, call: TilePrimitiveCall) -> TilePrimitiveCall:
@@ -449,10 +426,7 @@ class Kernel:
     def copy(self, dst: Any, src: Any, scope: str | None = None, **config: Any) -> None:
         """Add ``dst = src``: see :func:`lowering.copy`."""
         _check_keywords(copy, config, ("dst", "src", "scope"))
-        call = copy(dst, src, scope or self.scope, **config)
-        if call.operands["dst"].buffer.scope == "tmem":
-            self._read_apart.update(each.name for each in call.buffers if each.scope == "shared")
-        self._add_call(call)
+        self._add_call(copy(dst, src, scope or self.scope, **config))
 
     def cast(self, dst: Any, src: Any) -> None:
         """Add ``dst = src`` for register tiles of one layout and two types.
@@ -487,10 +461,7 @@ class Kernel:
         products, ``wait(0, "gemm")`` completes them.
         """
         _check_keywords(gemm_async, config, ("C", "A", "B", "SFA", "SFB", "scope"))
-        call = gemm_async(C, A, B, SFA, SFB, scope=scope or self.scope, **config)
-        buffers = [region.buffer for region in call.operands.values()]
-        self._read_apart.update(each.name for each in buffers if each.scope == "shared")
-        self._add_call(call)
+        self._add_call(gemm_async(C, A, B, SFA, SFB, scope=scope or self.scope, **config))
 
     def zero(self, buffer: Any) -> None:
         """Add ``buffer = 0`` for a buffer in registers, or a region of one.
@@ -572,21 +543,21 @@ class Kernel:
         """
         if multicast and self.cluster == 1:
             raise LayoutError(f"tma_load: {self.name} has no cluster to which a multicast could go")
-        calls = []
+        calls: list[Any] = []
         pairs = (*_pairs(copies, "tma_load"), *_pairs(multicast, "tma_load"))
         for place, (dst, src) in enumerate(pairs):
             operands = {
                 "dst": as_region(dst, "dst", "tma_load"),
                 "src": as_region(src, "src", "tma_load"),
             }
-            self._read_apart.add(operands["dst"].buffer.name)
             config = {"multicast": True} if place >= len(copies) else {}
             call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map", config)
             calls.append(self._own(call))
         if free is not None and not (isinstance(free, (tuple, list)) and len(free) == 3):
             raise LayoutError(f"tma_load: free is (barrier, slot, parity), or None; got {free!r}")
         phase = None if free is None else self._phase(*free, operation="tma_load")
-        self._add(Refill(barrier.name, self._slot(barrier, slot, "tma_load"), tuple(calls), phase))
+        at = self._slot(barrier, slot, "tma_load")
+        self._add(TmaLoad(barrier.name, at, 0, tuple(calls), phase))
 
     def tma_store(self, *copies: tuple[Buffer | BufferRegion, Buffer | BufferRegion]) -> None:
         """Let the first thread of each warpgroup copy its rows of tiles to global memory in bulk.
@@ -597,16 +568,15 @@ class Kernel:
         Raises:
             LayoutError: what is no pair, or a buffer that is not of this kernel.
         """
-        calls = []
+        calls: list[Any] = []
         for dst, src in _pairs(copies, "tma_store"):
             operands = {
                 "dst": as_region(dst, "dst", "tma_store"),
                 "src": as_region(src, "src", "tma_store"),
             }
-            self._read_apart.add(operands["src"].buffer.name)
             call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map_store")
             calls.append(self._own(call))
-        self._add(Emptying(tuple(calls)))
+        self._add(TmaStore(tuple(calls)))
 
     def tma_store_wait(self, pending: int = 0) -> None:
         """Let those threads wait until at most ``pending`` of their drains still read."""
@@ -761,7 +731,7 @@ class Kernel:
         with self._block(var, unrolled=unroll) as body:
             yield symbol
         times = extent if known else as_index(extent)
-        self._add(Repeat(symbol, times, unroll, tuple(body)))
+        self._add(Loop(var, times, _closed(body), unroll))
 
     def lower(self) -> KernelProgram:
         """Lower all statements.
@@ -775,34 +745,15 @@ class Kernel:
                 f"lower: a block of kernel {self.name} is still open; lower it after the `with` of "
                 "loop(), when() or producing() has ended"
             )
-        statements = tuple(self._blocks[0])
-        advice = "Let a loop stay (without unroll=True)"
-        check_budget(
-            f"lower: {self.name}", steps(statements), OPERATIONS, "unrolled statements", advice
-        )
-        unrolled = unroll(statements)
-        taken: list[str] = []
-        self._unfenced = False
-        self._copied_apart = any(
-            self._writes_apart(call) and call.config.get("asynchronous", False)
-            for call in calls(unrolled)
-        )
-        ops = with_completed(self._lower(unrolled, taken, ""))
-        if any(isinstance(op, WarpSpecialize) for op in walk(ops)):
-            _check_one_producer(ops, self.name)
-            ops = _by_consumers(ops, self.threads)
         by_scope = {
             scope: tuple(b for b in self.buffers.values() if b.scope == scope)
             for scope in ("global", "shared", "local", "tmem")
         }
-        if by_scope["tmem"]:
-            columns = sum(tensor_columns(buffer) for buffer in by_scope["tmem"])
-            ops = with_tensor_memory(*as_issued(ops, self.cluster), columns)
-        body = KernelIR(
+        tile = KernelIR(
             by_scope["global"],
             by_scope["shared"],
             by_scope["local"],
-            ops,
+            _closed(self._blocks[0]),
             self.threads,
             self.arch,
             tuple(self.scalars.values()),
@@ -811,194 +762,15 @@ class Kernel:
             self.pdl,
             by_scope["tmem"],
         )
-        self._check(body)
-        stages = {
-            "tile": text(statements),
-            "unrolled": text(unrolled),
-            "dispatched": "\n".join(taken),
-            "operations": body.script(),
-        }
-        return KernelProgram(self.name, body, stages)
+        return KernelProgram(self.name, stages.lower(tile, self.name))
 
-    def _check(self, body: KernelIR) -> None:
-        """Refuse what some machine could not run, or would run otherwise than another.
 
-        Raises:
-            LayoutError: a variable without a value, an operation that its unit does not take
-                alike, too much shared memory, or what the texts or the target lack.
-        """
-        for buffer in body.params:
-            for bound in buffer.bounds:
-                if bound is not None and self.scalars.get(bound) != Scalar(bound):
-                    raise LayoutError(
-                        f"Kernel {self.name}: {buffer.name} ends at {bound}, which is no s32 "
-                        f"scalar of the kernel: declare it with scalar({bound!r})"
-                    )
-        names.check_scopes(body.ops, self.scalars)
-        self._check_sizes(body)
-        convergence.check(body.ops, self.threads)
-        limit = shared_limit(self.arch)
-        if body.shared_bytes > limit:
-            raise LayoutError(
-                f"Kernel {self.name}: shared buffers take {body.shared_bytes} bytes; a CTA of "
-                f"{self.arch} has {limit}"
-            )
-        cuda_cpp.check(body, self.name)
-        body.check_written()
-
-    def _check_sizes(self, body: KernelIR) -> None:
-        """Refuse a coefficient where a size is meant: an extent, a condition, an index.
-
-        Raises:
-            LayoutError: the scalar and what takes it are named.
-        """
-        coefficients = {each.name for each in body.scalars if each.token != "s32"}
-        for op in walk(body.ops) if coefficients else ():
-            for index in indices(op):
-                for name in sorted(coefficients & index.variables()):
-                    raise LayoutError(
-                        f"lower: a size must be an s32 scalar; {op} takes {name}, an f32 one"
-                    )
-
-    def _check_begins(self, call: TilePrimitiveCall) -> None:
-        """Refuse regions that begin elsewhere in threads that take part in one access together.
-
-        Raises:
-            LayoutError: the region and the variable are named.
-        """
-        in_registers = any(buffer.scope == "local" for buffer in call.buffers)
-        unit = "warpgroup" if call.op == "gemm_async" else "warp" if in_registers else "cta"
-        for region in call.operands.values():
-            for begin, _ in region.ranges:
-                index = as_index(begin).replaced(self._named)
-                if not convergence.same_over(index, unit, self.threads):
-                    what = {"cta": "CTA"}.get(unit, unit)
-                    raise LayoutError(
-                        f"{call.op}: {region} begins elsewhere in other threads of one {what}, "
-                        f"which do this together; begin where the whole {what} does"
-                    )
-
-    def _lower(
-        self, statements: Sequence[Statement], taken: list[str], indent: str
-    ) -> tuple[Op, ...]:
-        ops: list[Op] = []
-        for at, each in enumerate(statements):
-            if isinstance(each, Specialised):
-                taken.append(f"{indent}produce:")
-                produce = self._lower(each.produce, taken, indent + "    ")
-                _check_producer(produce)
-                taken.append(f"{indent}consume:")
-                consume = self._lower(statements[at + 1 :], taken, indent + "    ")
-                return (*ops, WarpSpecialize(produce, consume))
-            if isinstance(each, Repeat):
-                taken.append(f"{indent}for {each.var} in range({each.extent}):")
-                before = self._leaves_unfenced(each.body, self._unfenced)
-                self._unfenced, arriving = before, self._arriving
-                if isinstance(each.extent, Index):
-                    step = Index.free(str(each.var))
-                    self._arriving = self._narrowed(Guard(step, 0, each.extent))
-                body = self._lower(each.body, taken, indent + "    ")
-                self._arriving = arriving
-                self._unfenced |= before and not isinstance(each.extent, int)  # no step at all
-                ops.append(Loop(str(each.var), each.extent, body))
-            elif isinstance(each, Refill):
-                fill = self._refill(each)
-                taken.append(f"{indent}{fill}")
-                ops.append(fill)
-            elif isinstance(each, Branch):
-                branch = f"{indent}{When((each.guard,), ())}"
-                before, arriving = self._unfenced, self._arriving
-                narrowed = self._narrowed(each.guard)
-                if narrowed.active is not None and not narrowed.active.any():
-                    taken.append(f"{branch}  # no thread comes here: 0 operations")
-                    continue
-                taken.append(branch)
-                self._arriving = narrowed
-                body = self._lower(each.body, taken, indent + "    ")
-                self._arriving = arriving
-                self._unfenced |= before  # where the branch is not taken
-                ops.append(When((each.guard,), body))
-            elif isinstance(each, Emptying):
-                drain = self._emptying(each)
-                taken.append(f"{indent}{drain}")
-                ops.append(drain)
-            elif isinstance(each, (Sync, Arrive)):
-                if self._unfenced and _orders(each):
-                    taken.append(f"{indent}{ProxyFence()}")
-                    ops.append(ProxyFence())
-                    self._unfenced = False
-                taken.append(f"{indent}{each}")
-                ops.append(each)
-            elif isinstance(each, TilePrimitiveCall):
-                lowered = self._dispatch(each)
-                self._unfenced |= self._writes_apart(each)
-                taken.append(f"{indent}{each}  # {lowered.variant}: {len(lowered.ops)} operations")
-                ops.extend(of_copy(lowered.ops, len(taken)))
-            else:
-                self._unfenced |= self._completes_copies(each)
-                taken.append(f"{indent}{each}")
-                ops.append(each)
-        return tuple(ops)
-
-    def _completes_copies(self, statement: Statement) -> bool:
-        """Say whether threads have now written, by ``cp.async``, what is read asynchronously."""
-        return self._copied_apart and isinstance(statement, Wait)
-
-    def _writes_apart(self, call: TilePrimitiveCall) -> bool:
-        """Say whether threads write there what is read asynchronously."""
-        dst = call.operands.get("dst")
-        return dst is not None and dst.buffer.name in self._read_apart
-
-    def _leaves_unfenced(self, statements: Sequence[Statement], before: bool) -> bool:
-        """Say whether writes may come before statements, or before their repetition, unfenced."""
-        after = before
-        for each in statements:
-            if isinstance(each, TilePrimitiveCall):
-                after |= self._writes_apart(each)
-            elif isinstance(each, (Repeat, Branch)):
-                after |= self._leaves_unfenced(each.body, after)
-            elif isinstance(each, (Sync, Arrive)) and _orders(each):
-                after = False
-            else:
-                after |= self._completes_copies(each)
-        return before or after
-
-    def _emptying(self, each: Emptying) -> TmaStore:
-        stores = (op for call in each.copies for op in self._dispatch(call).ops)
-        return TmaStore(tuple(cast("Iterable[BulkStore]", stores)))
-
-    def _refill(self, each: Refill) -> TmaLoad:
-        found = (op for call in each.copies for op in self._dispatch(call).ops)
-        loads = tuple(cast("Iterable[BulkLoad]", found))
-        bits = sum(
-            load.box[0] * load.box[1] * self.buffers[load.into].dtype.bits
-            * (self.cluster if load.multicast else 1)
-            for load in loads
-        )  # fmt: skip
-        return TmaLoad(each.barrier, each.slot, bits // 8, loads, each.free)
-
-    def _dispatch(self, call: TilePrimitiveCall) -> Lowered:
-        self._check_begins(call)
-        varying = {name: v for name, v in self._named.items() if "thread" in v.variables()}
-        arriving = replace(self._arriving, varying=varying)
-        return dispatch(context_of(call, "cuda", self.threads, None, self.arch, arriving))
-
-    def _narrowed(self, guard: Guard) -> Arriving:
-        """Return who comes to the statements of a branch."""
-        index, high = (
-            each.replaced(self._named) if isinstance(each, Index) else Index((), each)
-            for each in (guard.index, guard.high)
-        )
-        known = index.variables() | high.variables()
-        if "thread" not in known:
-            return self._arriving
-        if known != {"thread"}:
-            return replace(self._arriving, unknown=guard.render("script"))
-        env = {"thread": np.arange(self.threads)}
-        value, below = index.value(env), high.value(env)
-        taking = np.broadcast_to((guard.low <= value) & (value < below), (self.threads,))
-        before = self._arriving.active
-        return replace(self._arriving, active=taking if before is None else taking & before)
+def _closed(block: Sequence[Op]) -> tuple[Op, ...]:
+    """Return the operations of a block; what follows a producer, its consumers do."""
+    for at, op in enumerate(block):
+        if isinstance(op, WarpSpecialize):
+            return (*block[:at], replace(op, consume=_closed(block[at + 1 :])))
+    return tuple(block)
 
 
 def _check_keywords(
@@ -1020,82 +792,6 @@ def _check_keywords(
         raise LayoutError(
             f"{primitive.__name__}: the keywords are {', '.join(known)}; got {', '.join(wrong)}"
         )
-
-
-def _check_one_producer(ops: tuple[Op, ...], name: str) -> None:
-    """Refuse a second producer warpgroup, or one that would begin again in a loop.
-
-    Raises:
-        LayoutError: there is such a one.
-    """
-    count = sum(isinstance(op, WarpSpecialize) for op in walk(ops))
-    loops = [op.body for op in walk(ops) if isinstance(op, Loop)]
-    looped = any(isinstance(each, WarpSpecialize) for body in loops for each in walk(body))
-    if count > 1 or looped:
-        raise LayoutError(
-            f"producer: a kernel has one producer warpgroup, which begins once; {name} has "
-            + ("it in a loop" if looped else str(count))
-        )
-
-
-def _by_consumers(ops: tuple[Op, ...], threads: int) -> tuple[Op, ...]:
-    """Return operations in which the producer warpgroup does nothing but produce, and meet.
-
-    Before the roles part, and after they join, all warpgroups run: what only the threads of the
-    kernel do stands in branches that hold in those alone. Where all meet, they stay.
-
-    >>> from lowering.ir.ops import Registers, Zero, script
-    >>> zero = Zero(Registers("r", (0,)))
-    >>> roles = WarpSpecialize((TryWait(Phase("free", 0, Index())),), (zero,))
-    >>> print(script(_by_consumers((zero, zero, Sync("cta"), roles), 128)))
-    if thread < 128:
-        r[0] = 0
-        r[0] = 0
-    sync(cta)
-    produce:
-        try_wait(free[0], 0)
-    consume:
-        r[0] = 0
-    """
-    guard = Guard(Index.of("thread", threads + WARPGROUP), 0, threads)
-    found: list[Op] = []
-    for together, same in groupby(ops, key=_is_of_all):
-        if not together:
-            found.append(When((guard,), tuple(same)))
-            continue
-        for op in same:
-            if isinstance(op, (Loop, When)):
-                op = replace(op, body=_by_consumers(op.body, threads))
-            found.append(op)
-    return tuple(found)
-
-
-def _is_of_all(op: Op) -> bool:
-    """Say whether a producer warpgroup takes part in an operation, or in what stands in it."""
-    if isinstance(op, (Loop, When)):
-        return any(_is_of_all(each) for each in op.body if not isinstance(each, Let))
-    return isinstance(op, (Let, WarpSpecialize)) or (
-        isinstance(op, Sync) and op.scope in ("cta", "cluster")
-    )
-
-
-def _check_producer(ops: tuple[Op, ...]) -> None:
-    """Refuse what more than one thread would have to do, where one thread alone fills.
-
-    Raises:
-        LayoutError: something else than fills.
-    """
-    for op in walk(ops):
-        if not isinstance(op, (TmaLoad, BulkLoad, Loop, When, Let)):
-            raise LayoutError(
-                f"producer: one thread is there, and it fills: tma_load(…), loops, branches and "
-                f"let fit; got {op}"
-            )
-
-
-def _orders(op: Sync | Arrive) -> bool:
-    """Say whether a barrier, or an arrival at one, orders the memory of more than a warp."""
-    return isinstance(op, Arrive) or op.orders
 
 
 def _check_pending(pending: Any, operation: str) -> None:
@@ -1137,98 +833,3 @@ def _pairs(copies: Any, operation: str) -> Sequence[tuple[Any, Any]]:
             what = each if isinstance(each, (Buffer, BufferRegion)) else repr(each)
             raise LayoutError(f"{operation}: a copy is a pair (destination, source); got {what}")
     return copies
-
-
-@dataclass(frozen=True)
-class KernelProgram(Executable):
-    """A lowered kernel with its readers."""
-
-    label: str
-    lowered: KernelIR
-    stages: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        """The name of the kernel."""
-        return self.label
-
-    @property
-    def body(self) -> KernelIR:
-        """The whole kernel: parameters, buffers, operations."""
-        return self.lowered
-
-    @property
-    def title(self) -> str:
-        """One line about the kernel."""
-        body = self.body
-        more = f", clusters of {body.cluster}" if body.cluster > 1 else ""
-        if body.tensor:  # no GPU that has tensor memory was at hand
-            more += "; tcgen05: assembled and simulated, not executed"
-        return f"{self.name}: {body.threads} threads, {body.shared_bytes} bytes shared{more}"
-
-    def script(self, stage: str = "operations") -> str:
-        """Return the program after a step of lowering.
-
-        Raises:
-            LayoutError: no such step.
-        """
-        if stage not in self.stages:
-            raise LayoutError(f"script: the steps are {', '.join(self.stages)}; got {stage!r}")
-        return self.stages[stage]
-
-    def trace(self, grid: tuple[int, int] | None = None, **given: Any) -> Machine:
-        """Run on the NumPy warp and return the first CTA: registers, memory, bank counts of all.
-
-        Arguments and errors as :meth:`simulate`.
-        """
-        extents = arguments.check_grid(self.body, grid)
-        made = arguments.arguments(self.body, given, extents)
-        return arguments.simulate(self.body, made, extents)
-
-    def simulate(self, grid: tuple[int, int] | None = None, **given: Any) -> dict[str, Matrix]:
-        """Run on the NumPy warp; return the parameters that the kernel writes, by name.
-
-        Args:
-            grid: how many CTAs along bx and by, of clusters whole ones along bx; one unless given.
-            given: each parameter that is read and each scalar, by name. A parameter is a matrix of
-                its shape, or of the extents that its bounds say where only the launch knows them.
-
-        Raises:
-            LayoutError: a name is missing or unknown, or a value does not fit.
-            SimulationError: it reads what nothing wrote, or races.
-
-        >>> from layoutalg import S, TileLayout, laneid
-        >>> import numpy as np
-        >>> k = Kernel("scaled")
-        >>> alpha, row = k.scalar("alpha", "f32"), TileLayout(S[(32, 2) : (1 @ laneid, 1)])
-        >>> a, o = (k.param(n, (64, 2), "float32") for n in "ao")
-        >>> r, b = k.alloc("r", (32, 2), "float32", layout=row), k.let("b", k.block[0], 2)
-        >>> k.copy(r, a[b * 32 : b * 32 + 32]), k.blend(r, alpha)
-        (None, None)
-        >>> k.copy(o[b * 32 : b * 32 + 32], r)
-        >>> out = k.lower().simulate(grid=(2, 1), a=np.ones((64, 2)), alpha=3)["o"]
-        >>> bool((out == 3).all())
-        True
-        """
-        extents = arguments.check_grid(self.body, grid)
-        made = arguments.arguments(self.body, given, extents)
-        machine = arguments.simulate(self.body, made, extents)
-        flat = {b.name: machine.memory[b.name].values for b in self.body.written}
-        return {name: made.matrix(name, values) for name, values in flat.items()}
-
-    def banks(self, grid: tuple[int, int] | None = None, **given: Any) -> tuple[BankCount, ...]:
-        """Return the shared-memory wavefronts of each operation, counted on the NumPy warp.
-
-        Arguments and errors as :meth:`simulate`.
-        """
-        return bank_counts(self.trace(grid, **given))
-
-    def run(self, grid: tuple[int, int] | None = None, **given: Any) -> dict[str, Matrix]:
-        """Run on the GPU: arguments, results and errors as :meth:`simulate`.
-
-        Raises:
-            LayoutError: there is no CUDA device.
-        """
-        extents = arguments.check_grid(self.body, grid)
-        made = arguments.arguments(self.body, given, extents)
-        return driver.run(self.body, self.name, made, extents)

@@ -20,12 +20,14 @@ from lowering.ir.ops import Mma, Move, Op, Sync, Zero, script
 from lowering.ir.tiles import EXTRAS, Buffer, TilePrimitiveCall, cells
 from lowering.isa.mma import MmaInst
 from lowering.launch import arguments, driver
+from lowering.simulator.grid import BankCount, bank_counts
+from lowering.simulator.machine import Machine
 from lowering.simulator.run import execute
 
 Step = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program(Executable):
     """The unrolled gemm of one call, and the ways to read it.
 
@@ -38,6 +40,8 @@ class Program(Executable):
     >>> D, A, B = (lw.Buffer(r, f.shape, f.dtype, layout=f.layout)
     ...            for r, f in ((r, fragments.get(name, r)) for r in "DAB"))
     >>> program = lw.lower(lw.gemm(D, A, B))
+    >>> program
+    Program(gemm: 32 threads, 12 operations, 1 mma.m16n8k16.f16)
     >>> program.mma
     (('mma', (0, 1, 2, 3), (0, 1, 2, 3), (0, 1)),)
     """
@@ -240,6 +244,103 @@ class Program(Executable):
         given = arguments.arguments(self.body, self._complete(matrices))
         written = driver.run(self.body, self.name, given)
         return written[self.body.written[0].name]
+
+
+@dataclass(frozen=True, repr=False)
+class KernelProgram(Executable):
+    """A lowered kernel with its readers."""
+
+    label: str
+    stages: Mapping[str, KernelIR]
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel."""
+        return self.label
+
+    @property
+    def body(self) -> KernelIR:
+        """The whole kernel: parameters, buffers, operations."""
+        return self.stages["operations"]
+
+    @property
+    def title(self) -> str:
+        """One line about the kernel."""
+        body = self.body
+        more = f", clusters of {body.cluster}" if body.cluster > 1 else ""
+        if body.tensor:  # no GPU that has tensor memory was at hand
+            more += "; tcgen05: assembled and simulated, not executed"
+        return f"{self.name}: {body.threads} threads, {body.shared_bytes} bytes shared{more}"
+
+    def script(self, stage: str = "operations") -> str:
+        """Return the program after a step of lowering.
+
+        Raises:
+            LayoutError: no such step.
+        """
+        if stage not in self.stages:
+            raise LayoutError(f"script: the steps are {', '.join(self.stages)}; got {stage!r}")
+        if stage == "operations":
+            return self.body.script()
+        return script(self.stages[stage].ops)
+
+    def trace(self, grid: tuple[int, int] | None = None, **given: Any) -> Machine:
+        """Run on the NumPy warp and return the first CTA: registers, memory, bank counts of all.
+
+        Arguments and errors as :meth:`simulate`.
+        """
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        return arguments.simulate(self.body, made, extents)
+
+    def simulate(self, grid: tuple[int, int] | None = None, **given: Any) -> dict[str, Matrix]:
+        """Run on the NumPy warp; return the parameters that the kernel writes, by name.
+
+        Args:
+            grid: how many CTAs along bx and by, of clusters whole ones along bx; one unless given.
+            given: each parameter that is read and each scalar, by name. A parameter is a matrix of
+                its shape, or of the extents that its bounds say where only the launch knows them.
+
+        Raises:
+            LayoutError: a name is missing or unknown, or a value does not fit.
+            SimulationError: it reads what nothing wrote, or races.
+
+        >>> from layoutalg import S, TileLayout, laneid
+        >>> import numpy as np
+        >>> import lowering as lw
+        >>> k = lw.Kernel("scaled")
+        >>> alpha, row = k.scalar("alpha", "f32"), TileLayout(S[(32, 2) : (1 @ laneid, 1)])
+        >>> a, o = (k.param(n, (64, 2), "float32") for n in "ao")
+        >>> r, b = k.alloc("r", (32, 2), "float32", layout=row), k.let("b", k.block[0], 2)
+        >>> k.copy(r, a[b * 32 : b * 32 + 32]), k.blend(r, alpha)
+        (None, None)
+        >>> k.copy(o[b * 32 : b * 32 + 32], r)
+        >>> out = k.lower().simulate(grid=(2, 1), a=np.ones((64, 2)), alpha=3)["o"]
+        >>> bool((out == 3).all())
+        True
+        """
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        machine = arguments.simulate(self.body, made, extents)
+        flat = {b.name: machine.memory[b.name].values for b in self.body.written}
+        return {name: made.matrix(name, values) for name, values in flat.items()}
+
+    def banks(self, grid: tuple[int, int] | None = None, **given: Any) -> tuple[BankCount, ...]:
+        """Return the shared-memory wavefronts of each operation, counted on the NumPy warp.
+
+        Arguments and errors as :meth:`simulate`.
+        """
+        return bank_counts(self.trace(grid, **given))
+
+    def run(self, grid: tuple[int, int] | None = None, **given: Any) -> dict[str, Matrix]:
+        """Run on the GPU: arguments, results and errors as :meth:`simulate`.
+
+        Raises:
+            LayoutError: there is no CUDA device.
+        """
+        extents = arguments.check_grid(self.body, grid)
+        made = arguments.arguments(self.body, given, extents)
+        return driver.run(self.body, self.name, made, extents)
 
 
 def lower(

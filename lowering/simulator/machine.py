@@ -162,8 +162,7 @@ class Machine:
         """Return which of the active threads, or of others, take part."""
         taking: Bools = (self.mask if mask is None else mask).copy()
         for guard in guards:
-            value = np.broadcast_to(guard.index.value(self.env), taking.shape)
-            taking &= (value >= guard.low) & (value < self.number(guard.high))
+            taking &= guard.holds(self.env)
         return taking
 
     def number(self, value: int | Index) -> Any:

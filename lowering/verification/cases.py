@@ -19,8 +19,8 @@ from lowering.isa.mma import (
     MmaInst,
     named,
 )
-from lowering.programs.kernel import Kernel, KernelProgram
-from lowering.programs.program import Program, lower
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram, Program, lower
 
 TILINGS = (
     (1, 1, 1, 16), (2, 1, 1, 16), (1, 2, 1, 16), (1, 1, 2, 16), (2, 2, 2, 16), (4, 1, 1, 16),

@@ -20,13 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg import LayoutError
-from lowering.ir.ops import Loop, Mma, Op, Registers, walk
+from lowering.ir.ops import Mma, Op, Registers, rewrite, walk
 from lowering.ir.tiles import EXTRAS, Buffer
 from lowering.isa.dtypes import DType
 from lowering.isa.mma import MMA_FAMILY
 from lowering.isa.semantics import PAIRS, as_accumulated, as_multiplied, expanded, scaled
-from lowering.programs.kernel import KernelProgram
-from lowering.programs.program import Program
+from lowering.programs.program import KernelProgram, Program
 from lowering.verification.cases import (
     CASES,
     TILINGS,
@@ -299,20 +298,6 @@ def tolerance_of(program: AnyProgram, inputs: Matrices) -> float:
 # -- negative controls ----------------------------------------------------------------------------
 
 
-def _rewritten(ops: Sequence[Op], change: Callable[[Mma], Mma | None]) -> tuple[Op, ...]:
-    """Return operations with every mma changed, or dropped where the change is None."""
-    out: list[Op] = []
-    for op in ops:
-        if isinstance(op, Loop):
-            out.append(replace(op, body=_rewritten(op.body, change)))
-        elif isinstance(op, Mma):
-            changed = change(op)
-            out.extend([] if changed is None else [changed])
-        else:
-            out.append(op)
-    return tuple(out)
-
-
 def bent(program: AnyProgram, change: Callable[[Mma], Mma | None]) -> AnyProgram:
     """Return a program with every mma changed; None drops it.
 
@@ -320,11 +305,16 @@ def bent(program: AnyProgram, change: Callable[[Mma], Mma | None]) -> AnyProgram
     >>> len(bent(program, lambda op: None).body.mma)
     0
     """
+
+    def each(op: Op) -> tuple[Op, ...]:
+        changed = change(op) if isinstance(op, Mma) else op
+        return () if changed is None else (changed,)
+
     if isinstance(program, Program):
-        lowered = replace(program.lowered, ops=_rewritten(program.lowered.ops, change))
-        return replace(program, lowered=lowered)
-    body = replace(program.lowered, ops=_rewritten(program.lowered.ops, change))
-    return replace(program, lowered=body)
+        ops = rewrite(program.lowered.ops, each)
+        return replace(program, lowered=replace(program.lowered, ops=ops))
+    body = replace(program.body, ops=rewrite(program.body.ops, each))
+    return replace(program, stages={**program.stages, "operations": body})
 
 
 def _registers(op: Mma, role: str) -> list[tuple[int, ...]]:

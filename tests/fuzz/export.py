@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lowering.programs.kernel import KernelProgram
+from lowering.programs.program import KernelProgram
 from tests.fuzz import campaign, engine, faults, machines
 from tests.fuzz.ir import NUMPY, Array, Program
 from tests.fuzz.kernels import generate

@@ -16,7 +16,7 @@ import numpy as np
 
 from layoutalg import LayoutError
 from lowering.dispatch.registry import DispatchError
-from lowering.programs.kernel import KernelProgram
+from lowering.programs.program import KernelProgram
 from tests.fuzz import engine, machines
 from tests.fuzz.ir import Array, Ex, Program, Reg, St, statements
 from tests.fuzz.order import Order

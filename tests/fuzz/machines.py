@@ -9,7 +9,8 @@ import numpy as np
 
 from layoutalg import ComposeLayout, parse
 from lowering.ir.index import Index
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 from tests.fuzz import texts
 from tests.fuzz.ir import NUMPY, Array, Program, source
 

@@ -35,11 +35,10 @@ from layoutalg.front_door import LayoutLike
 from layoutalg.interop.registry import reading
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import Layout
+from layoutalg.sizes.budget import EXPLORED, EXPLORED_OWNERS
 from layoutalg.sizes.size import as_shape, product
 
 MOST_BYTES = 60_000  # of a page
-MOST_ELEMENTS = 1 << 16  # of a layout
-MOST_OWNERS = 1 << 20
 FRAME_HEIGHT = 640  # of a page in a notebook, in CSS pixels
 _START = """(async () => {
   const packed = document.getElementById("packed").textContent;
@@ -170,7 +169,7 @@ def document_of(
         "empty": EMPTY,
         "ink": INK,
         "paper": PAPER,
-        "most": {"elements": MOST_ELEMENTS, "owners": MOST_OWNERS},
+        "most": {"elements": EXPLORED, "owners": EXPLORED_OWNERS},
         "spaces": list(spaces),
         "flow": flow,
     }
@@ -211,9 +210,9 @@ def space_of(
     check_concrete(tile, "to_html")
     count = product([it.extent for it in tile.shard])
     copies = product([it.extent for it in tile.replica])
-    if count > MOST_ELEMENTS or count * copies > MOST_OWNERS:
+    if count > EXPLORED or count * copies > EXPLORED_OWNERS:
         raise LayoutError(
-            f"to_html: a page shows up to {MOST_ELEMENTS} elements and {MOST_OWNERS} owners; "
+            f"to_html: a page shows up to {EXPLORED} elements and {EXPLORED_OWNERS} owners; "
             f"{layout} has {count} elements of {copies} owners each. Slice the layout first"
         )
     extents = default_shape(layout) if shape is None else as_shape(shape, "to_html")

@@ -36,7 +36,8 @@ from layoutalg.draw.scene.scene import (
 from layoutalg.errors import LayoutError
 from layoutalg.fragments import Fragment
 from layoutalg.front_door import LayoutLike, as_layout
-from layoutalg.memory.access import InMemory, wavefronts
+from layoutalg.layouts.tile_layout import Layout
+from layoutalg.memory.access import wavefronts
 from layoutalg.memory.ldmatrix import MatrixLoad, matrix_loads
 
 _ROW = 14.0  # height of a row, in points; less where the tile is tall
@@ -164,7 +165,7 @@ def ldmatrix(
 def _notes(
     loads: tuple[MatrixLoad, ...],
     fragment: Fragment,
-    memory: InMemory | None,
+    memory: Layout | None,
     shape: tuple[int, int],
 ) -> list[str]:
     """Say which addresses are ignored, and how many wavefronts a memory layout takes."""

@@ -16,7 +16,8 @@ from layoutalg.draw.scene.scene import Panel, Path, Point, Scene, Stroke, Text, 
 from layoutalg.errors import LayoutError
 from layoutalg.front_door import LayoutLike
 from layoutalg.interop.registry import with_shape
-from layoutalg.memory.access import SECTOR_BYTES, Access, InMemory, element_bits, sectors, slotwise
+from layoutalg.layouts.tile_layout import Layout
+from layoutalg.memory.access import SECTOR_BYTES, Access, element_bits, sectors, slotwise
 
 _ROW = 8.5  # height of a sector, in points
 _HEAD = 27.0  # height of the lines above a request
@@ -25,7 +26,7 @@ _MOST = 16.0  # width of an element's cell
 _FIRST = 4  # requests that are drawn unless others are asked for
 
 
-def widest_access(registers: InMemory, memory: InMemory, shape: Sequence[int], bits: int) -> Access:
+def widest_access(registers: Layout, memory: Layout, shape: Sequence[int], bits: int) -> Access:
     """Return the requests of the widest vectors, of up to 16 bytes, that memory allows.
 
     >>> from layoutalg import S, TileLayout, fragments
@@ -157,7 +158,7 @@ def _span(numbers: list[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _slots(registers: InMemory, shape: Sequence[int], access: Access, number: int) -> str:
+def _slots(registers: Layout, shape: Sequence[int], access: Access, number: int) -> str:
     """Name the slots that a request moves, and the warp where there are several."""
     slots = int(np.max(registers.table(shape).get("m", 0))) + 1
     warp, vector = divmod(number, slots // access.count)
@@ -167,7 +168,7 @@ def _slots(registers: InMemory, shape: Sequence[int], access: Access, number: in
     return f"W{warp} {name}" if several else name
 
 
-def _places(memory: InMemory, shape: Sequence[int]) -> IntArray:
+def _places(memory: Layout, shape: Sequence[int]) -> IntArray:
     """Return the row and column of the element at each address; -1 where there is none."""
     table = memory.table(shape)["m"]
     places = np.full((int(table.max()) + 1, 2), -1, dtype=np.int64)

@@ -9,10 +9,10 @@ from itertools import groupby
 from layoutalg.draw.scene.palette import PAPER
 from layoutalg.draw.scene.scene import CORNER, Cell, Panel, Scene, Stroke, Text, number
 from layoutalg.errors import LayoutError
+from layoutalg.sizes.budget import DOCUMENT
 
 _FAMILY = "Arial, Helvetica, 'DejaVu Sans', sans-serif"
 
-MOST_CELLS = 1 << 17  # of a document, 15 to 30 MB: browsers still open it
 _SAMPLE = 512  # cells that tell how long the others are
 
 
@@ -142,7 +142,7 @@ def is_too_large(scene: Scene) -> bool:
     >>> is_too_large(Scene(10, 10, "none", ()))
     False
     """
-    return sum(len(panel.cells) for panel in scene.panels) > MOST_CELLS
+    return sum(len(panel.cells) for panel in scene.panels) > DOCUMENT
 
 
 def _check(scene: Scene) -> None:
@@ -153,7 +153,7 @@ def _check(scene: Scene) -> None:
     sample = max((panel.cells for panel in scene.panels), key=len)[:_SAMPLE]
     long = sum(len(_cell(cell, 0.0, 0.0)) for cell in sample) * count / len(sample)
     raise LayoutError(
-        f"svg: a document holds at most {MOST_CELLS} cells, each with its tooltip; got {count}, "
+        f"svg: a document holds at most {DOCUMENT} cells, each with its tooltip; got {count}, "
         f"about {long / 1e6:.0f} MB, which browsers do not open. A path that ends in .png or .pdf "
         "fits, or a slice of the layout"
     )
@@ -163,7 +163,7 @@ def svg_text(scene: Scene) -> str:
     """Return the scene as an SVG document.
 
     Raises:
-        LayoutError: it has more than ``MOST_CELLS`` cells.
+        LayoutError: it has more than ``DOCUMENT`` cells.
 
     >>> from layoutalg.draw.scene.scene import CORNER, Cell, Panel, Scene
     >>> page = Scene(10, 10, "one", (Panel("A", (Cell(0, 0, 5, 5, "#fff", "T0"),)),))

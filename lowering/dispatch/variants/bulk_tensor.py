@@ -1,7 +1,7 @@
 """``bulk_copy`` between global and shared memory by ``cp.async.bulk.tensor``, box by box.
 
 A box is a tile of rows of one swizzle period. That the shared layout puts each of its elements
-where the copy engine does is not assumed: it is compared, element by element.
+where TMA does is not assumed: it is compared, element by element.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layoutalg import ComposeLayout, LayoutError
-from layoutalg.fragments.targets import has
 from lowering.dispatch.addresses import as_index, memory_address, unmoved
-from lowering.dispatch.registry import Context, Lowered, fail, goes, predicate, register_dispatch
+from lowering.dispatch.predicates import available, goes
+from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index, Opaque
 from lowering.ir.ops import BulkLoad, BulkStore
 from lowering.ir.register_map import WARPGROUP
@@ -24,18 +24,14 @@ ALIGNMENT = 1024  # bytes: the period of the widest swizzle
 SWIZZLES = (32, 64, 128)  # bytes
 
 
-def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
+def whole_warpgroups(context: Context) -> Answer:
     """Hold where the threads make whole warpgroups: each stores its part."""
     if context.threads % WARPGROUP == 0:
         return True
     return False, f"needs whole warpgroups of {WARPGROUP} threads; got {context.threads}"
 
 
-def has_tma(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the target has bulk tensor copies."""
-    if has(ARCHS["cp.async.bulk"], context.arch):
-        return True
-    return False, f"needs {ARCHS['cp.async.bulk']}; the target is {context.arch}"
+has_tma = predicate("has_tma", available("cp.async.bulk.tensor", ARCHS["cp.async.bulk"]))
 
 
 @register_dispatch(
@@ -44,7 +40,7 @@ def has_tma(context: Context) -> bool | tuple[bool, str]:
     variant="tensor_map",
     when=[
         predicate("from_global_to_shared", goes("global", "shared")),
-        predicate("has_copy_engine", has_tma),
+        has_tma,
     ],
 )
 def lower_bulk(context: Context) -> Lowered:
@@ -66,7 +62,7 @@ def lower_bulk(context: Context) -> Lowered:
     variant="tensor_map_store",
     when=[
         predicate("from_shared_to_global", goes("shared", "global")),
-        predicate("has_copy_engine", has_tma),
+        has_tma,
         predicate("whole_warpgroups", whole_warpgroups),
     ],
 )
@@ -88,7 +84,7 @@ def lower_bulk_store(context: Context) -> Lowered:
 
 
 @dataclass(frozen=True)
-class Box:
+class TmaBox:
     """A box of rows and columns, for each of some parts of a tile.
 
     ``place`` is that of the first part in the matrix, ``start`` its first cell in shared memory;
@@ -108,7 +104,7 @@ class Box:
 
 
 def check_rows(matrix: BufferRegion) -> None:
-    """Refuse a matrix whose rows do not lie in consecutive cells: a tensor map says no other.
+    """Refuse a matrix whose rows are not contiguous: a tensor map describes no other.
 
     Raises:
         DispatchFail: it is none of two dimensions, or its columns are not next to each other.
@@ -129,11 +125,11 @@ def check_rows(matrix: BufferRegion) -> None:
         )
 
 
-def boxes(shared: BufferRegion, matrix: BufferRegion, parts: int = 1) -> list[Box]:
+def boxes(shared: BufferRegion, matrix: BufferRegion, parts: int = 1) -> list[TmaBox]:
     """Return the boxes of a tile in shared memory, its rows cut into equal parts.
 
     Raises:
-        DispatchFail: the copy engine does not put a box where the shared layout does.
+        DispatchFail: TMA does not put a box where the shared layout does.
     """
     bits, layout = shared.buffer.dtype.bits, shared.buffer.layout
     shape = tuple(int(extent) for extent in shared.shape if extent != 1)
@@ -168,9 +164,9 @@ def boxes(shared: BufferRegion, matrix: BufferRegion, parts: int = 1) -> list[Bo
             aligned = at * bits // 8 % ALIGNMENT == 0 and at == starts[0] + part * step
             if not aligned or (cells - at != want).any():
                 fail(
-                    f"{shared.buffer.name} ({layout}) does not put a box where the copy engine "
-                    f"does, swizzled by {swizzle} bytes from a multiple of {ALIGNMENT} bytes on"
+                    f"{shared.buffer.name} ({layout}) does not put a box where TMA does, "
+                    f"swizzled by {swizzle} bytes from a multiple of {ALIGNMENT} bytes on"
                 )
         start = moved + starts[0]
-        found.append(Box((rows, width), swizzle, (top, left + first), start, step))
+        found.append(TmaBox((rows, width), swizzle, (top, left + first), start, step))
     return found

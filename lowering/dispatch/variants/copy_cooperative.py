@@ -10,10 +10,9 @@ import numpy as np
 
 from layoutalg import LayoutError
 from layoutalg.algebra import iters as algebra
-from layoutalg.fragments.targets import has, lacking
 from layoutalg.sizes.budget import OPERATIONS
 from lowering.dispatch.addresses import edge_guards, environment, memory_address, one_edge, placed
-from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index
 from lowering.ir.ops import Guard, Op, Transfer
 from lowering.ir.tiles import BufferRegion
@@ -23,14 +22,13 @@ WIDEST = 128  # bits
 ASYNC_BYTES = (16, 8, 4)
 
 
-def both_in_memory(context: Context) -> bool | tuple[bool, str]:
+def both_in_memory(context: Context) -> Answer:
     """Hold where both sides lie in shared or global memory."""
-    scopes = {role: context.call.operands[role].buffer.scope for role in ("dst", "src")}
-    if set(scopes.values()) <= {"shared", "global"}:
+    have = context.spaces
+    if set(have.values()) <= {"shared", "global"}:
         return True
     return False, (
-        f"both sides must be in shared or global memory; dst is {scopes['dst']}, src "
-        f"{scopes['src']}"
+        f"both sides must be in shared or global memory; dst is {have['dst']}, src {have['src']}"
     )
 
 
@@ -62,9 +60,9 @@ def lower_cooperative(context: Context) -> Lowered:
     asynchronous = context.call.config.get("asynchronous", False)
     shape = tuple(int(extent) for extent in src.shape if extent != 1) or (1,)
     total, bits = int(np.prod(shape)), src.buffer.dtype.bits
-    first = ptx.cp_async(ASYNC_BYTES[0])
-    if asynchronous and not has(first.min_arch, context.arch):
-        fail(lacking("cp.async", first.min_arch, context.arch))
+    refusal = context.lacks("cp.async", ptx.cp_async(ASYNC_BYTES[0]).min_arch)
+    if asynchronous and refusal is not None:
+        fail(refusal)
     fewest = -(-total * bits // WIDEST)
     _check_count(fewest, context)
     try:

@@ -20,7 +20,16 @@ from lowering.dispatch.addresses import (
     one_edge,
     placed,
 )
-from lowering.dispatch.holders import ALL, Arriving, Part, check_reached, firsts, only, parts_of
+from lowering.dispatch.holders import (
+    ALL,
+    Arriving,
+    Holders,
+    check_reached,
+    firsts,
+    holders_of,
+    only,
+)
+from lowering.dispatch.predicates import one_side_in_registers
 from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index
 from lowering.ir.ops import Guard, Load, Op, Registers, Store
@@ -47,7 +56,7 @@ class Ownership:
     values: npt.NDArray[np.int64]  # (registers, threads x loop values), in the order of addresses
 
 
-def ownership(part: Part, memory: BufferRegion) -> Ownership:
+def ownership(part: Holders, memory: BufferRegion) -> Ownership:
     """Solve the address of every register of a part of a region.
 
     Raises:
@@ -138,10 +147,10 @@ def register_copy(
     Of copies all load, and the first stores. ``aliases``: several elements may go to one address.
 
     Raises:
-        LayoutError: see :func:`ownership` and :func:`lowering.dispatch.holders.parts_of`.
+        LayoutError: see :func:`ownership` and :func:`lowering.dispatch.holders.holders_of`.
     """
     copied_shape(registers, memory)
-    parts = parts_of(registers, threads)
+    parts = holders_of(registers, threads)
     check_reached(parts, arriving.active)
     if not load:
         parts = firsts(parts, arriving, memory)
@@ -158,18 +167,6 @@ def register_copy(
                 ops.append(Store(own.memory, address, elements, guards, aliases, part.copies))
         found.extend(only(part.taking, ops, arriving.active))
     return tuple(found)
-
-
-def one_side_in_registers(context: Context) -> bool | tuple[bool, str]:
-    """Hold where one side lies in registers, and the other where threads have addresses."""
-    scopes = {role: context.call.operands[role].buffer.scope for role in ("dst", "src")}
-    if sorted(scopes.values()) in (["global", "local"], ["local", "shared"]):
-        return True
-    return (
-        False,
-        f"one side must be in registers (local), the other in shared or global memory; dst is "
-        f"{scopes['dst']}, src {scopes['src']}",
-    )
 
 
 @register_dispatch(

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from layoutalg import LayoutError
-from lowering.dispatch.holders import Mask, Part, check_reached, named, only, parts_of
-from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch.holders import check_reached, holders_of, named, only
+from lowering.dispatch.predicates import listed
+from lowering.dispatch.register_tiles import columns_of
+from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.ops import Blend, Move, Op, Registers, Zero
 from lowering.ir.tiles import BufferRegion
 
 CONVERSIONS = (("f16", "f32"), ("bf16", "f32"), ("f32", "f16"), ("f32", "bf16"))
 
 
-def all_in_registers(context: Context) -> bool | tuple[bool, str]:
+def all_in_registers(context: Context) -> Answer:
     """Hold where every operand lies in registers."""
-    scopes = {role: region.buffer.scope for role, region in context.call.operands.items()}
-    if set(scopes.values()) == {"local"}:
+    if set(context.spaces.values()) == {"local"}:
         return True
-    where = ", ".join(f"{role} is {scope}" for role, scope in scopes.items())
-    return False, f"all operands must be in registers; {where}"
+    return False, f"all operands must be in registers; {listed(context.spaces)}"
 
 
 IN_REGISTERS = [predicate("all_in_registers", all_in_registers)]
@@ -42,16 +42,17 @@ def paired(
     threads, active = context.threads, context.arriving.active
     found: list[Op] = []
     try:
-        sources, parts = parts_of(src, threads), parts_of(dst, threads)
+        sources, parts = holders_of(src, threads), holders_of(dst, threads)
         check_reached(parts, active)
         for part in parts:
             left = part.taking if active is None else part.taking & active
             for other in sources:
                 taking = left & other.taking
                 if taking.any():
-                    numbers = _same_elements(part, other, taking)
-                    if numbers is None:
+                    at = columns_of(part.elements[taking], other.elements[taking])
+                    if at is None:
                         _refuse(dst, src)
+                    numbers = tuple(other.registers[place] for place in at)
                     into = Registers(dst.buffer.name, part.registers)
                     op = make(into, Registers(src.buffer.name, numbers))
                     found.extend(only(taking, [op], active))
@@ -70,17 +71,7 @@ def _refuse(dst: BufferRegion, src: BufferRegion, why: str = "") -> NoReturn:
     )
 
 
-def _same_elements(part: Part, other: Part, taking: Mask) -> tuple[int, ...] | None:
-    """Return the registers of another part that hold a part's elements; None: no such ones."""
-    into, source = part.elements[taking], other.elements[taking]
-    at = {int(element): place for place, element in enumerate(source[0])}
-    places = [at.get(int(element), -1) for element in into[0]]
-    if min(places) < 0 or (source[:, places] != into).any():
-        return None
-    return tuple(other.registers[place] for place in places)
-
-
-def check_apart(into: Registers, source: Registers) -> None:
+def check_overlap(into: Registers, source: Registers) -> None:
     """Refuse registers that are written before they are read.
 
     Raises:
@@ -113,7 +104,7 @@ def lower_blend(context: Context) -> Lowered:
 
     def blended(into: Registers, source: Registers) -> Op:
         """Return the operation on some registers."""
-        check_apart(into, source)
+        check_overlap(into, source)
         if "src" not in operands:
             return Blend(into, config["alpha"])
         return Blend(into, config["alpha"], source, config["beta"])
@@ -127,7 +118,7 @@ def lower_zero(context: Context) -> Lowered:
     region = context.call.operands["dst"]
     name, active = region.buffer.name, context.arriving.active
     try:
-        parts = parts_of(region, context.threads)
+        parts = holders_of(region, context.threads)
         check_reached(parts, active)
     except LayoutError as error:
         fail(str(error))

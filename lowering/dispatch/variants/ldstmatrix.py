@@ -17,12 +17,10 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError
 from layoutalg.algebra.axis import WARP
-from layoutalg.fragments.targets import has, lacking
 from lowering.dispatch.addresses import environment, memory_address, placed
-from lowering.dispatch.holders import Arriving, Part, firsts, named, one_part, only
-from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
-from lowering.dispatch.variants.copy_vector import one_side_in_registers
-from lowering.dispatch.variants.mma_sync import full_active_lanes
+from lowering.dispatch.holders import Arriving, Holders, firsts, named, only, uniform_holders
+from lowering.dispatch.predicates import full_active_lanes, one_side_in_registers
+from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index
 from lowering.ir.ops import LoadMatrix, Op, Registers, StoreMatrix
 from lowering.ir.tiles import BufferRegion
@@ -43,7 +41,7 @@ class Problem:
     common to all registers.
     """
 
-    part: Part
+    part: Holders
     shared: BufferRegion
     offsets: Mapping[int, tuple[int, ...]]
     addresses: Mapping[int, Index]
@@ -88,7 +86,7 @@ class Problem:
         return memory_address(self.shared.buffer, where)
 
 
-def pose(part: Part, shared: BufferRegion) -> Problem:
+def pose(part: Holders, shared: BufferRegion) -> Problem:
     """Return the problem of a copy.
 
     Args:
@@ -204,12 +202,12 @@ def _group(
     return None
 
 
-def in_shared_memory(context: Context) -> bool | tuple[bool, str]:
+def in_shared_memory(context: Context) -> Answer:
     """Hold where the side that is not in registers lies in shared memory."""
-    scopes = [context.call.operands[role].buffer.scope for role in ("dst", "src")]
-    if "shared" in scopes:
+    have = context.spaces.values()
+    if "shared" in have:
         return True
-    return False, f"the other side must be in shared memory; got {' and '.join(scopes)}"
+    return False, f"the other side must be in shared memory; got {' and '.join(have)}"
 
 
 @register_dispatch(
@@ -234,11 +232,12 @@ def lower_matrices(context: Context) -> Lowered:
     if bits > 32:
         fail(f"moves 32-bit registers; {registers.buffer} has elements of {bits} bits")
     first = (ptx.ldmatrix if load else ptx.stmatrix)(1, False)
-    if not has(first.min_arch, context.arch):
-        fail(lacking("ldmatrix" if load else "stmatrix", first.min_arch, context.arch))
+    refusal = context.lacks("ldmatrix" if load else "stmatrix", first.min_arch)
+    if refusal is not None:
+        fail(refusal)
     arriving = context.arriving
     try:
-        part = one_part(registers, context.threads, "warp", arriving.active)
+        part = uniform_holders(registers, context.threads, "warp", arriving.active)
         if not load:
             part = _storing(part, arriving, shared)
         problem = pose(part, shared)
@@ -264,7 +263,7 @@ def lower_matrices(context: Context) -> Lowered:
     )
 
 
-def _storing(part: Part, arriving: Arriving, shared: BufferRegion) -> Part:
+def _storing(part: Holders, arriving: Arriving, shared: BufferRegion) -> Holders:
     """Return a part with the warps that store: of copies, the first.
 
     Raises:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from layoutalg import LayoutError, TileLayout
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments import Fragment, transposed
-from layoutalg.fragments.targets import lacking
+from lowering.dispatch.predicates import full_lanes
 from lowering.dispatch.register_tiles import (
     Tiles,
     base_of,
@@ -24,7 +24,7 @@ from lowering.dispatch.register_tiles import (
     word,
 )
 from lowering.dispatch.registry import Context, Lowered, fail, register_dispatch
-from lowering.dispatch.variants.mma_sync import DIMS, accumulates, full_lanes, of_key, products
+from lowering.dispatch.variants.mma_sync import DIMS, accumulates, of_key, products
 from lowering.ir.tiles import EXTRAS, BufferRegion, TilePrimitiveCall
 from lowering.isa.mma import MMA_EXTENDED, MmaInst
 
@@ -150,8 +150,9 @@ def _candidates(context: Context) -> list[MmaInst]:
 
 def _match(instruction: MmaInst, context: Context, accumulate: bool) -> dict[str, Tiles] | str:
     """Cut every operand for an instruction, or say why it does not fit."""
-    if not instruction.runs_on(context.arch):
-        return lacking(instruction.ptx, instruction.min_arch, context.arch)
+    refusal = context.lacks(instruction.ptx, instruction.min_arch)
+    if refusal is not None:
+        return refusal
     tiles = {}
     for role in context.call.operands:
         if role == "C" and not accumulate:

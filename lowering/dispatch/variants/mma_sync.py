@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.algebra import iters as algebra
-from layoutalg.algebra.axis import WARP, Axis
+from layoutalg.algebra.axis import Axis
 from layoutalg.algebra.iters import Iters
-from layoutalg.fragments.targets import lacking
 from layoutalg.sizes.size import Size, is_int, product
 from lowering.dispatch.holders import check_threads_exist, named
+from lowering.dispatch.predicates import full_lanes
 from lowering.dispatch.register_tiles import (
     Cut,
     Tiles,
@@ -39,9 +39,10 @@ from lowering.dispatch.register_tiles import (
     word,
 )
 from lowering.dispatch.registry import (
+    Answer,
     Context,
     Lowered,
-    check_operands_apart,
+    check_inputs_kept,
     fail,
     predicate,
     register_dispatch,
@@ -63,26 +64,7 @@ WIDE = 32  # bits of an accumulator that plain gemm takes
 Dims = dict[tuple[str, str], Iters]  # by operand and dimension
 
 
-def full_active_lanes(context: Context) -> bool | tuple[bool, str]:
-    """Hold where every axis of the call's scope is complete: an mma needs all lanes of a warp."""
-    if context.threads % WARP:
-        return False, f"an mma needs whole warps of {WARP} threads; the CTA has {context.threads}"
-    whole = context.whole()
-    for axis, (begin, end) in context.active.items():
-        if axis == "cta_id":
-            return False, "scope cluster is not supported: an mma lives inside a CTA (axis cta_id)"
-        full = whole.get(axis, (0, WARP) if axis == "laneid" else None)
-        if full is None:
-            return False, f"axis {axis} is active but is no axis of scope {context.call.scope}"
-        if (begin, end) != full:
-            return False, (
-                f"active lanes are narrowed: {axis} runs over {begin}..{end - 1}, all of "
-                f"{full[0]}..{full[1] - 1} must take part in an mma"
-            )
-    return True
-
-
-def no_replica(context: Context) -> bool | tuple[bool, str]:
+def no_replica(context: Context) -> Answer:
     """Hold where no operand is replicated or swizzled."""
     for role in ("D", "A", "B", "C"):
         region = context.call.operands[role]
@@ -97,7 +79,6 @@ def no_replica(context: Context) -> bool | tuple[bool, str]:
     return True
 
 
-full_lanes = predicate("full_active_lanes", full_active_lanes)
 WARP_WIDE = [full_lanes, predicate("no_replica", no_replica)]
 
 
@@ -326,8 +307,9 @@ def _match(
     instruction: MmaInst, context: Context, sizes: dict[str, int], dims: Dims
 ) -> dict[tuple[str, str], Cut] | str:
     """Cut every operand for an instruction, or say why it does not fit."""
-    if not instruction.runs_on(context.arch):
-        return lacking(instruction.ptx, instruction.min_arch, context.arch)
+    refusal = context.lacks(instruction.ptx, instruction.min_arch)
+    if refusal is not None:
+        return refusal
     for dim, unit in (("M", instruction.m), ("N", instruction.n), ("K", instruction.k)):
         if sizes[dim] % unit:
             return f"{dim} = {sizes[dim]} is no multiple of {unit}"
@@ -405,7 +387,7 @@ def products(
                 for role in ("A", "B", *instruction.extras)
             )
             ops.append(Mma(instruction, d, a, b, tuple(extra)))
-    check_operands_apart(ops)
+    check_inputs_kept(ops)
     return tuple(ops)
 
 

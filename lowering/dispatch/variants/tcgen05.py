@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from layoutalg import LayoutError, tmem_mma_operand_layout, tmem_scale_layout
-from layoutalg.fragments.targets import has, lacking
+from lowering.dispatch.predicates import available, listed, started_by_one_thread
 from lowering.dispatch.registry import (
+    Answer,
     Context,
     DispatchFail,
     Lowered,
@@ -25,7 +26,7 @@ from lowering.dispatch.tmem_tiles import TensorTile, places, tensor_tile
 from lowering.ir.index import Index
 from lowering.ir.ops import SharedMatrix
 from lowering.ir.tiles import BufferRegion
-from lowering.ir.tmem_ops import ISSUERS, TensorMatrix, TensorMma
+from lowering.ir.tmem_ops import TensorMatrix, TensorMma
 from lowering.isa import dtypes, tcgen05
 from lowering.isa.smem_descriptor import BYTE
 from lowering.isa.tcgen05 import CELL, KINDS, LANES, Multiplication, TensorInst
@@ -33,35 +34,18 @@ from lowering.isa.tcgen05 import CELL, KINDS, LANES, Multiplication, TensorInst
 SCALE_ROWS = 32  # lanes that scales are spread over; the four groups of lanes have copies
 
 
-def has_tcgen05(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the target has the fifth generation of tensor cores."""
-    if has(tcgen05.ARCH, context.arch):
-        return True
-    return False, lacking("tcgen05.mma", tcgen05.ARCH, context.arch)
-
-
-def started_by_one_thread(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the call is one of a thread, or of a warp that elects one."""
-    scope = context.call.scope
-    if scope in ISSUERS:
-        return True
-    return False, f"one thread starts it: scope {' or '.join(ISSUERS)} fits; the scope is {scope}"
-
-
-def in_their_places(context: Context) -> bool | tuple[bool, str]:
+def in_their_places(context: Context) -> Answer:
     """Hold where C and scales are in tensor memory, B in shared memory, and A in either."""
-    operands = context.call.operands
-    scopes = {role: region.buffer.scope for role, region in operands.items()}
     fits = {"C": ("tmem",), "A": ("shared", "tmem"), "B": ("shared",)}
-    if all(scope in fits.get(role, ("tmem",)) for role, scope in scopes.items()):
+    if all(space in fits.get(role, ("tmem",)) for role, space in context.spaces.items()):
         return True
-    where = ", ".join(f"{role} is {scope}" for role, scope in scopes.items())
     return False, (
-        f"C and scales must be in tensor memory, B in shared memory, and A in either; {where}"
+        "C and scales must be in tensor memory, B in shared memory, and A in either; "
+        + listed(context.spaces)
     )
 
 
-def both_scales_or_none(context: Context) -> bool | tuple[bool, str]:
+def both_scales_or_none(context: Context) -> Answer:
     """Hold where A and B both have block scales, or neither."""
     given = [role for role in ("SFA", "SFB") if role in context.call.operands]
     if len(given) == 1:
@@ -159,15 +143,14 @@ def accumulators(inst: TensorInst, tile: TensorTile) -> list[Accumulator]:
     """
     shape = (inst.rows, inst.n)
     prescribed = tmem_mma_operand_layout("D", shape, inst.m, inst.cta_group)
-    lane, bit = places(prescribed, shape, CELL)
+    wanted = places(prescribed, shape, CELL)
+    lanes = (0, 16) if (inst.m, inst.cta_group) == (64, 1) else (0,)
     rows, cols = tile.lane.shape[:2]
     found = []
     for row in range(0, rows, inst.rows):
         for col in range(0, cols, inst.n):
-            part = slice(row, row + inst.rows), slice(col, col + inst.n)
-            base = tile.base(part, lane, bit)
-            lanes = (0, 16) if (inst.m, inst.cta_group) == (64, 1) else (0,)
-            if base is None or base[0] not in lanes or base[1] % CELL:
+            base = tile.base(row, col, wanted, lanes)
+            if base is None:
                 fail(f"C: {tile.buffer.layout} is no accumulator of {inst}, {prescribed}")
             found.append(Accumulator(row, col, tile.at(base[0], base[1] // CELL)))
     return found
@@ -185,9 +168,8 @@ def left_in_tensor_memory(inst: TensorInst, tile: TensorTile, row: int, k: int) 
         fail(f"with A in tensor memory a pair of CTAs has multiples of 32 columns; got {inst.n}")
     shape = (inst.rows, inst.k)
     prescribed = tmem_mma_operand_layout("A", shape, inst.m, inst.cta_group)
-    lane, bit = places(prescribed, shape, inst.a.bits)
-    base = tile.base((slice(row, row + inst.rows), slice(k, k + inst.k)), lane, bit)
-    if base is None or base[0] or base[1] % CELL:
+    base = tile.base(row, k, places(prescribed, shape, inst.a.bits))
+    if base is None:
         fail(f"A: {tile.buffer.layout} must lie as {prescribed}, from a column of 32 bits on")
     return tile.at(0, base[1] // CELL)
 
@@ -211,9 +193,8 @@ def scales_of(
     whole = rows if rows < SCALE_ROWS else -(-rows // SCALE_ROWS) * SCALE_ROWS
     prescribed = tmem_scale_layout(whole, inst.scales)
     lane, bit = (each[:rows] for each in places(prescribed, (whole, inst.scales), BYTE))
-    block = k // inst.block
-    base = tile.base((slice(first, first + rows), slice(block, block + inst.scales)), lane, bit)
-    if base is None or base[0] or base[1] % (inst.scales * BYTE):
+    base = tile.base(first, k // inst.block, (lane, bit), unit=inst.scales * BYTE)
+    if base is None:
         fail(
             f"{role}: {tile.buffer.layout} must lie as {prescribed}, {inst.scales} scales in one "
             "column"
@@ -229,9 +210,9 @@ def instructions(context: Context, size: Sizes) -> Iterator[TensorInst]:
     """
     operands, group = context.call.operands, context.call.config["cta_group"]
     kind, scale = kind_of(context, size.block)
-    arch = KINDS[kind].arch
-    if not has(arch, context.arch):
-        fail(lacking(f"tcgen05.mma kind::{kind}", arch, context.arch))
+    refusal = context.lacks(f"tcgen05.mma kind::{kind}", KINDS[kind].arch)
+    if refusal is not None:
+        fail(refusal)
     a, b = (operands[role].buffer.dtype.token for role in "AB")
     legal = tcgen05.legal_m(kind, group)
     fitting = [m for m in legal if size.m % m == 0]
@@ -264,7 +245,7 @@ def instructions(context: Context, size: Sizes) -> Iterator[TensorInst]:
     "cuda",
     variant="tcgen05",
     when=[
-        predicate("has_tcgen05", has_tcgen05),
+        predicate("has_tcgen05", available("tcgen05.mma", tcgen05.ARCH)),
         predicate("started_by_one_thread", started_by_one_thread),
         predicate("in_their_places", in_their_places),
         predicate("both_scales_or_none", both_scales_or_none),

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from layoutalg import LayoutError, fragments
 from layoutalg.algebra.axis import WARP
-from layoutalg.fragments.targets import has, lacking
-from lowering.dispatch.holders import Part, one_part, only
-from lowering.dispatch.registry import Context, Lowered, fail, goes, predicate, register_dispatch
+from lowering.dispatch.holders import Holders, only, uniform_holders
+from lowering.dispatch.predicates import available, goes, started_by_one_thread
+from lowering.dispatch.register_tiles import columns_of
+from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.dispatch.smem_operands import unswizzled
 from lowering.dispatch.tmem_tiles import TensorTile, ordered, tensor_tile
-from lowering.dispatch.variants.tcgen05 import started_by_one_thread
 from lowering.ir.index import Index
 from lowering.ir.ops import Op, Registers, SharedMatrix
 from lowering.ir.register_map import WARPGROUP, by_warpgroup
@@ -42,14 +43,10 @@ Ints = npt.NDArray[np.int64]
 SHAPES = ("32x32b", "16x256b", "16x128b", "16x64b")
 
 
-def has_tensor_memory(context: Context) -> bool | tuple[bool, str]:
-    """Hold where the target has tensor memory."""
-    if has(tcgen05.ARCH, context.arch):
-        return True
-    return False, lacking("tensor memory", tcgen05.ARCH, context.arch)
+has_tensor_memory = predicate("has_tensor_memory", available("tensor memory", tcgen05.ARCH))
 
 
-def whole_warps(context: Context) -> bool | tuple[bool, str]:
+def whole_warps(context: Context) -> Answer:
     """Hold where all threads of the CTA take part."""
     call = context.call
     if call.scope == "thread" or dict(context.active) != context.whole():
@@ -77,7 +74,7 @@ class Words:
     column: Ints
 
 
-def words_of(part: Part, tile: TensorTile) -> Words:
+def words_of(part: Holders, tile: TensorTile) -> Words:
     """Return the place in tensor memory of every word of every thread that holds some.
 
     Args:
@@ -154,7 +151,8 @@ def movements(words: Words, what: str) -> Iterator[Movement]:
     left = set(range(len(words.numbers)))
     while left:
         start = min(left, key=lambda n: (words.lane[0, 0, n], words.column[0, 0, n]))
-        found = next((each for each in _widest(words, start, left) if each), None)
+        fitting = (_fitting(words, start, sorted(left), *form) for form in _forms())
+        found = next((each for each in fitting if each), None)
         if found is None:
             lane, column = int(words.lane[0, 0, start]), int(words.column[0, 0, start])
             fail(
@@ -168,47 +166,36 @@ def movements(words: Words, what: str) -> Iterator[Movement]:
         yield movement
 
 
-def _widest(
-    words: Words, start: int, left: set[int]
-) -> Iterator[tuple[tuple[int, ...], Movement] | None]:
-    """Try all shapes for the words from one on, most registers first."""
+@cache
+def _forms() -> tuple[tuple[str, int], ...]:
+    """Return the shapes and counts of the instructions, most registers first."""
     forms = []
     for shape in SHAPES:
         count = 1
         while f"tcgen05.ld.{shape}.x{count}.b32" in fragments.names():
-            forms.append((moved("ld", shape, count).slots, shape, count))
+            forms.append((shape, count))
             count *= 2
-    for _, shape, count in sorted(forms, key=lambda form: -form[0]):
-        yield _fitting(words, start, left, shape, count)
+    return tuple(sorted(forms, key=lambda form: -moved("ld", *form).slots))
 
 
 def _fitting(
-    words: Words, start: int, left: set[int], shape: str, count: int
+    words: Words, start: int, left: list[int], shape: str, count: int
 ) -> tuple[tuple[int, ...], Movement] | None:
     """Return the slots and the instruction of one form, where it moves words as they lie."""
     rows, cols = np.moveaxis(moved("ld", shape, count).coords, -1, 0)
     if rows.shape[1] > len(left):
         return None
-    first = words.lane[:, 0, start], words.column[:, 0, start]  # of each warp
-    here = {(int(words.lane[0, 0, n]), int(words.column[0, 0, n])): n for n in left}
-    slots = tuple(
-        here.get((int(first[0][0] + row), int(first[1][0] + col)), -1)
-        for row, col in zip(rows[0], cols[0], strict=True)
-    )
-    if min(slots) < 0:
-        return None
-    lane, column = words.lane[:, :, slots], words.column[:, :, slots]
-    if (lane != first[0][:, None, None] + rows).any():
-        return None
-    if (column != first[1][:, None, None] + cols).any():
-        return None
-    inside = first[0] - words.warps % 4 * WARP
+    lane, column = (each[:, 0, start] for each in (words.lane, words.column))  # of each warp
+    wanted = _places(lane[:, None, None] + rows, column[:, None, None] + cols)
+    at = columns_of(wanted, _places(words.lane[..., left], words.column[..., left]))
+    inside = lane - words.warps % 4 * WARP
     offsets = (0,) if shape == "32x32b" else (0, WARP // 2)
-    if (inside != inside[0]).any() or int(inside[0]) not in offsets:
+    if at is None or (inside != inside[0]).any() or int(inside[0]) not in offsets:
         return None
-    column_of = by_warpgroup(first[1], words.warps // 4, words.threads)
+    column_of = by_warpgroup(column, words.warps // 4, words.threads)
     if column_of is None:
         return None
+    slots = tuple(left[each] for each in at)
     thread = Index.of("thread", words.threads)
     return slots, Movement(
         shape,
@@ -217,6 +204,11 @@ def _fitting(
         thread // WARP % 4 * WARP + int(inside[0]),
         column_of,
     )
+
+
+def _places(lane: Ints, column: Ints) -> Ints:
+    """Return one number per lane and column, by thread and word."""
+    return (column * (2 * LANES) + lane).reshape(-1, lane.shape[-1])
 
 
 def _register_movements(
@@ -236,7 +228,7 @@ def _register_movements(
     variant="tcgen05.ld",
     when=[
         predicate("loads", goes("tmem", "local")),
-        predicate("has_tensor_memory", has_tensor_memory),
+        has_tensor_memory,
         predicate("whole_warps", whole_warps),
     ],
 )
@@ -245,7 +237,7 @@ def lower_load(context: Context) -> Lowered:
     own, memory = (context.call.operands[role] for role in ("dst", "src"))
     try:
         tile = tensor_tile(memory)
-        part = one_part(own, context.threads, "warp", context.arriving.active)
+        part = uniform_holders(own, context.threads, "warp", context.arriving.active)
         words = words_of(part, tile)
         ops: list[Op] = [
             TensorLoad(each.shape, each.count, into, place)
@@ -258,7 +250,7 @@ def lower_load(context: Context) -> Lowered:
     return Lowered(only(part.taking, ops, context.arriving.active))
 
 
-def _storing(part: Part, tile: TensorTile) -> Part:
+def _storing(part: Holders, tile: TensorTile) -> Holders:
     """Return a part with the warps that store: of those that reach one place, the first.
 
     Raises:
@@ -298,7 +290,7 @@ def _check_all_copies(own: BufferRegion, tile: TensorTile, words: Words) -> None
     variant="tcgen05.st",
     when=[
         predicate("stores", goes("local", "tmem")),
-        predicate("has_tensor_memory", has_tensor_memory),
+        has_tensor_memory,
         predicate("whole_warps", whole_warps),
     ],
 )
@@ -307,7 +299,9 @@ def lower_store(context: Context) -> Lowered:
     own, memory = (context.call.operands[role] for role in ("src", "dst"))
     try:
         tile = tensor_tile(memory)
-        part = _storing(one_part(own, context.threads, "warp", context.arriving.active), tile)
+        part = _storing(
+            uniform_holders(own, context.threads, "warp", context.arriving.active), tile
+        )
         words = words_of(part, tile)
         _check_all_copies(own, tile, words)
         ops: list[Op] = [
@@ -329,7 +323,7 @@ def lower_store(context: Context) -> Lowered:
     variant="tcgen05.cp",
     when=[
         predicate("copies_rows", goes("shared", "tmem")),
-        predicate("has_tensor_memory", has_tensor_memory),
+        has_tensor_memory,
         predicate("started_by_one_thread", started_by_one_thread),
     ],
 )

@@ -7,22 +7,24 @@ operand starts is solved from its layout, and its descriptor is proved against i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from layoutalg import LayoutError
 from layoutalg.fragments import Fragment
-from layoutalg.fragments.targets import lacking
-from lowering.dispatch.holders import Mask, Part, named, one_part, only
+from lowering.dispatch.holders import Holders, Mask, named, only, uniform_holders
+from lowering.dispatch.predicates import available, listed
+from lowering.dispatch.register_tiles import columns_of
 from lowering.dispatch.registry import (
+    Answer,
     Context,
     DispatchFail,
     Lowered,
-    check_operands_apart,
+    check_inputs_kept,
     fail,
     predicate,
     register_dispatch,
@@ -34,17 +36,8 @@ from lowering.ir.register_map import WARPGROUP, by_warpgroup
 from lowering.isa import wgmma
 from lowering.isa.wgmma import WgmmaInst
 
-Ints = npt.NDArray[np.int64]
 
-
-def has_wgmma(context: Context) -> bool | tuple[bool, str]:
-    """Hold on sm_90a."""
-    if wgmma.get(8, "f16").runs_on(context.arch):
-        return True
-    return False, lacking("wgmma.mma_async", wgmma.ARCH, context.arch)
-
-
-def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
+def whole_warpgroups(context: Context) -> Answer:
     """Hold where the call is one of a warpgroup, or of a CTA of whole warpgroups."""
     call = context.call
     if call.scope not in ("warpgroup", "cta"):
@@ -56,26 +49,22 @@ def whole_warpgroups(context: Context) -> bool | tuple[bool, str]:
     return True
 
 
-def no_scales(context: Context) -> bool | tuple[bool, str]:
+def no_scales(context: Context) -> Answer:
     """Hold where there are no block scales."""
     given = [role for role in ("SFA", "SFB") if role in context.call.operands]
     return (False, f"takes no block scales; got {' and '.join(given)}") if given else True
 
 
-def in_their_places(context: Context) -> bool | tuple[bool, str]:
+def in_their_places(context: Context) -> Answer:
     """Hold where C is in registers, B in shared memory, and A in either."""
-    scopes = {role: context.call.operands[role].buffer.scope for role in "CAB"}
-    if scopes["C"] == "local" and scopes["B"] == "shared" and scopes["A"] in ("shared", "local"):
+    have = {role: context.spaces[role] for role in "CAB"}
+    if have["C"] == "local" and have["B"] == "shared" and have["A"] in ("shared", "local"):
         return True
-    where = ", ".join(f"{role} is {scope}" for role, scope in scopes.items())
-    return False, f"C must be in registers, B in shared memory, and A in either; {where}"
-
-
-# -- registers ------------------------------------------------------------------------------------
+    return False, f"C must be in registers, B in shared memory, and A in either; {listed(have)}"
 
 
 @dataclass(frozen=True)
-class RegisterTile:
+class WarpgroupTile:
     """One operand tile in registers: its elements, and its first row and column by warpgroup."""
 
     elements: Registers
@@ -83,58 +72,46 @@ class RegisterTile:
     col: Index
 
 
-def register_tiles(part: Part, fragment: Fragment, taking: Mask) -> list[RegisterTile] | None:
+def warpgroup_tiles(part: Holders, fragment: Fragment, taking: Mask) -> list[WarpgroupTile] | None:
     """Return the tiles of a fragment that make up a region; None where it is none of them.
 
-    All warpgroups take their tiles in the order of their registers; the places of a tile in the
-    warpgroups must be equally far apart.
+    All warpgroups take their tiles in the order of their registers, and the first row and column
+    of a tile must be linear in the number of the warpgroup.
 
     Args:
         part: who holds the region.
         fragment: of the instruction.
         taking: the threads that do the product, whole warpgroups.
     """
-    shape, threads = extents(part.region), part.threads
-    held = part.elements.reshape(-1, WARPGROUP, len(part.registers))
     groups = np.flatnonzero(taking[::WARPGROUP])
-    held = held[groups]
-    (rows, cols), (height, width) = shape, fragment.shape
+    held = part.elements.reshape(-1, WARPGROUP, len(part.registers))[groups]
+    (rows, cols), (height, width) = extents(part.region), fragment.shape
     if rows % height or cols % width:
         return None
-    coords = fragment.coords
-    inside = coords[..., 0] * cols + coords[..., 1]
-    places = {
-        (i, j): inside + (i * cols + j)
-        for i in range(0, rows, height)
-        for j in range(0, cols, width)
-    }
+    inside = fragment.coords[..., 0] * cols + fragment.coords[..., 1]
+    starts = list(itertools.product(range(0, rows, height), range(0, cols, width)))
     found: list[dict[tuple[int, ...], tuple[int, int]]] = []
     for own in held:
-        register = {int(element): at for at, element in enumerate(own[0]) if element >= 0}
-        tiles: dict[tuple[int, ...], tuple[int, int]] = {}
-        for place, elements in places.items():
-            numbers = tuple(register.get(int(element), -1) for element in elements[0])
-            if min(numbers) >= 0 and (own[:, numbers] == elements).all():
-                tiles[numbers] = place
-        found.append(tiles)
-    covered = {place for tiles in found for place in tiles.values()}
-    if covered != set(places) or any(tiles.keys() != found[0].keys() for tiles in found):
+        columns = ((columns_of(inside + (i * cols + j), own), (i, j)) for i, j in starts)
+        found.append({at: start for at, start in columns if at is not None})
+    covered = {start for tiles in found for start in tiles.values()}
+    if covered != set(starts) or any(tiles.keys() != found[0].keys() for tiles in found):
         return None
     made = []
-    for numbers in found[0]:
-        table = np.array([tiles[numbers] for tiles in found])
-        row, col = (by_warpgroup(table[:, dim], groups, threads) for dim in range(2))
+    for at in found[0]:
+        table = np.array([tiles[at] for tiles in found])
+        row, col = (by_warpgroup(table[:, dim], groups, part.threads) for dim in range(2))
         if row is None or col is None:
             return None
-        registers = tuple(part.registers[number] for number in numbers)
-        made.append(RegisterTile(Registers(part.region.buffer.name, registers), row, col))
+        registers = tuple(part.registers[column] for column in at)
+        made.append(WarpgroupTile(Registers(part.region.buffer.name, registers), row, col))
     return made
 
 
 # -- the call -------------------------------------------------------------------------------------
 
 
-def one_cta(context: Context) -> bool | tuple[bool, str]:
+def one_cta(context: Context) -> Answer:
     """Hold where the CTA stands alone."""
     group = context.call.config["cta_group"]
     return (False, f"takes one CTA; cta_group is {group}") if group != 1 else True
@@ -181,7 +158,7 @@ def checked_shapes(context: Context, inst: WgmmaInst) -> int:
     "cuda",
     variant="wgmma",
     when=[
-        predicate("has_wgmma", has_wgmma),
+        predicate("has_wgmma", available("wgmma.mma_async", wgmma.ARCH)),
         predicate("whole_warpgroups", whole_warpgroups),
         predicate("in_their_places", in_their_places),
         predicate("no_scales", no_scales),
@@ -196,9 +173,9 @@ def lower_wgmma(context: Context) -> Lowered:
     for inst in instructions(context, extents(operands["C"])[1]):
         depth = checked_shapes(context, inst)
         try:
-            part = one_part(operands["C"], context.threads, "warpgroup", active)
+            part = uniform_holders(operands["C"], context.threads, "warpgroup", active)
             taking = part.taking if active is None else part.taking & active
-            tiles = register_tiles(part, inst.fragment("D"), taking)
+            tiles = warpgroup_tiles(part, inst.fragment("D"), taking)
             if tiles is not None:
                 ops = [WgmmaFence(), *_steps(context, inst, tiles, depth, taking)]
                 return Lowered(only(part.taking, ops, active))
@@ -215,7 +192,7 @@ def lower_wgmma(context: Context) -> Lowered:
 
 
 def _steps(
-    context: Context, inst: WgmmaInst, tiles: Sequence[RegisterTile], depth: int, taking: Mask
+    context: Context, inst: WgmmaInst, tiles: Sequence[WarpgroupTile], depth: int, taking: Mask
 ) -> list[Op]:
     """Return the products of all tiles, K step by K step.
 
@@ -231,10 +208,10 @@ def _steps(
     elif config["transA"]:
         fail("A in registers is (M, K): transA is a matter of its layout there")
     else:
-        part = one_part(operands["A"], context.threads, "warpgroup")
+        part = uniform_holders(operands["A"], context.threads, "warpgroup")
         if (taking & ~part.taking).any():
             fail(f"A: {named(taking & ~part.taking)} hold a part of C and none of {part.region}")
-        left = register_tiles(part, inst.fragment("A"), taking)
+        left = warpgroup_tiles(part, inst.fragment("A"), taking)
         if left is None:
             fail(f"A: {operands['A'].buffer.layout} is not made of {inst.fragment('A').layout}")
     ops: list[Op] = []
@@ -246,11 +223,11 @@ def _steps(
                 a = _held(left, tile.row, k)
             b = right.at(tile.col, k)
             ops.append(Wgmma(inst, tile.elements, a, b, accumulation(config["accum"], k)))
-    check_operands_apart(ops)
+    check_inputs_kept(ops)
     return ops
 
 
-def _held(tiles: Sequence[RegisterTile], row: Index, k: int) -> Registers:
+def _held(tiles: Sequence[WarpgroupTile], row: Index, k: int) -> Registers:
     """Return the registers of A of a row and a K step.
 
     Raises:

@@ -935,7 +935,7 @@ def test_a_notebook_gets_a_png_of_what_is_too_large(monkeypatch: pytest.MonkeyPa
     small = draw.lane_map(D, (16, 8))
     assert isinstance(small, SceneFigure)
     assert (small._repr_png_(), small._repr_svg_()) == (None, draw.lane_map.svg(D, (16, 8)))
-    monkeypatch.setattr(svg, "MOST_CELLS", 128)
+    monkeypatch.setattr(svg, "DOCUMENT", 128)
     assert small._repr_svg_() is None
     assert Image.open(io.BytesIO(small._repr_png_() or b"")).format == "PNG"
 

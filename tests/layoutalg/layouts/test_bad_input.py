@@ -12,7 +12,7 @@ import pytest
 import lowering as lw
 from layoutalg import Axis, ComposeLayout, LayoutError, S, TileLayout, fragments, laneid, parse
 from layoutalg.fragments import transposed
-from layoutalg.sizes.symbolic import Digit, symbol
+from layoutalg.sizes.symbolic import DigitSymbol, symbol
 from lowering.isa.dtypes import DTYPES
 
 NAME = "mma.m16n8k16.f16"
@@ -266,7 +266,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         "A must have static extents; A[0:n,0:16] has (n, 16)",
     ),
     "a symbolic register": (
-        lambda: gemm(a=buffer("A", (16, 48))[0:16, 16 * Digit("k", 3) : 16 * Digit("k", 3) + 16]),
+        lambda: gemm(a=buffer("A", (16, 48))[0:16, (k := 16 * DigitSymbol("k", 3)) : k + 16]),
         "mma.m16n8k*",
         "lowering",
         "A: the register offset must be static; got 8*k",

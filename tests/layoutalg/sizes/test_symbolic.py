@@ -33,7 +33,7 @@ from layoutalg.algebra.tiling import tile_scale, unscaled
 from layoutalg.proofs.normal_form import bases, below_zero
 from layoutalg.sizes import size as sizes
 from layoutalg.sizes.symbolic import (
-    Digit,
+    DigitSymbol,
     FloorDiv,
     Mod,
     as_integer_expr,
@@ -230,7 +230,7 @@ def test_tile_and_direct_sum(inner: TileLayout, outer: TileLayout, kind: str) ->
 @given(symbolic_layouts())
 def test_apply_splits_symbolic_coordinates(whole: TileLayout) -> None:
     by_index = whole.apply(x)
-    by_shape = whole.apply(*(Digit(f"d{at}", it.extent) for at, it in enumerate(whole.shard)))
+    by_shape = whole.apply(*(DigitSymbol(f"d{at}", it.extent) for at, it in enumerate(whole.shard)))
     for env in ENVS:
         small = whole.subs(env)
         extents = [int(it.extent) for it in small.shard]
@@ -382,8 +382,8 @@ def test_digits_of_other_axes_and_of_replicas_bear_their_names() -> None:
 
 
 def test_digits_as_coordinates_leave_sums_of_digits() -> None:
-    g, t = Digit("g", 8), Digit("t", 4, 1)
-    r, c = Digit("r", 2, 2), Digit("c", 2, 3)
+    g, t = DigitSymbol("g", 8), DigitSymbol("t", 4, 1)
+    r, c = DigitSymbol("r", 2, 2), DigitSymbol("c", 2, 3)
     place = D_FRAG.apply(8 * r + g, 2 * t + c, shape=(16, 8))
     assert str(place) == "{'m': 2*r + c, 'laneid': 4*g + t}"
     inverse = D_FRAG.inverse((16, 8))
@@ -458,9 +458,9 @@ def test_questions_have_three_answers() -> None:
     assert sizes.divides(2 * n, n) is False
     assert sizes.divides(4, 2**n) is None  # no polynomial, so residues prove nothing
     assert sizes.divides(n, 0) is True
-    assert sizes.less(Digit("d", n), n) is True
-    assert sizes.less(Digit("d", n) + n * Digit("e", 4), 4 * n) is True
-    assert sizes.less(n, Digit("d", n)) is False
+    assert sizes.less(DigitSymbol("d", n), n) is True
+    assert sizes.less(DigitSymbol("d", n) + n * DigitSymbol("e", 4), 4 * n) is True
+    assert sizes.less(n, DigitSymbol("d", n)) is False
     assert sizes.less(n * k, n * k + n) is True
     assert sizes.equal(sympy.Symbol("z", integer=True), 0) is None
 
@@ -549,7 +549,7 @@ def test_a_divisor_of_unknown_sign_is_left_alone() -> None:
 
 
 def test_digits_of_one_name_and_different_extents_are_different() -> None:
-    small, large = Digit("g", 4), Digit("g", 8)
+    small, large = DigitSymbol("g", 4), DigitSymbol("g", 8)
     assert (small.extent, large.extent) == (4, 8)
     assert small != large
     assert FloorDiv(small, 4) == 0
@@ -757,7 +757,7 @@ def test_group_of_symbols_cuts_where_it_can_and_names_the_extent_where_it_cannot
 def test_what_cannot_carry_is_dropped_from_a_floor(
     top: Callable[[Any, Any], Any], divisor: int, floor: Callable[[Any], Any] | None
 ) -> None:
-    r = Digit("r", 8)
+    r = DigitSymbol("r", 8)
     made = FloorDiv(top(x, r), sympy.Integer(divisor))
     if floor is None:
         assert made.has(r)
@@ -776,7 +776,7 @@ def test_signs_and_bounds_of_floors_and_remainders() -> None:
     assert Mod(x - 5, four).is_nonnegative is True
     assert Mod(x, -n).is_nonnegative is None
     assert FloorDiv(x, -n).is_nonnegative is None
-    assert bounds(FloorDiv(Digit("r", 9), four)) == (0, 2)
+    assert bounds(FloorDiv(DigitSymbol("r", 9), four)) == (0, 2)
     assert bounds(Mod(x, four)) == (0, 3)
     zero = sympy.Integer(0)
     assert [sizes.divides(zero, value) for value in (zero, n, n + 1, n - 1)] == [

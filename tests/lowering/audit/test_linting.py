@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from layoutalg import LayoutError, fragments, parse
-from lowering.audit.linter import Finding, lint, place_text, statements
+from lowering.audit.linter import Finding, lint, register_text, statements
 from lowering.cli.main import main
 from lowering.isa import ptx
 from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY, MmaInst
@@ -452,8 +452,8 @@ def test_register_two_passed_twice_in_the_f64_wrapper() -> None:
     (finding,) = lint(text)
     assert finding.rule == "repeated"
     assert finding.message == "A: %6 is passed twice, as registers 1 and 2; %5 is never passed"
-    assert place_text(fragments.get("mma.m16n8k16.f64", "A"), 1) == "row g + 8, col t"
-    assert place_text(fragments.get("mma.m16n8k16.f64", "A"), 2) == "row g, col t + 4"
+    assert register_text(fragments.get("mma.m16n8k16.f64", "A"), 1) == "row g + 8, col t"
+    assert register_text(fragments.get("mma.m16n8k16.f64", "A"), 2) == "row g, col t + 4"
     right = text.replace(a, ",".join(f"%{4 + i}" for i in range(8)))
     assert lint(right) == ()
 
@@ -504,7 +504,7 @@ def test_the_f16_map_is_not_the_tf32_map() -> None:
     (finding,) = lint(mma(a="{a0,a1}", head=head))
     assert finding.message == "A takes 4 registers; got 2: 16x8 tf32 in 32 lanes"
     tf32 = fragments.get("mma.m16n8k8.tf32", "A")
-    assert [place_text(tf32, register) for register in range(4)] == [
+    assert [register_text(tf32, register) for register in range(4)] == [
         "row g, col t", "row g + 8, col t", "row g, col t + 4", "row g + 8, col t + 4",
     ]  # fmt: skip
 

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from layoutalg import choose_swizzle, fragments
 from layoutalg.draw.scene.output import SUFFIXES
 from layoutalg.fragments import export
+from lowering import cli
 from lowering.audit import target_matrix
 from lowering.cli.arguments import WithExamples, progress
 from lowering.cli.main import main
@@ -563,6 +564,13 @@ def test_every_example_of_the_help_runs(name: str, monkeypatch: pytest.MonkeyPat
         result, _ = example(line)
         assert (result.exit_code, result.stderr) == (0, ""), (line, result.output)
         assert result.stdout
+
+
+def test_a_verb_is_one_of_a_file_of_the_folder() -> None:
+    folder = Path(cli.__path__[0])
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__", "arguments", "main"}
+    of = {command.callback.__module__ for command in main.commands.values() if command.callback}
+    assert of == {f"lowering.cli.{name}" for name in files}
 
 
 def test_the_help_of_all_fits_a_line_each() -> None:

@@ -19,7 +19,8 @@ from lowering.kernels.matmul import launch_of, program_of
 from lowering.launch import arguments, driver
 from lowering.launch.arguments import Arguments
 from lowering.launch.driver import Compiled, Device
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 from tests.support.nvrtc_text import compiled
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 from tests.support import tensor_text_machine
 from tests.support.tensor_kernels import Array, Case, inputs, pair, product
 

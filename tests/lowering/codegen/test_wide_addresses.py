@@ -13,7 +13,8 @@ import pytest
 
 from layoutalg import S, TileLayout, laneid, parse, tx
 from lowering.ir.index import FREE, INT, Index
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 from tests.support.nvrtc_text import compiled
 from tests.support.ptx_integers import touched
 

@@ -469,12 +469,12 @@ def test_a_drain_that_is_not_ordered_is_an_error(change: Any, message: str) -> N
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"arch": "sm_80"}, "needs sm_90; the target is sm_80"),
+        ({"arch": "sm_80"}, "sm_80 lacks cp.async.bulk.tensor; sm_90 and newer have it"),
         ({"threads": 96}, "needs whole warpgroups of 128 threads; got 96"),
         ({"threads": 384}, "whose rows 3 warpgroups share"),
         ({"layout": TileLayout(S[(1, 128, 64) : (1, 64, 1)])}, "staging must be swizzled"),
         ({"layout": tile(128, 64, 16).over(TileLayout(S[(1, 128, 64) : (1, 1, 128)]))},
-         "does not put a box where the copy engine does"),
+         "does not put a box where TMA does"),
     ],
 )  # fmt: skip
 def test_what_no_box_stores(config: dict[str, Any], reason: str) -> None:

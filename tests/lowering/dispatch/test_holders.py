@@ -27,9 +27,9 @@ from layoutalg import (
     parse,
     warpid,
 )
-from layoutalg.sizes.symbolic import Digit
-from lowering.dispatch.destinations import MOST, check_apart, check_distinct
-from lowering.dispatch.holders import guards_of, named, parts_of, selected
+from layoutalg.sizes.symbolic import DigitSymbol
+from lowering.dispatch.destinations import MOST, check_disjoint, check_distinct
+from lowering.dispatch.holders import guards_of, holders_of, named, selected
 from lowering.dispatch.registry import context_of, dispatch
 from lowering.ir.ops import LoadMatrix, StoreMatrix, Wgmma, When, walk
 from lowering.ir.tiles import Buffer
@@ -481,7 +481,7 @@ def test_sets_of_threads_are_selected_by_digits() -> None:
 
 def test_a_region_in_other_registers_of_other_threads_has_a_part_for_each() -> None:
     r = lw.Buffer("r", (16, 8), "f32", layout=D.layout)
-    parts = parts_of(r[4:12], 32)
+    parts = holders_of(r[4:12], 32)
     assert sorted((named(part.taking), part.registers) for part in parts) == [
         ("lanes 0..15 of each warp", (2, 3)),
         ("lanes 16..31 of each warp", (0, 1)),
@@ -570,19 +570,19 @@ def test_pitches_that_only_the_launch_knows_are_far_apart() -> None:
 
 def test_regions_that_exchange_their_places_stay_apart() -> None:
     buffer = Buffer("a", (16, 8), "float32", "global")
-    begin = 8 * Digit("i", 2)
-    check_apart(buffer[begin : begin + 8], buffer[8 - begin : 16 - begin], "copy")
+    begin = 8 * DigitSymbol("i", 2)
+    check_disjoint(buffer[begin : begin + 8], buffer[8 - begin : 16 - begin], "copy")
     with pytest.raises(LayoutError, match="overlap: it would read what it has written"):
-        check_apart(buffer[begin : begin + 8], buffer[8:16], "copy")
+        check_disjoint(buffer[begin : begin + 8], buffer[8:16], "copy")
 
 
 def test_columns_apart_are_apart_however_far_the_rows_move() -> None:
     rows = MOST + 2
     buffer = Buffer("a", (2 * rows, 2), "float32", "global")
-    begin = Digit("i", rows)
-    check_apart(buffer[begin : begin + rows, 0:1], buffer[0:rows, 1:2], "copy")
+    begin = DigitSymbol("i", rows)
+    check_disjoint(buffer[begin : begin + rows, 0:1], buffer[0:rows, 1:2], "copy")
     with pytest.raises(LayoutError, match="overlap: it would read what it has written"):
-        check_apart(buffer[begin : begin + rows, 0:1], buffer[0:rows, 0:2], "copy")
+        check_disjoint(buffer[begin : begin + rows, 0:1], buffer[0:rows, 0:2], "copy")
 
 
 def test_of_copies_in_two_warps_the_first_stores_by_stmatrix() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import lowering as lw
 from layoutalg import Axis, ComposeLayout, LayoutError, S, TileLayout, fragments, m, parse
-from layoutalg.sizes.symbolic import Digit as LoopDigit
+from layoutalg.sizes.symbolic import DigitSymbol as LoopDigit
 from lowering.dispatch.addresses import (
     as_index,
     environment,

@@ -170,3 +170,29 @@ def test_what_lies_below_the_first_cell_is_refused() -> None:
         "Buffer s: places on axis m are counted from 0 on; S[(8,8):(8,-1)] + 6 begins at -1. Add "
         "1 to its offset"
     )
+
+
+@pytest.mark.parametrize(
+    ("layout", "count"),
+    [
+        (parse("S[(16,16):(16,1)]"), 256),
+        (parse("S[(8,4):(4,1)] + R[4:32]"), 32),
+        (ComposeLayout(3, 3, 3, parse("S[(8,64):(64,1)]")), 512),
+    ],
+)
+def test_a_layout_of_another_number_of_elements_is_refused(layout: Any, count: int) -> None:
+    with pytest.raises(LayoutError) as caught:
+        lw.Buffer("A", (16, 8), "float16", "shared", layout)
+    assert str(caught.value) == (
+        f"Buffer A: the shape (16, 8) has 128 elements, the layout {count}: {layout}"
+    )
+
+
+def test_a_layout_may_split_the_dimensions_of_its_shape_and_hold_copies_and_symbols() -> None:
+    for text in ("S[128:1]", "S[(4,4,8):(32,8,1)]", "S[(16,8):(8,1)] + R[4:128]"):
+        assert cells(lw.Buffer("A", (16, 8), "float16", "shared", parse(text))) == 128 * (
+            4 if "R" in text else 1
+        )
+    k = Kernel("k")
+    pitch = TileLayout(S[(2**24, 64) : (k.scalar("pitch"), 1)])
+    assert k.param("a", (2**24, 64), "float16", pitch).layout == pitch

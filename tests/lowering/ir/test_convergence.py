@@ -20,7 +20,8 @@ from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Guard, Let, Loop, Op, Sync, When, walk
 from lowering.ir.tiles import TilePrimitiveCall
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 from lowering.simulator.run import execute
 from tests.support.gemm_checks import kernel_outputs
 

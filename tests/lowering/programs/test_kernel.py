@@ -31,7 +31,8 @@ from lowering.ir.ops import (
     walk,
 )
 from lowering.isa import ptx
-from lowering.programs.kernel import Kernel, KernelProgram
+from lowering.programs.kernel import Kernel
+from lowering.programs.program import KernelProgram
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.run import execute
 from tests.support import text_machine
@@ -685,3 +686,10 @@ def test_a_coefficient_is_no_size(use: str) -> None:
         k.copy(r, a[f : f + 32])
     with pytest.raises(LayoutError, match=r"a size must be an s32 scalar; .* takes f, an f32 one"):
         k.lower()
+
+
+def test_reprs_are_one_line_and_str_is_the_script() -> None:
+    program = staged()
+    assert repr(program) == ("KernelProgram(staged: 32 threads, 14 operations, 1 mma.m16n8k16.f16)")
+    assert str(program) == program.script()
+    assert repr(Kernel("k", 64)) == "Kernel(k: 64 threads, sm_90, 0 buffers, 0 statements)"

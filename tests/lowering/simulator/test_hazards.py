@@ -748,7 +748,6 @@ def test_a_kernel_fences_what_threads_wrote_before_boxes_overwrite_it() -> None:
     statements = kernel._blocks[0]
     del statements[statements.index(CTA) :]
     held, full = kernel.buffers, kernel.barrier("full", 1, 1)
-    kernel._read_apart.clear()
     kernel.sync()
     kernel.tma_load(full, 0, [(held["A_tile"][0], held["A"][0:64, 0:64])])
     kernel.mbarrier_wait(full, 0, 0)

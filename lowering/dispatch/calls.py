@@ -1,0 +1,107 @@
+"""The pass that lowers tile calls: each becomes operations, by the variant that takes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from layoutalg import LayoutError
+from lowering.dispatch.addresses import as_index
+from lowering.dispatch.holders import ALL, Arriving
+from lowering.dispatch.registry import Lowered, context_of, dispatch
+from lowering.ir.convergence import same_over
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import (
+    Let,
+    Loop,
+    Op,
+    TmaLoad,
+    TmaStore,
+    WarpSpecialize,
+    When,
+)
+from lowering.ir.tiles import Dispatched, TilePrimitiveCall
+from lowering.passes.warp_specialization import check_producer
+
+
+def dispatched(ir: KernelIR) -> tuple[Op, ...]:
+    """Return the operations of a kernel, each call beside what dispatch makes of it.
+
+    Raises:
+        DispatchError: a call fits no variant.
+        LayoutError: a region begins elsewhere in threads that take part together, or a producer
+            does something else than fill.
+    """
+    return _Calls(ir).block(ir.ops, ALL)
+
+
+class _Calls:
+    """Follows who comes to each call, and what variables stand for there."""
+
+    def __init__(self, ir: KernelIR) -> None:
+        self.ir = ir
+
+    def block(self, ops: tuple[Op, ...], arriving: Arriving) -> tuple[Op, ...]:
+        """Return the operations of a block."""
+        found: list[Op] = []
+        for op in ops:
+            if isinstance(op, Let):
+                value = op.value.replaced(arriving.named)
+                arriving = replace(arriving, named={**arriving.named, op.var: value})
+            elif isinstance(op, (Loop, When)):
+                inside = arriving.under(op.guards, self.ir.threads)
+                if inside.active is None or inside.active.any():
+                    op = replace(op, body=self.block(op.body, inside))
+                elif isinstance(op, When):
+                    op = Dispatched(replace(op, body=()), "no thread comes here", ())
+            elif isinstance(op, WarpSpecialize):
+                produce = self.block(op.produce, arriving)
+                check_producer(produce)
+                op = WarpSpecialize(produce, self.block(op.consume, arriving))
+            elif isinstance(op, TmaLoad):
+                op = self.filled(op, arriving)
+            elif isinstance(op, TmaStore):
+                op = TmaStore(self.boxes(op.stores, arriving))
+            elif isinstance(op, TilePrimitiveCall):
+                lowered = self.lowered(op, arriving)
+                op = Dispatched(op, lowered.variant, lowered.ops)
+            found.append(op)
+        return tuple(found)
+
+    def filled(self, op: TmaLoad, arriving: Arriving) -> TmaLoad:
+        """Return a load of boxes, with the bytes that come to this CTA."""
+        loads = self.boxes(op.loads, arriving)
+        bits = sum(
+            load.box[0] * load.box[1] * self.ir.buffer(load.into).dtype.bits
+            * (self.ir.cluster if load.multicast else 1)
+            for load in loads
+        )  # fmt: skip
+        return replace(op, size=bits // 8, loads=loads)
+
+    def boxes(self, calls: tuple[Any, ...], arriving: Arriving) -> tuple[Any, ...]:
+        """Return the boxes that calls copy."""
+        return tuple(box for call in calls for box in self.lowered(call, arriving).ops)
+
+    def lowered(self, call: TilePrimitiveCall, arriving: Arriving) -> Lowered:
+        """Return what dispatch makes of a call."""
+        self.check_begins(call, arriving)
+        ir = self.ir
+        return dispatch(context_of(call, "cuda", ir.threads, None, ir.arch, arriving))
+
+    def check_begins(self, call: TilePrimitiveCall, arriving: Arriving) -> None:
+        """Refuse regions that begin elsewhere in threads that take part in one access together.
+
+        Raises:
+            LayoutError: the region and the variable are named.
+        """
+        in_registers = any(buffer.scope == "local" for buffer in call.buffers)
+        unit = "warpgroup" if call.op == "gemm_async" else "warp" if in_registers else "cta"
+        for region in call.operands.values():
+            for begin, _ in region.ranges:
+                index = as_index(begin).replaced(arriving.named)
+                if not same_over(index, unit, self.ir.threads):
+                    what = {"cta": "CTA"}.get(unit, unit)
+                    raise LayoutError(
+                        f"{call.op}: {region} begins elsewhere in other threads of one {what}, "
+                        f"which do this together; begin where the whole {what} does"
+                    )

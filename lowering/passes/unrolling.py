@@ -1,0 +1,77 @@
+"""Loops that do not stay: each is replaced by its steps, before dispatch, on tiles."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from layoutalg.sizes.size import substitute
+from lowering.ir.index import Index
+from lowering.ir.ops import Loop, Op, with_bodies
+from lowering.ir.tiles import BufferRegion, TilePrimitiveCall
+
+
+def steps(ops: tuple[Op, ...]) -> int:
+    """Return how many operations there are once the loops that do not stay are expanded.
+
+    >>> from lowering.ir.ops import Sync
+    >>> steps((Loop("i", 8, (Sync("cta"), Loop("j", 4, (Sync("cta"),))), unroll=True),))
+    16
+    """
+    found = 0
+    for op in ops:
+        inside = sum(steps(getattr(op, name)) for name in op.bodies)
+        times = op.extent if isinstance(op, Loop) and op.unroll else 1
+        assert isinstance(times, int)  # else the loop stays
+        found += times * max(1, inside)
+    return found
+
+
+def unroll(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    """Return operations with the loops that do not stay expanded.
+
+    >>> from lowering.ir.ops import Arrive
+    >>> body = (Arrive("full", Index.of("i", 2)),)
+    >>> [str(op) for op in unroll((Loop("i", 2, body, unroll=True),))]
+    ['arrive(full[0])', 'arrive(full[1])']
+    """
+    found: list[Op] = []
+    for op in ops:
+        if isinstance(op, Loop) and op.unroll:
+            assert isinstance(op.extent, int)
+            for step in range(op.extent):
+                found.extend(unroll(_at(op.body, op.var, step)))
+        else:
+            found.append(with_bodies(op, unroll))
+    return tuple(found)
+
+
+def _at(value: Any, var: str, number: int) -> Any:
+    """Return operations, or a part of one, with a loop variable set."""
+    if isinstance(value, TilePrimitiveCall):
+        values = {var: number}
+        operands = {
+            role: BufferRegion(
+                region.buffer,
+                tuple((substitute(b, values), substitute(e, values)) for b, e in region.ranges),
+            )
+            for role, region in value.operands.items()
+        }
+        config = {name: _argument(each, var, number) for name, each in value.config.items()}
+        return replace(value, operands=operands, config=config)
+    if isinstance(value, Index):
+        return value.fixed(var, number)
+    if isinstance(value, tuple):
+        return tuple(_at(each, var, number) for each in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {each.name: getattr(value, each.name) for each in fields(value)}
+        return replace(value, **{name: _at(part, var, number) for name, part in parts.items()})
+    return value
+
+
+def _argument(value: Any, var: str, number: int) -> Any:
+    """Return an argument with a variable set; whether to add, once it is a number, is a bool."""
+    if not hasattr(value, "free_symbols"):
+        return value
+    found = substitute(value, {var: number})
+    return bool(found) if type(found) is int else found

@@ -29,8 +29,8 @@ def dispatched(ir: KernelIR) -> tuple[Op, ...]:
 
     Raises:
         DispatchError: a call fits no variant.
-        LayoutError: a region begins elsewhere in threads that take part together, or a producer
-            does something else than fill.
+        LayoutError: the begin of a region differs between threads that access it together, or a
+            producer does something else than issue TMA loads.
     """
     return _Calls(ir).block(ir.ops, ALL)
 
@@ -102,6 +102,6 @@ class _Calls:
                 if not same_over(index, unit, self.ir.threads):
                     what = {"cta": "CTA"}.get(unit, unit)
                     raise LayoutError(
-                        f"{call.op}: {region} begins elsewhere in other threads of one {what}, "
-                        f"which do this together; begin where the whole {what} does"
+                        f"{call.op}: the begin of {region} must be the same in all threads of a "
+                        f"{what}, which access it together"
                     )

@@ -35,7 +35,7 @@ from lowering.ir.tmem_ops import (
     moved,
 )
 from lowering.isa import tcgen05
-from lowering.isa.smem_descriptor import Descriptor, linear_places, proved, swizzle_bytes
+from lowering.isa.smem_descriptor import Descriptor, linear_addresses, proved, swizzle_bytes
 from lowering.isa.tcgen05 import CELL, COLUMNS, LANES
 
 Ints = npt.NDArray[np.int64]
@@ -390,4 +390,4 @@ def _source(src: BufferRegion) -> tuple[Ints, Descriptor, Index]:
     fields = Descriptor(
         "K", swizzle_bytes(layout, buffer.dtype), 0, 0, buffer.dtype.bits, machine="tcgen05"
     )
-    return linear_places(piece, shape), fields, moves
+    return linear_addresses(piece, shape), fields, moves

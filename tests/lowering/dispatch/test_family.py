@@ -16,7 +16,8 @@ from lowering.isa.mma import MmaInst
 from lowering.isa.nvjitlink import assemble
 from lowering.simulator import machine, products
 from lowering.verification import checker
-from lowering.verification.checker import Case, random_inputs
+from lowering.verification.cases import Case
+from lowering.verification.checker import random_inputs
 
 ROWS = lw.MMA_FAMILY
 INTEGERS = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8), "u4": (0, 16), "b1": (0, 2)}

@@ -360,9 +360,9 @@ def test_a_box_is_proved_element_by_element() -> None:
     dense = TileLayout(S[(1, 32, 64) : (2048, 64, 1)])
     turned = TileLayout(S[(1, 32, 64) : (2048, 1, 32)])
     for layout, arch, reason in (
-        (right, "sm_80", "needs sm_90"),
+        (right, "sm_80", "sm_80 lacks cp.async.bulk.tensor; sm_90 and newer"),
         (dense, "sm_90", "must be swizzled"),
-        (right.over(turned), "sm_90", "does not put a box where the copy engine does"),
+        (right.over(turned), "sm_90", "does not put a box where TMA does"),
         (ComposeLayout(3, 3, 4, right.tile_layout), "sm_90", "does not put a box"),
     ):
         with pytest.raises(lw.DispatchError, match=reason):

@@ -7,7 +7,6 @@ by the numbers in the registers' names, or by a layout or the elements that the 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,11 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg import fragments as table
-from layoutalg.errors import pointed
+from layoutalg.errors import did_you_mean, pointed
 from layoutalg.fragments import Fragment
 from layoutalg.fragments.fragment import LANE_DIGITS
-from layoutalg.fragments.rows import BITS
 from layoutalg.fragments.targets import has, lacking
+from layoutalg.sizes.dtypes import OPERANDS
 from lowering.isa import grammar, ptx
 from lowering.isa.grammar import Operand, Statement, Word
 from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY
@@ -32,9 +31,7 @@ SPARSE = ("sp", "sp::ordered_metadata")
 KINDS = ("kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4")
 VECTORS = ("scale_vec::1X", "scale_vec::2X", "scale_vec::4X")
 SCALES = ("ue8m0", "ue4m3")
-TYPES = tuple(
-    dict.fromkeys((*BITS, *(each.token for row in MMA_EXTENDED for each in (row.a, row.b))))
-)
+TYPES = tuple(dict.fromkeys(each.token for each in OPERANDS))
 _SHAPE = re.compile(r"m\d+n\d+(k\d+)?")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\]?)")
 _LITERAL = re.compile(r"0[xX][0-9a-fA-F]+|0|[1-9]\d*")
@@ -97,8 +94,7 @@ def _at(word: Word, rule: str, message: str, severity: str = "error") -> Complai
 
 
 def _near(text: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(text, known, n=3, cutoff=0.5)
-    return f"; did you mean {', '.join(close)}?" if close else ""
+    return did_you_mean(text, known, 3, 0.5)
 
 
 def _synchronous(statement: Statement) -> Iterator[Complaint]:

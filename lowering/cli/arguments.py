@@ -1,50 +1,45 @@
-"""What the commands share: reading layouts and numbers, printing tables, JSON and progress."""
+"""Arguments, options and output of all commands: layouts, numbers, tables, JSON, progress."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from layoutalg import ComposeLayout, LayoutError, TileLayout, fragments, parse
+from layoutalg import LayoutError, TileLayout, fragments, parse
+from layoutalg.errors import did_you_mean
+from layoutalg.interop import Reading, read
+from layoutalg.interop.registry import notation_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Each = TypeVar("Each")
 
-# What may name a file or an instruction, and is no layout in any notation.
+# A name of a file or an instruction, which is no layout in any notation.
 _NAME = re.compile(r"([A-Za-z~/.]|[\w-]+[./][A-Za-z])[^\[({<=\\\n]*")
 
 
-@dataclass(frozen=True)
-class Given:
-    """A layout of the command line, its logical shape and its fragment, where it has them."""
+def shape_of(command: str, *given: Reading) -> tuple[int, ...]:
+    """Return the first shape that layouts have.
 
-    layout: TileLayout | ComposeLayout
-    shape: tuple[int, ...] | None = None
-    fragment: fragments.Fragment | None = None
-
-    def over(self, command: str) -> tuple[int, ...]:
-        """Return the shape.
-
-        Raises:
-            LayoutError: it is not known.
-        """
-        if self.shape is None:
-            raise LayoutError(f"{command}: give the shape of {self.layout}, such as --shape 16,8")
-        return self.shape
+    Raises:
+        LayoutError: none is known.
+    """
+    for each in given:
+        if each.shape is not None:
+            return each.shape
+    raise LayoutError(f"{command}: give the shape of {given[-1].layout}, such as --shape 16,8")
 
 
 class WithExamples(click.Command):
-    """A command whose help ends with examples, each a line of a shell."""
+    """A command whose help ends with examples: lines of a shell."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **rest: Any) -> None:
         super().__init__(*arguments, **rest)
@@ -58,7 +53,7 @@ class WithExamples(click.Command):
 
 
 def command(*examples: str) -> Callable[[Callable[..., Any]], WithExamples]:
-    """Make a function a command with these examples."""
+    """Make a function a command with examples."""
     return click.command(cls=WithExamples, examples=examples)
 
 
@@ -66,7 +61,7 @@ def numbers(text: str, option: str, example: str = "16,8") -> tuple[int, ...]:
     """Read ``16,8`` or ``16x8``.
 
     Raises:
-        LayoutError: the text is none.
+        LayoutError: the text is no list of numbers.
     """
     parts = text.replace("x", ",").split(",")
     if not all(part.strip().isdecimal() for part in parts):
@@ -78,7 +73,7 @@ def pairs(values: Sequence[str], option: str) -> dict[str, str]:
     """Read ``NAME=VALUE`` options.
 
     Raises:
-        LayoutError: one is no such pair.
+        LayoutError: one is no pair.
     """
     found = {}
     for value in values:
@@ -114,9 +109,9 @@ def given_options(names: Iterable[str]) -> list[str]:
 
 
 def contents(argument: str) -> tuple[str, str]:
-    """Return the text that an argument stands for, and its file: "" where it is itself the text.
+    """Return the text of an argument and the file that it names: "" where it is the text itself.
 
-    ``-`` is standard input; the name of a file is what the file holds.
+    ``-`` is standard input; the name of a file stands for its contents.
     """
     try:
         if argument == "-":
@@ -129,7 +124,7 @@ def contents(argument: str) -> tuple[str, str]:
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text may name a file or an instruction, and is nothing else.
+    """Say whether a text can only be the name of a file or an instruction.
 
     >>> is_name("missing.cu"), is_name("S[8:1]")
     (True, False)
@@ -138,10 +133,10 @@ def is_name(text: str) -> bool:
 
 
 def one_input(*arguments: str | None) -> None:
-    """Refuse ``-`` twice.
+    """Refuse standard input as more than one argument.
 
     Raises:
-        LayoutError: standard input, which can be read once, is named more often.
+        LayoutError: ``-`` comes twice.
     """
     if arguments.count("-") > 1:
         raise LayoutError("only one argument may be -: standard input is read once")
@@ -157,7 +152,7 @@ def layout_of(
     notation: str | None = None,
     unit: str | None = None,
     bits: int | None = None,
-) -> Given:
+) -> Reading:
     """Read a layout in any notation, or a fragment: ``mma.m16n8k16.f16:A``.
 
     Args:
@@ -168,41 +163,34 @@ def layout_of(
         bits: of an element, for the unit "bytes".
 
     Raises:
-        LayoutError: it is none; the message names the file, and shows the place where that is
-            known.
+        LayoutError: it is no layout; the message names the file and points to the character.
     """
-    from layoutalg import interop
-
     extents = None if shape is None else numbers(shape, "--shape")
     text, file = contents(argument)
-    name, _, operand = text.strip().partition(":")
-    if notation is None and name in fragments.names():
-        return _fragment(name, operand, extents)
-    if not file and is_name(text):
-        raise LayoutError(_nothing_named(name))
+    named = notation is None and notation_of(text) == "fragment"
+    if not (file or named) and is_name(text):
+        raise LayoutError(_nothing_named(text.strip().partition(":")[0]))
     if notation is None:
         text, said = _shown(text)
         extents = extents or said
     try:
-        found = interop.read(text, notation, extents, unit, bits)
+        found = read(text, notation, extents, unit, bits)
     except LayoutError as error:
         if not file:
             raise
         raise type(error)(f"{_named(file)}: {error}") from None
-    return Given(found.layout, extents or found.shape)
+    return replace(found, shape=extents or found.shape)
 
 
 def _nothing_named(name: str) -> str:
-    """Say that a name is no file and no instruction, and which instruction is near."""
+    """Return the message for a name of no file and no instruction, with near instructions."""
     if Path(name).is_dir():
         return f"{name} is a folder; give a layout, an instruction or a file"
-    near = difflib.get_close_matches(name, fragments.names(), 4)
-    hint = f"; did you mean {', '.join(near)}?" if near else ""
-    return f"no such file or instruction: {name!r}{hint}"
+    return f"no such file or instruction: {name!r}{did_you_mean(name, fragments.names())}"
 
 
 def _shown(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """Return the layout and the shape of what ``show --json`` prints; other text as it is."""
+    """Return layout and shape from the output of ``show --json``; other text as it is."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
@@ -213,18 +201,6 @@ def _shown(text: str) -> tuple[str, tuple[int, ...] | None]:
     if isinstance(shape, list) and shape and all(type(each) is int for each in shape):
         return record["layout"], tuple(shape)
     return record["layout"], None
-
-
-def _fragment(name: str, operand: str, shape: tuple[int, ...] | None) -> Given:
-    """Return a row of the fragment table, tiled where the shape is another."""
-    if not operand:
-        known = ", ".join(f"{name}:{each}" for each in fragments.operands(name))
-        raise LayoutError(f"layout: name an operand of {name}: {known}")
-    row = fragments.get(name, operand)
-    if shape in (None, row.tile):
-        return Given(row.layout, row.tile, row)
-    assert shape is not None
-    return Given(row.layout.tile_to(shape, row.tile), shape)
 
 
 def json_option(command: Command) -> Command:
@@ -267,7 +243,7 @@ def echo_rows(rows: Sequence[tuple[str, Any]]) -> None:
 
 @contextmanager
 def progress(items: Sequence[Each], label: str) -> Iterator[Iterable[Each]]:
-    """Show a bar on a terminal's standard error, and nothing elsewhere."""
+    """Show a progress bar where standard error is a terminal."""
     if not sys.stderr.isatty():
         yield items
         return

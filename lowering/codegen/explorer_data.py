@@ -262,7 +262,7 @@ def flow_document(body: KernelIR, title: str) -> dict[str, Any]:
     )
 
 
-def flow_html(body: KernelIR, title: str, path: str | os.PathLike[str] | None = None) -> str:
+def flow_html(body: KernelIR, title: str, *, path: str | os.PathLike[str] | None = None) -> str:
     """Return a page that follows an element through a program.
 
     The panels are in the order of the data flow: global memory, shared memory, the rows of

@@ -12,6 +12,7 @@ import numpy as np
 from layoutalg import Axis, ComposeLayout, LayoutError, TCol, TileLayout, TLane, m
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.iters import row_major
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.arguments import as_region as as_ranges
 from layoutalg.sizes.size import Size, as_extent, as_size, equal, less, product, tidy
@@ -131,7 +132,7 @@ class Buffer:
         shape: Sequence[int],
         dtype: str | DType,
         scope: str = "local",
-        layout: Layout | None = None,
+        layout: LayoutLike | None = None,
         bounds: Sequence[Any] | None = None,
         multiple: int = 1,
     ) -> None:
@@ -154,7 +155,8 @@ class Buffer:
                     f"lane and {place} holds each element"
                 )
             layout = TileLayout.from_iters(row_major(extents))
-        elif not isinstance(layout, Layout):
+        layout = as_layout(layout, f"Buffer {name}")
+        if not isinstance(layout, Layout):
             raise LayoutError(
                 f"Buffer {name}: the layout must be a TileLayout or a ComposeLayout; got {layout!r}"
             )

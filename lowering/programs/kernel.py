@@ -19,7 +19,7 @@ import numpy as np
 from layoutalg import LayoutError, m
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has
-from layoutalg.layouts.tile_layout import Layout
+from layoutalg.front_door import LayoutLike
 from layoutalg.sizes.budget import REGISTERS, check_budget
 from lowering.dispatch.addresses import as_index, every_value
 from lowering.dispatch.holders import check_threads_exist
@@ -198,7 +198,7 @@ class Kernel:
         name: str,
         shape: Sequence[int],
         dtype: str | DType,
-        layout: Layout | None = None,
+        layout: LayoutLike | None = None,
         bounds: Sequence[Any] | None = None,
         multiple: int = 1,
     ) -> Buffer:
@@ -381,7 +381,7 @@ class Kernel:
         shape: Sequence[int],
         dtype: str | DType,
         scope: str = "local",
-        layout: Layout | None = None,
+        layout: LayoutLike | None = None,
     ) -> Buffer:
         """Allocate a buffer in registers ("local"), in shared or in tensor memory ("tmem").
 

@@ -13,7 +13,7 @@ from typing import Any
 from layoutalg.draw.explorer.page import layout_document, resource
 from layoutalg.draw.scene.ownership import DEFAULT_LANE
 from layoutalg.errors import LayoutError
-from layoutalg.layouts.tile_layout import Layout
+from layoutalg.front_door import LayoutLike
 
 _RENDER = """
 export default {
@@ -98,7 +98,7 @@ def _widget_type() -> Any:
 
 
 def widget(
-    layout: Layout,
+    layout: LayoutLike,
     shape: Sequence[int] | None = None,
     *,
     lane: int = DEFAULT_LANE,

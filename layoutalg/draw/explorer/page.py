@@ -31,6 +31,8 @@ from layoutalg.draw.scene.scene import checked_title
 from layoutalg.errors import LayoutError
 from layoutalg.files import write_whole
 from layoutalg.fragments import Fragment
+from layoutalg.front_door import LayoutLike
+from layoutalg.interop.registry import reading
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.budget import EXPLORED, EXPLORED_OWNERS
@@ -252,10 +254,10 @@ def finished(text: str, path: str | os.PathLike[str] | None) -> str:
 
 
 def layout_html(
-    layout: Layout,
+    layout: LayoutLike,
     shape: Sequence[int] | None = None,
-    path: str | os.PathLike[str] | None = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     lane: int = DEFAULT_LANE,
     title: str | None = None,
     bits: int | None = None,
@@ -263,7 +265,7 @@ def layout_html(
     """Return a page of a layout: its elements, and its lanes × registers or memory.
 
     Args:
-        layout: a layout without symbols, of up to 65536 elements.
+        layout: a layout without symbols, of up to 65536 elements; a fragment, or text.
         shape: logical extents; leading dimensions are shown as rows. Near to square unless given.
         path: file to write, ``.html``.
         lane: the lane whose cells are outlined while nothing is chosen.
@@ -284,7 +286,7 @@ def layout_html(
 
 
 def layout_document(
-    layout: Layout,
+    layout: LayoutLike,
     shape: Sequence[int] | None = None,
     *,
     lane: int = DEFAULT_LANE,
@@ -295,9 +297,10 @@ def layout_document(
     if bits is not None and (type(bits) is not int or not 1 <= bits <= 1024):
         raise LayoutError(f"to_html: bits are those of an element, 1..1024; got {bits!r}")
     more = {} if bits is None else {"bits": bits, "scope": "shared"}
-    space = space_of("L", layout, shape, **more)
+    found = reading(layout, shape, "to_html")
+    space = space_of("L", found.layout, found.shape, **more)
     space["note"] = " × ".join(map(str, space["shape"]))
-    return document_of("layout", str(layout) if title is None else title, [space], lane=lane)
+    return document_of("layout", space["layout"] if title is None else title, [space], lane=lane)
 
 
 def _fragment_space(fragment: Fragment, lane: int) -> dict[str, Any]:
@@ -323,8 +326,8 @@ def _fragment_space(fragment: Fragment, lane: int) -> dict[str, Any]:
 
 def fragment_html(
     fragment: Fragment,
-    path: str | os.PathLike[str] | None = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     lane: int = DEFAULT_LANE,
     title: str | None = None,
 ) -> str:
@@ -359,8 +362,8 @@ def fragment_html(
 def operands_html(
     instruction: str,
     accumulator: str | None = None,
-    path: str | os.PathLike[str] | None = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     lane: int = DEFAULT_LANE,
     title: str | None = None,
 ) -> str:

@@ -157,10 +157,10 @@ def test_pages_are_small_at_any_size() -> None:
 
 def test_a_page_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "d.html"
-    text = D_FRAG.to_html((16, 8), path)
+    text = D_FRAG.to_html((16, 8), path=path)
     assert path.read_text(encoding="utf-8") == text
     assert [each.name for each in tmp_path.iterdir()] == ["d.html"]
-    assert staged().to_html(tmp_path / "k.html") == (tmp_path / "k.html").read_text("utf-8")
+    assert staged().to_html(path=tmp_path / "k.html") == (tmp_path / "k.html").read_text("utf-8")
 
 
 def test_a_page_says_the_same_each_time() -> None:
@@ -171,7 +171,10 @@ def test_a_page_says_the_same_each_time() -> None:
     ("call", "message"),
     [
         (lambda: D_FRAG.to_html((16, 9)), "elements"),
-        (lambda: D_FRAG.to_html((16, 8), "d.png"), "the suffix of path must be .html; got 'd.png'"),
+        (
+            lambda: D_FRAG.to_html((16, 8), path="d.png"),
+            "the suffix of path must be .html; got 'd.png'",
+        ),
         (lambda: D_FRAG.to_html(lane=-1), "lane is a thread's number, 0..1023; got -1"),
         (lambda: D_FRAG.to_html(title=3), "a title is one line of text; got 3"),  # type: ignore[arg-type]
         (lambda: D_FRAG.to_html(bits=0), "bits are those of an element, 1..1024; got 0"),

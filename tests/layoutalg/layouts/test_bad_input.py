@@ -550,7 +550,7 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a layout that is none": (
         lambda: lw.Buffer("A", (16, 16), "f16", layout=WRONG["text"]),
-        "Buffer A: the layout must be a TileLayout or a ComposeLayout; got 'A'",
+        "Buffer A: parse: a layout has S[...] or R[...], such as S[8:1]; got 'A'",
     ),
     "a memory scope that is none": (
         lambda: lw.Buffer("A", (16, 16), "f16", scope="register"),

@@ -736,8 +736,8 @@ class Layout:
     def to_html(
         self,
         shape: Sequence[int] | None = None,
-        path: str | os.PathLike[str] | None = None,
         *,
+        path: str | os.PathLike[str] | None = None,
         lane: int = 5,
         title: str | None = None,
         bits: int | None = None,
@@ -756,7 +756,7 @@ class Layout:
         >>> D.to_html((16, 8)).startswith("<!DOCTYPE html>")
         True
         """
-        text: str = drawing().layout_html(self, shape, path, lane=lane, title=title, bits=bits)
+        text: str = drawing().layout_html(self, shape, path=path, lane=lane, title=title, bits=bits)
         return text
 
     def _repr_html_(self) -> str | None:

@@ -4,6 +4,9 @@ A layout maps a logical tile to machine coordinates on named axes, in the notati
 TIRx: ``S[(8, 4, 2) : (4 @ laneid, 1 @ laneid, 1)] + R[2 : 4 @ warpid] + 5 @ warpid``.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from layoutalg import fragments
 from layoutalg.algebra.axis import (
     Axis,
@@ -49,6 +52,10 @@ from layoutalg.proofs.equivalence import prove
 from layoutalg.proofs.formulas import where
 from layoutalg.proofs.verdict import Certificate, Verdict
 
+if TYPE_CHECKING:
+    from layoutalg import draw as draw
+    from layoutalg import interop as interop
+
 __all__ = [
     "Axis", "Bank", "Certificate", "ComposeLayout", "Conversion", "F", "Inverse", "Iter",
     "LayoutError", "P", "R", "S", "SwizzleChoice", "SwizzleLayout", "TCol", "TLane", "TileLayout",
@@ -58,3 +65,17 @@ __all__ = [
     "tmem_scale_layout", "trainium_layout", "tx", "warpid", "wg_local_layout", "wgid", "where",
     "wid_in_wg",
 ]  # fmt: skip
+
+_LAZY = ("draw", "interop")  # packages that are loaded when they are first named
+
+if not TYPE_CHECKING:  # a checker would take any name for one that this gives
+
+    def __getattr__(name: str) -> Any:
+        """Load a package of this one."""
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.{name}")
+
+    def __dir__() -> list[str]:
+        """List the public names, loaded or not."""
+        return sorted((*__all__, *_LAZY))

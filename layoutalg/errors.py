@@ -1,5 +1,7 @@
-"""The two errors of the algebra, and the place in a text that an error points at."""
+"""The two errors of the algebra, what their messages suggest, and the place that they point at."""
 
+import difflib
+from collections.abc import Iterable
 from unicodedata import category, east_asian_width
 
 _MOST = 80  # characters of a line that a message shows
@@ -11,6 +13,31 @@ class LayoutError(ValueError):
 
 class Undecided(LayoutError):  # noqa: N818 (the name that DESIGN fixes)
     """A question that the free symbols leave open: the text says what would settle it."""
+
+
+def did_you_mean(name: object, known: Iterable[str], most: int = 4, cutoff: float = 0.6) -> str:
+    """Return what a message suggests in place of an unknown name; "" where no name is near.
+
+    Names that begin with it come first, then those that have it between dots, then those that look
+    like it.
+
+    Args:
+        name: what was given.
+        known: the names that there are.
+        most: names that are suggested.
+        cutoff: how much a name must look like it, from 0 to 1, as ``difflib`` counts.
+
+    >>> did_you_mean("m16n8k16", ["mma.m16n8k8.f16", "mma.m16n8k16.f16", "wgmma.m64n8"])
+    '; did you mean mma.m16n8k16.f16, mma.m16n8k8.f16?'
+    >>> did_you_mean("nothing", ["mma.m16n8k8.f16"])
+    ''
+    """
+    text, names = str(name), list(known)
+    begin = [each for each in names if text and each.startswith(text)]
+    inside = [each for each in names if text and f".{text}." in f".{each}."]
+    near = difflib.get_close_matches(text, names, most, cutoff)
+    found = list(dict.fromkeys([*begin, *inside, *near]))[:most]
+    return f"; did you mean {', '.join(found)}?" if found else ""
 
 
 def pointed(source: str, start: int, length: int = 1, most: int = _MOST) -> str:

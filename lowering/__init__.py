@@ -53,4 +53,4 @@ if not TYPE_CHECKING:  # a checker would take any name for one that this gives
 
     def __dir__() -> list[str]:
         """List the public names, whether they are imported yet or not."""
-        return sorted({*globals(), *__all__})
+        return sorted(__all__)

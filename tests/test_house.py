@@ -35,13 +35,29 @@ def test_imports_run_downwards(package: str) -> None:
     assert not wrong
 
 
-def test_the_edge_that_runs_back_is_not_taken_at_import() -> None:
-    (at_top,) = {module for module, _ in BACKWARD}
-    names = {name for name, top in imported(modules("layoutalg")[at_top]) if top}
-    assert not [name for name in names if name.startswith("layoutalg.draw")]
-    assert in_a_fresh_python("import sys, layoutalg; print('layoutalg.draw' in sys.modules)") == (
-        "False\n"
-    )
+def test_the_edges_that_run_back_are_not_taken_at_import() -> None:
+    for module, target in BACKWARD:
+        names = {name for name, top in imported(modules("layoutalg")[module]) if top}
+        assert not [name for name in names if name.startswith(target)]
+        assert in_a_fresh_python(f"import sys, layoutalg; print({target!r} in sys.modules)") == (
+            "False\n"
+        )
+
+
+NAMES = """
+import sys, layoutalg
+assert set(dir(layoutalg)) == {*layoutalg.__all__, "draw", "interop"}
+assert not {"layoutalg.draw", "layoutalg.interop"} & set(sys.modules)
+assert layoutalg.interop.read("8:1").notation == "cute" and layoutalg.draw.lane_map
+assert not hasattr(layoutalg, "nothing")
+import lowering
+assert dir(lowering) == sorted(lowering.__all__)
+print("names")
+"""
+
+
+def test_dir_shows_the_public_names_and_the_packages_that_come_later() -> None:
+    assert in_a_fresh_python(NAMES) == "names\n"
 
 
 @pytest.mark.parametrize("package", FLOORS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from layoutalg.errors import LayoutError
+from layoutalg.errors import LayoutError, did_you_mean
 from layoutalg.sizes.size import Size, as_size
 
 WARP = 32  # lanes of a warp
@@ -101,10 +101,9 @@ class Axis:
             return name
         axis = cls.registry.get(name) if isinstance(name, str) else None
         if axis is None:
-            near = difflib.get_close_matches(str(name), cls.registry, n=3)
-            meant = f"did you mean {', '.join(near)}?" if near else f"there are {_listed(cls)}"
+            meant = did_you_mean(name, cls.registry, 3) or f"; there are {_listed(cls)}"
             raise LayoutError(
-                f"axis: no axis is named {name!r}; {meant} (Axis.register makes a new one)"
+                f"axis: no axis is named {name!r}{meant} (Axis.register makes a new one)"
             )
         return axis
 

@@ -23,16 +23,22 @@ from layoutalg.algebra.tables import IntArray
 from layoutalg.conversions.recipe import Conversion, Exchange, Kind, Loop
 from layoutalg.conversions.search import Task
 from layoutalg.errors import LayoutError, Undecided
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.thread_slots import check_distributed, elements_held
 from layoutalg.proofs.injectivity import is_injective
 from layoutalg.proofs.normal_form import check_shape, symbols_of
+from layoutalg.sizes.dtypes import element_type
 from layoutalg.sizes.size import Size, as_shape, divides, is_int
 
 _BITS = (4, 8, 16, 32, 64)
 
 
 def convert(
-    src: HasParts, dst: HasParts, shape: Sequence[Any], bits: int = 16, via: Kind | None = None
+    src: LayoutLike,
+    dst: LayoutLike,
+    shape: Sequence[Any],
+    bits: int | str = 16,
+    via: Kind | None = None,
 ) -> Conversion:
     """Return the cheapest recipe that moves data from layout ``src`` to layout ``dst``.
 
@@ -43,12 +49,12 @@ def convert(
     shuffled where that saves rounds.
 
     Args:
-        src: a layout (or a fragment) over thread axes of one CTA and m, the slot in the thread. A
-            thread axis that it does not name is 0: the data is in one warp.
+        src: a layout, a fragment or text, over thread axes of one CTA and m, the slot in the
+            thread. A thread axis that it does not name is 0: the data is in one warp.
         dst: another such layout.
         shape: logical extents, of both.
-        bits: of an element while it moves: 4, 8, 16, 32 or 64. An f32 accumulator that becomes f16
-            is narrowed first and moves at 16 bits, packed in slot order.
+        bits: of an element while it moves, 4, 8, 16, 32 or 64, or its type. An f32 accumulator that
+            becomes f16 is narrowed first and moves at 16 bits, packed in slot order.
         via: take this kind even if a cheaper one works.
 
     Raises:
@@ -69,8 +75,10 @@ def convert(
     Source: PTX ISA, shfl.sync, movmatrix, prmt.
     """
     extents = as_shape(shape, "convert")
-    src, dst = getattr(src, "layout", src), getattr(dst, "layout", dst)
-    if bits not in _BITS:
+    src, dst = as_layout(src, "convert: src"), as_layout(dst, "convert: dst")
+    row = element_type(bits)
+    bits = bits if row is None else row.bits
+    if not isinstance(bits, int) or bits not in _BITS:
         raise LayoutError(f"convert: bits must be one of {_BITS}; got {bits!r}")
     if via is not None and via not in get_args(Kind):
         raise LayoutError(f"convert: via must be one of {', '.join(get_args(Kind))}; got {via!r}")

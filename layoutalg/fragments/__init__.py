@@ -5,17 +5,17 @@ The rows of :mod:`layoutalg.fragments.rows` are built, and so proved, when they 
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from layoutalg.errors import LayoutError
+from layoutalg.errors import LayoutError, did_you_mean
 from layoutalg.fragments.certification import KINDS
 from layoutalg.fragments.fragment import Formula, Fragment
 from layoutalg.fragments.rows import TABLE
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.html import drawing
 from layoutalg.layouts.tile_layout import TileLayout
 
@@ -25,15 +25,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-def transposed(layout: TileLayout, shape: Sequence[int]) -> TileLayout:
+def transposed(layout: LayoutLike, shape: Sequence[int]) -> TileLayout:
     """Return the layout of the transposed tile: element (…, j, i) lies where (…, i, j) lay.
 
     >>> print(transposed(get("mma.m16n8k8.f16", "B").layout, (8, 8)))
     S[(8,4,2):(4@laneid,1@laneid,1)]
     """
-    grouped, seps = layout.group(shape)
+    grouped, seps = as_layout(layout, "transposed").group(shape)
     rank = len(shape)
-    return grouped.permute_by_groups(seps, (*range(rank - 2), rank - 1, rank - 2))
+    found: TileLayout = grouped.permute_by_groups(seps, (*range(rank - 2), rank - 1, rank - 2))
+    return found
 
 
 def names() -> tuple[str, ...]:
@@ -67,10 +68,8 @@ def rows(instruction: str) -> tuple[Fragment, ...]:
     4
     """
     if not isinstance(instruction, str) or instruction not in TABLE:
-        near = difflib.get_close_matches(str(instruction), names(), n=4) or names()[:4]
-        raise LayoutError(
-            f"fragments: no instruction is named {instruction!r}; did you mean {', '.join(near)}?"
-        )
+        near = did_you_mean(instruction, names()) or "; fragments.names() lists them"
+        raise LayoutError(f"fragments: no instruction is named {instruction!r}{near}")
     return _built(instruction)
 
 
@@ -82,17 +81,17 @@ def _built(instruction: str) -> tuple[Fragment, ...]:
 def get(instruction: str, operand: str) -> Fragment:
     """Return one row; "C", "D" and "C/D" name the accumulator, the first listed of several.
 
+    A type after it chooses one: "D.f16", or "D.float16".
+
     Raises:
         LayoutError: no such instruction or operand.
 
-    >>> get("mma.m16n8k16.bf16", "D").operand
-    'C/D.f32'
+    >>> get("mma.m16n8k16.bf16", "D").operand, get("wgmma.m64n8", "C").operand
+    ('C/D.f32', 'D.f32')
     """
     known = rows(instruction)
     for row in known:
-        if row.operand == operand or (
-            operand in ("C", "D", "C/D") and row.operand.startswith("C/D")
-        ):
+        if row.operand == operand or row.is_accumulator(operand):
             return row
     have = ", ".join(row.operand for row in known)
     raise LayoutError(f"fragments: {instruction} has the operands {have}; got {operand!r}")
@@ -134,8 +133,8 @@ def counts() -> Counts:
 def to_html(
     instruction: str,
     accumulator: str | None = None,
-    path: str | os.PathLike[str] | None = None,
     *,
+    path: str | os.PathLike[str] | None = None,
     lane: int = 5,
     title: str | None = None,
 ) -> str:
@@ -146,5 +145,5 @@ def to_html(
     >>> to_html("mma.m16n8k16.f16").startswith("<!DOCTYPE html>")
     True
     """
-    text: str = drawing().operands_html(instruction, accumulator, path, lane=lane, title=title)
+    text: str = drawing().operands_html(instruction, accumulator, path=path, lane=lane, title=title)
     return text

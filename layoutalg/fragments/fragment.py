@@ -24,6 +24,7 @@ from layoutalg.fragments.certification import Certification
 from layoutalg.fragments.targets import targets_of
 from layoutalg.layouts.html import drawing, framed
 from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.sizes.dtypes import element_type
 
 # The digits of a thread's number in a warpgroup: name -> (weight, extent).
 LANE_DIGITS = {
@@ -205,6 +206,19 @@ class Fragment:
         """The logical shape of the layout: the products, where there are several, and ``shape``."""
         return self.shape if self.products == 1 else (self.products, *self.shape)
 
+    def is_accumulator(self, named: object) -> bool:
+        """Say whether a text names this operand as the accumulator: "C", "D.f16", "C/D.float16".
+
+        >>> from layoutalg.fragments import get
+        >>> row = get("mma.m16n8k16.f16", "C/D.f16")
+        >>> [row.is_accumulator(name) for name in ("D", "C.float16", "D.f32", "A")]
+        [True, True, False, False]
+        """
+        role, _, dtype = str(named).partition(".")
+        accumulates = self.operand.split(".")[0] in ("C/D", "D")
+        same = not dtype or element_type(dtype) == element_type(self.dtype)
+        return accumulates and role in ("C", "D", "C/D") and same
+
     def symbolic(self) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
         """Return (thread, slot) of an element in the rule's digits: by the layout, by the rule.
 
@@ -315,8 +329,8 @@ class Fragment:
 
     def to_html(
         self,
-        path: str | os.PathLike[str] | None = None,
         *,
+        path: str | os.PathLike[str] | None = None,
         lane: int = 5,
         title: str | None = None,
     ) -> str:
@@ -328,7 +342,7 @@ class Fragment:
         >>> get("mma.m16n8k16.f16", "A").to_html().startswith("<!DOCTYPE html>")
         True
         """
-        text: str = drawing().fragment_html(self, path, lane=lane, title=title)
+        text: str = drawing().fragment_html(self, path=path, lane=lane, title=title)
         return text
 
     def _repr_html_(self) -> str:

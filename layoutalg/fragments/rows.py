@@ -17,15 +17,10 @@ from layoutalg.algebra.axis import laneid, wid_in_wg
 from layoutalg.fragments.fragment import Formula, Fragment
 from layoutalg.layouts.spec import R, S
 from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.sizes.dtypes import bits_of
 
 Rows = tuple[Fragment, ...]
 Digits = tuple[tuple[str, int], ...]
-
-BITS = {
-    "f64": 64, "f32": 32, "tf32": 32, "s32": 32, "f16": 16, "bf16": 16, "b16": 16, "s8": 8, "u8": 8,
-    "e4m3": 8, "e5m2": 8, "s4": 4, "u4": 4, "b1": 1, "e2m1": 4, "u2": 2, "ue8m0": 8, "ue4m3": 8,
-    "b32": 32,
-}  # fmt: skip
 
 
 def _a_tile(m: int, pack: int) -> TileLayout:
@@ -65,7 +60,7 @@ def _dense(
     ``bits`` is the container of an element of A and B where it is wider than the type.
     """
     m, k = shape
-    bits = bits or BITS[types[0]]
+    bits = bits or bits_of(types[0])
     pack = max(1, 32 // bits)
     width = max(32, bits)
     rows, high = _digit("rM", m // 8), _digit("kHi", k // (4 * pack))
@@ -91,13 +86,13 @@ def _dense(
                 instruction,
                 f"C/D.{token}",
                 token,
-                BITS[token],
+                bits_of(token),
                 (m, 8),
                 _d_tile(m),
                 Formula((*rows, ("rN", 2)), row, {"t": 2, "rN": 1}),
                 arch,
                 source,
-                register_bits=max(32, BITS[token]),
+                register_bits=max(32, bits_of(token)),
             )
         )
     return tuple(made)
@@ -139,7 +134,7 @@ def _over_warps(tile: TileLayout, shape: tuple[int, int]) -> TileLayout:
 
 def _wgmma_a(instruction: str, token: str) -> Rows:
     """Return A of ``wgmma`` in registers: per warp, A of the mma that is 16 rows high."""
-    bits = BITS[token]
+    bits = bits_of(token)
     pack = 32 // bits
     k = 256 // bits
     formula = Formula(
@@ -164,7 +159,7 @@ def _wgmma_d(instruction: str, n: int) -> Rows:
     tokens = ("f32", "f16", "s32") if n <= 32 or n % 16 == 0 else ("f32", "f16")
     return tuple(
         Fragment(
-            instruction, f"D.{token}", token, BITS[token], (64, n), _over_warps(tile, (16, n)),
+            instruction, f"D.{token}", token, bits_of(token), (64, n), _over_warps(tile, (16, n)),
             Formula(digits, {"g": 1, "rM": 8, "w": 16}, col), "sm_90a",
             "PTX ISA, Register Fragments for wgmma.mma_async, matrix D", lanes=128,
         )
@@ -195,7 +190,7 @@ def _quad_pairs(instruction: str) -> Rows:
     )  # fmt: skip
     return tuple(
         Fragment(
-            instruction, operand, token, BITS[token], shape, TileLayout(layout),
+            instruction, operand, token, bits_of(token), shape, TileLayout(layout),
             Formula(digits, row, col, {"q": 1}), "sm_70",
             "PTX ISA, Matrix Fragments for mma.m8n8k4 with .f16 floating point type", products=4,
         )
@@ -217,7 +212,7 @@ def _sparse(instruction: str, k: int, token: str, accumulators: tuple[str, ...])
     narrow = S[(2, 8, 8) : (8, 4 @ laneid, 1)]
     layout = TileLayout((wide if halves > 1 else narrow) + R[4 // halves : halves @ laneid])
     e = Fragment(
-        instruction, "E", "u2", BITS["u2"], (16, k // 2), layout,
+        instruction, "E", "u2", bits_of("u2"), (16, k // 2), layout,
         Formula(
             (("rM", 2), ("i", 8)), {"g": 1, "rM": 8}, {"i": 1} | ({"t0": 8} if halves > 1 else {})
         ),
@@ -239,12 +234,12 @@ def _scaled(
     v = _digit("v", scales)
     col = {"v": 1} if v else {}
     sfa = Fragment(
-        instruction, "SFA", token, BITS[token], (16, scales),
+        instruction, "SFA", token, bits_of(token), (16, scales),
         TileLayout(S[(2, 8, scales) : (1 @ laneid, 4 @ laneid, 1)] + R[2 : 2 @ laneid]),
         Formula(v, {"g": 1, "t0": 8}, col), "sm_120a", source,
     )  # fmt: skip
     sfb = Fragment(
-        instruction, "SFB", token, BITS[token], (scales, 8),
+        instruction, "SFB", token, bits_of(token), (scales, 8),
         TileLayout(S[(scales, 8) : (1, 4 @ laneid)] + R[4 : 1 @ laneid]),
         Formula(v, col, {"g": 1}), "sm_120a", source,
     )  # fmt: skip
@@ -340,7 +335,7 @@ def _entries() -> Iterator[tuple[str, Callable[[], Rows]]]:
             yield name, partial(_matrices, name, operand, count, trans, arch)
     yield "movmatrix.m8n8.trans.b16", partial(_movmatrix, "movmatrix.m8n8.trans.b16")
     for token in ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"):
-        name = f"wgmma.m64nNk{256 // BITS[token]}.{token}"
+        name = f"wgmma.m64nNk{256 // bits_of(token)}.{token}"
         yield name, partial(_wgmma_a, name, token)
     for n in range(8, 257, 8):
         yield f"wgmma.m64n{n}", partial(_wgmma_d, f"wgmma.m64n{n}", n)

@@ -14,16 +14,18 @@ from typing import Any, NoReturn
 
 from layoutalg.algebra.iters import Iter, Iters
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.interop.expressions import read_size, size_text
+from layoutalg.interop.registry import Notation, register
 from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
 from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.sizes.size import Size
 
 VERSION = 1
-Layout = TileLayout | ComposeLayout | SwizzleLayout
+Readable = TileLayout | ComposeLayout | SwizzleLayout
 
 
-def to_json(layout: Layout) -> str:
+def to_json(layout: LayoutLike | SwizzleLayout) -> str:
     """Write a layout as one line of JSON; equal layouts with equally ordered parts give equal text.
 
     Raises:
@@ -33,10 +35,10 @@ def to_json(layout: Layout) -> str:
     >>> to_json(parse("S[(16*Mt,8):(8,1)] + 3@warpid"))
     '{"layoutalg": 1, "shard": [["16*Mt", 8, "m"], [8, 1, "m"]], "offset": {"warpid": 3}}'
     """
-    return json.dumps({"layoutalg": VERSION} | encode(layout))
+    return json.dumps({"layoutalg": VERSION} | encode(as_layout(layout, "to_json")))
 
 
-def from_json(text: str) -> Layout:
+def from_json(text: str) -> Readable:
     """Read a layout from JSON: the inverse of :func:`to_json`.
 
     Raises:
@@ -77,7 +79,7 @@ def _refuse_number(text: str) -> NoReturn:
     raise LayoutError(f"from_json: sizes are integers; got {text}")
 
 
-def encode(layout: Layout) -> dict[str, Any]:
+def encode(layout: Readable) -> dict[str, Any]:
     """Return a layout as plain lists and dicts, without the version.
 
     >>> from layoutalg import S, laneid
@@ -108,7 +110,7 @@ def _encode(size: Size) -> int | str:
     return size if isinstance(size, int) else size_text(size, "to_json")
 
 
-def decode(data: Mapping[str, Any]) -> Layout:
+def decode(data: Mapping[str, Any]) -> Readable:
     """Return the layout of plain lists and dicts: the inverse of :func:`encode`.
 
     Raises:
@@ -170,3 +172,14 @@ def _decode(value: Any) -> Size:
     if isinstance(value, str):
         return read_size(value, "from_json")
     raise LayoutError(f"from_json: a size is an integer or text; got {value!r}")
+
+
+register(
+    Notation(
+        "json",
+        '{"layoutalg": 1, "shard": [[8, 4, "laneid"]]}',
+        lambda text, _: (from_json(text), None),
+        lambda layout, _: to_json(layout),
+        r'\{\s*(["}]|\w+\s*:|$)',
+    )
+)

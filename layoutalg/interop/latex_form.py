@@ -9,6 +9,8 @@ import re
 
 from layoutalg.algebra import printing
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
+from layoutalg.interop.registry import Notation, register
 from layoutalg.layouts.parser import parse
 from layoutalg.layouts.tile_layout import TileLayout
 
@@ -22,7 +24,7 @@ _POWER = re.compile(r"\^\{(\d+)\}")
 _TIMES = re.compile(r"(?<=[\w)]) +(?=[\w(])(?!mod\b)(?<!mod )")  # a blank between factors
 
 
-def to_latex(layout: TileLayout) -> str:
+def to_latex(layout: LayoutLike) -> str:
     r"""Write a layout as mathematics, without dollar signs.
 
     Raises:
@@ -31,6 +33,7 @@ def to_latex(layout: TileLayout) -> str:
     >>> print(to_latex(parse("S[8:4@laneid] + 3")))
     S\left[\begin{array}{c}8 \\ 4@\mathrm{laneid}\end{array}\right] + 3
     """
+    layout = as_layout(layout, "to_latex")
     if not isinstance(layout, TileLayout):
         raise LayoutError(f"to_latex: a swizzled layout has no such form; got {layout}")
     return printing.latex(layout.shard, layout.replica, layout.offset)
@@ -65,3 +68,14 @@ def _bracket(found: re.Match[str]) -> str:
         )
     extents, strides = (",".join(row) for row in rows)
     return f"{found[1]}[({extents},):({strides},)]"
+
+
+register(
+    Notation(
+        "latex",
+        r"S\left[\begin{array}{c}8 \\ 4@\mathrm{laneid}\end{array}\right]",
+        lambda text, _: (from_latex(text), None),
+        lambda layout, _: to_latex(layout),
+        r'\$|[^{#"]*\\',
+    )
+)

@@ -1,14 +1,7 @@
-r"""All notations behind two functions: read a layout from text, write it in another notation.
+"""The registry of notations: read a layout from text in any of them, write it in another.
 
-===========  ===================================================================================
-``text``     ``S[(8,2):(4@laneid,1)]``, ``ComposeLayout(3, 3, 3, S[512:1])``
-``cute``     ``((4,8),2):((2,16),1)``, ``Sw<3,3,3> o 0 o (8,64):(64,1)``: offsets in memory
-``tv``       the same notation for a thread-value layout: (thread, value) to element
-``triton``   ``#ttg.linear<{register = [[0, 1]], lane = …}>``, or the lines that Triton prints
-``tvm``      ``T.TileLayout(T.S[8:4 @ Axis.laneid])`` and TVM's other spellings
-``json``     ``{"layoutalg": 1, "shard": [[8, 4, "laneid"]]}``
-``latex``    ``S\left[\begin{array}{c}8 \\ 4@\mathrm{laneid}\end{array}\right]``
-===========  ===================================================================================
+A notation is one file of this folder that calls :func:`register`; :func:`read`, :func:`write`, the
+command line and the round-trip tests know it from then on.
 """
 
 from __future__ import annotations
@@ -18,48 +11,90 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from layoutalg import fragments
 from layoutalg.errors import LayoutError
-from layoutalg.interop.cute import CuteLayout
-from layoutalg.interop.cute_maps import from_cute, from_tv, to_cute, to_tv
-from layoutalg.interop.cute_swizzle import CuteComposed, parse_cute
-from layoutalg.interop.json_form import from_json, to_json
-from layoutalg.interop.latex_form import from_latex, to_latex
-from layoutalg.interop.triton import LinearLayout, from_triton, to_triton
-from layoutalg.interop.tvmscript import from_tvmscript, to_tvmscript
-from layoutalg.layouts.parser import parse
-from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
-from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.fragments import Fragment
+from layoutalg.front_door import LayoutLike, as_layout
+from layoutalg.layouts.swizzle import SwizzleLayout
+from layoutalg.layouts.tile_layout import Layout, TileLayout
+from layoutalg.sizes.size import as_shape
 
-NOTATIONS = ("text", "cute", "tv", "triton", "tvm", "json", "latex")
+Shape = tuple[int, ...]
 
-# What only one notation has, in the order in which it is looked for.
-_MARKS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("json", re.compile(r'\{\s*(["}]|\w+\s*:|$)')),
-    ("triton", re.compile(r"#|\{\s*\w+\s*=|.*->|.*is a size 1 dimension", re.DOTALL)),
-    ("latex", re.compile(r"\$|.*\\", re.DOTALL)),
-    ("tvm", re.compile(r"(\w+\.)*(TileLayout|ComposeLayout|SwizzleLayout|from_iters)\b|\w+\.S\[")),
-    ("text", re.compile(r"(.*[\s+])?[SR]\[", re.DOTALL)),
-    ("cute", re.compile(r"(Sw|S|Swizzle)<|[(_\d]")),
-)
+
+@dataclass(frozen=True)
+class Options:
+    """What a notation may leave unsaid: a logical shape, what a swizzle counts, bits per element.
+
+    ``unit`` is "elements" or "bytes".
+    """
+
+    shape: Shape | None = None
+    unit: str | None = None
+    bits: int | None = None
+
+
+@dataclass(frozen=True)
+class Notation:
+    """How layouts are written somewhere.
+
+    ``reader`` gives the layout and the logical shape where the text says it; ``looks`` matches the
+    start of a text that can be no other notation, None where that cannot be told; a notation with
+    ``over_shape`` is written over a logical shape.
+    """
+
+    name: str
+    example: str
+    reader: Callable[[str, Options], tuple[Layout | SwizzleLayout, Shape | None]]
+    writer: Callable[[Layout, Options], str]
+    looks: str | None = None
+    over_shape: bool = False
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A layout that was read, how it was written, and its logical shape where that is said."""
+    """A layout that was read, its notation, and its shape and fragment where the text names them.
 
-    layout: TileLayout | ComposeLayout
+    The notation of ``mma.m16n8k16.f16:A`` is "fragment".
+    """
+
+    layout: Layout
     notation: str
-    shape: tuple[int, ...] | None = None
+    shape: Shape | None = None
+    fragment: Fragment | None = None
+
+
+NOTATIONS: dict[str, Notation] = {}  # by name; each file of this folder adds its own
+
+
+def register(notation: Notation) -> None:
+    """Add a notation.
+
+    Raises:
+        LayoutError: the name is taken.
+
+    >>> register(NOTATIONS["json"])
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: register: the notation 'json' is registered already
+    """
+    if notation.name in NOTATIONS:
+        raise LayoutError(f"register: the notation {notation.name!r} is registered already")
+    NOTATIONS[notation.name] = notation
 
 
 def notation_of(text: str) -> str:
-    """Say in which notation a text is, by how it begins; a thread-value layout looks like ``cute``.
+    """Say in which notation a text is, by how it begins; ``tv`` looks like ``cute``.
 
     >>> [notation_of(t) for t in ("S[8:1]", "(4,8):(8,1)", '{"layoutalg": 1}', "T.S[8:1]")]
     ['text', 'cute', 'json', 'tvm']
+    >>> notation_of("mma.m16n8k16.f16:A")
+    'fragment'
     """
     start = text.strip()
-    return next((name for name, mark in _MARKS if mark.match(start)), "text")
+    if start.partition(":")[0] in fragments.names():
+        return "fragment"
+    fitting = (n for n in NOTATIONS.values() if n.looks and re.match(n.looks, start, re.DOTALL))
+    return next((notation.name for notation in fitting), "text")
 
 
 def read(
@@ -69,12 +104,13 @@ def read(
     unit: str | None = None,
     bits: int | None = None,
 ) -> Reading:
-    """Read a layout in any notation.
+    """Read a layout in any notation, or a fragment by its name.
 
     Args:
-        text: the layout.
+        text: the layout, or ``instruction:operand``.
         notation: one of :data:`NOTATIONS`; guessed unless given.
-        shape: logical extents, needed for ``tv``, and by ``triton`` where its bases do not say it.
+        shape: logical extents: ``tv`` needs them, and ``triton`` where its bases do not say them; a
+            fragment is tiled to them.
         unit: what a swizzle of ``cute`` counts, "elements" or "bytes".
         bits: of an element, for the unit "bytes".
 
@@ -86,36 +122,80 @@ def read(
     S[(8,4,2):(16,2,1)] cute (32, 2)
     >>> print(read("((4,8),(2,2)):((32,1),(16,8))", "tv", (16, 8)).layout)
     S[(2,8,4,2):(2,4@laneid,1@laneid,1)]
+    >>> print(read("mma.m16n8k16.f16:D").layout)
+    S[(2,8,4,2):(2,4@laneid,1@laneid,1)]
     """
     if not isinstance(text, str):
         raise LayoutError(f"read: needs text; got {text!r}")
-    chosen = notation_of(text) if notation is None else _known(notation, "read")
-    extents = None if shape is None else tuple(shape)
-    layout: Any
-    if chosen == "cute":
-        parsed = parse_cute(text, unit, bits)
-        inner = parsed.layout if isinstance(parsed, CuteComposed) else parsed
-        return Reading(from_cute(parsed), chosen, inner.extents)
-    if chosen == "tv":
-        if extents is None:
-            raise LayoutError("read: a thread-value layout does not say its shape: give it")
-        return Reading(from_tv(CuteLayout.parse(text), extents), chosen, extents)
-    if chosen == "triton":
-        linear = LinearLayout.parse(text, extents)
-        return Reading(from_triton(linear), chosen, linear.shape)
-    readers: dict[str, Callable[[str], Any]] = {
-        "text": _from_text, "tvm": from_tvmscript, "json": from_json, "latex": from_latex
-    }  # fmt: skip
-    layout = readers[chosen](text)
+    chosen = notation_of(text) if notation is None else notation
+    options = Options(None if shape is None else tuple(shape), unit, bits)
+    if chosen == "fragment":
+        return _fragment(text, options.shape)
+    layout, said = _known(chosen, "read").reader(text, options)
     if isinstance(layout, SwizzleLayout):
         raise LayoutError(
             f"read: a bare swizzle is no layout of a tile: compose it with one; got {layout}"
         )
-    return Reading(layout, chosen)
+    return Reading(layout, chosen, said)
+
+
+def _fragment(text: str, shape: Shape | None) -> Reading:
+    name, _, operand = text.strip().partition(":")
+    if not operand:
+        have = ", ".join(f"{name}:{each}" for each in fragments.operands(name))
+        raise LayoutError(f"layout: name an operand of {name}: {have}")
+    return _tiled(fragments.get(name, operand), shape)
+
+
+def _tiled(row: Fragment, shape: Sequence[Any] | None) -> Reading:
+    if shape is None or tuple(shape) == row.tile:
+        return Reading(row.layout, "fragment", row.tile, row)
+    return Reading(row.layout.tile_to(shape, row.tile), "fragment", tuple(shape))
+
+
+def reading(given: LayoutLike, shape: Sequence[Any] | None, what: str) -> Reading:
+    """Return a layout and its logical shape, where one is given or said.
+
+    Args:
+        given: a layout, text, or a fragment, which is tiled to another shape than its own.
+        shape: the logical extents, if they are given.
+        what: who asks, in a message.
+
+    Raises:
+        LayoutError: a text is no layout.
+
+    >>> reading(fragments.get("mma.m16n8k16.f16", "D"), None, "doc").shape
+    (16, 8)
+    """
+    if isinstance(given, str):
+        return read(given, shape=None if shape is None else as_shape(shape, what))
+    if isinstance(given, Fragment):
+        return _tiled(given, None if shape is None else as_shape(shape, what))
+    return Reading(given, "", shape)  # type: ignore[arg-type]  # whoever asks checks both
+
+
+def with_shape(given: LayoutLike, shape: Sequence[Any] | None, what: str) -> tuple[Any, Any]:
+    """Return a layout and its logical shape, as :func:`reading` does.
+
+    Raises:
+        LayoutError: a text is no layout, or no shape is known.
+
+    >>> layout, shape = with_shape("mma.m16n8k16.f16:D", None, "doc")
+    >>> print(layout, shape)
+    S[(2,8,4,2):(2,4@laneid,1@laneid,1)] (16, 8)
+    >>> with_shape("S[8:1]", None, "lane_map")
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: lane_map: give the shape of S[8:1], such as (16, 8)
+    """
+    found = reading(given, shape, what)
+    said = found.shape if shape is None else shape
+    if said is None:
+        raise LayoutError(f"{what}: give the shape of {found.layout}, such as (16, 8)")
+    return found.layout, said
 
 
 def write(
-    layout: TileLayout | ComposeLayout,
+    layout: LayoutLike,
     notation: str,
     shape: Sequence[int] | None = None,
     unit: str = "elements",
@@ -124,7 +204,7 @@ def write(
     """Write a layout in a notation; :func:`read` gives the same map back.
 
     Args:
-        layout: a layout.
+        layout: a layout, a fragment, or text.
         notation: one of :data:`NOTATIONS`.
         shape: logical extents, needed for ``cute``, ``tv`` and ``triton``.
         unit: what a swizzle of ``cute`` is to count.
@@ -133,41 +213,31 @@ def write(
     Raises:
         LayoutError: the notation is unknown, needs a shape, or cannot say this layout.
 
-    >>> D = parse("S[(2,8,4,2):(2,4@laneid,1@laneid,1)]")
-    >>> write(D, "tv", (16, 8))
+    >>> write("mma.m16n8k16.f16:D", "tv", (16, 8))
     '((4,8),(2,2)):((32,1),(16,8))'
-    >>> write(D, "triton")
+    >>> write("S[(8,4):(4@laneid,1@laneid)]", "triton")
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: write: triton says a layout over its shape: give the shape of \
-S[(2,8,4,2):(2,4@laneid,1@laneid,1)]
+S[(8,4):(4@laneid,1@laneid)]
     """
-    _known(notation, "write")
-    plain: dict[str, Callable[[Any], str]] = {
-        "text": str, "tvm": to_tvmscript, "json": to_json, "latex": to_latex
-    }  # fmt: skip
-    if notation in plain:
-        return plain[notation](layout)
-    if shape is None:
+    chosen, layout = _known(notation, "write"), as_layout(layout, "write")
+    if chosen.over_shape and shape is None:
         raise LayoutError(
             f"write: {notation} says a layout over its shape: give the shape of {layout}"
         )
-    if notation == "cute":
-        if isinstance(layout, ComposeLayout):
-            return str(to_cute(layout, shape, unit, bits))
-        return str(to_cute(layout, shape))
+    return chosen.writer(layout, Options(None if shape is None else tuple(shape), unit, bits))
+
+
+def plain(layout: Layout, notation: str) -> TileLayout:
+    """Return a layout that must not be swizzled, for a notation without XOR."""
     if not isinstance(layout, TileLayout):
         raise LayoutError(f"write: {notation} cannot say a swizzle; got {layout}")
-    return str(to_tv(layout, shape) if notation == "tv" else to_triton(layout, shape))
+    return layout
 
 
-def _from_text(text: str) -> Any:
-    """Read what ``str`` writes: a layout, or a swizzled one."""
-    return (from_tvmscript if text.strip().startswith("ComposeLayout") else parse)(text)
-
-
-def _known(notation: str, function: str) -> str:
+def _known(notation: str, function: str) -> Notation:
     if notation not in NOTATIONS:
         raise LayoutError(
             f"{function}: the notation is one of {', '.join(NOTATIONS)}; got {notation!r}"
         )
-    return notation
+    return NOTATIONS[notation]

@@ -15,6 +15,8 @@ from typing import Any
 
 from layoutalg.algebra.axis import Axis, cbx, laneid, m, warpid
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
+from layoutalg.interop.registry import Notation, Options, plain, register
 from layoutalg.interop.strided_digits import Digit, chain, digits_of, layout_of
 from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.sizes.size import as_shape, as_size
@@ -233,7 +235,7 @@ which no digits of a TileLayout say
 
 
 def to_triton(
-    layout: TileLayout, shape: Sequence[int], axes: Mapping[str, Axis] = AXES
+    layout: LayoutLike, shape: Sequence[int], axes: Mapping[str, Axis] = AXES
 ) -> LinearLayout:
     """Return the linear layout that leads from each place to the element that lies there.
 
@@ -253,7 +255,7 @@ def to_triton(
     >>> print(to_triton(TileLayout(S[(2, 4) : (1, 1 @ laneid)] + R[2 : 1 @ warpid]), (2, 4)))
     #ttg.linear<{register = [[1, 0]], lane = [[0, 1], [0, 2]], warp = [[0, 0]], block = []}>
     """
-    extents = tuple(as_shape(shape, "to_triton"))
+    layout, extents = as_layout(layout, "to_triton"), tuple(as_shape(shape, "to_triton"))
     digits = digits_of(layout, extents, "to_triton")
     unknown = sorted({digit.axis.name for digit in digits} - {axis.name for axis in axes.values()})
     if unknown:
@@ -279,3 +281,20 @@ def to_triton(
                 rows.append(tuple(row))
         bases.append((name, tuple(rows)))
     return LinearLayout(tuple(bases), extents)
+
+
+def _read(text: str, options: Options) -> tuple[TileLayout, tuple[int, ...]]:
+    linear = LinearLayout.parse(text, options.shape)
+    return from_triton(linear), linear.shape
+
+
+register(
+    Notation(
+        "triton",
+        "#ttg.linear<{register = [[1]], lane = [[2], [4]], warp = [], block = []}>",
+        _read,
+        lambda layout, options: str(to_triton(plain(layout, "triton"), options.shape or ())),
+        r"#|\{\s*\w+\s*=|[^{\"]*->|[^{\"]*is a size 1 dimension",
+        over_shape=True,
+    )
+)

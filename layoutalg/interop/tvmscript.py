@@ -15,19 +15,19 @@ from typing import Any
 from layoutalg.algebra.axis import Axis, Term, m
 from layoutalg.algebra.iters import Iter, Iters
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.interop.expressions import Reader, last_name, size_text
+from layoutalg.interop.registry import Notation, register
 from layoutalg.layouts.spec import LayoutSpec, R, S
 from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
 from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.sizes.size import Size
 
-Layout = TileLayout | ComposeLayout | SwizzleLayout
+Readable = TileLayout | ComposeLayout | SwizzleLayout
 SPELLINGS = ("spec", "iters")
 
 
-def to_tvmscript(
-    layout: TileLayout | ComposeLayout, spelling: str = "spec", prefix: str = "T"
-) -> str:
+def to_tvmscript(layout: LayoutLike, spelling: str = "spec", prefix: str = "T") -> str:
     """Print a layout as TVM does.
 
     Args:
@@ -50,6 +50,7 @@ def to_tvmscript(
 
     Source: printed text of apache-tvm 0.27.0.post1 and apache-tvm-tirx 0.1.0a4.
     """
+    layout = as_layout(layout, "to_tvmscript")
     if spelling not in SPELLINGS:
         raise LayoutError(
             f"to_tvmscript: the spelling is {' or '.join(SPELLINGS)}; got {spelling!r}"
@@ -114,7 +115,7 @@ def _as_iters(
     return f"{prefix}.TileLayout.from_iters({', '.join(parts)})"
 
 
-def from_tvmscript(text: str) -> Layout:
+def from_tvmscript(text: str) -> Readable:
     """Read a layout from TVMScript, in any of the spellings, under any prefix.
 
     Names that are no axes are size symbols; TVM's casts, ``T.int64(8)``, are the number in them.
@@ -142,7 +143,7 @@ def from_tvmscript(text: str) -> Layout:
 class _ScriptReader(Reader):
     """Reads layouts; one method per thing that TVM can print."""
 
-    def layout(self, node: ast.AST) -> Layout:
+    def layout(self, node: ast.AST) -> Readable:
         name = last_name(node.func) if isinstance(node, ast.Call) else ""
         if isinstance(node, ast.Call) and name == "TileLayout":
             return TileLayout(self.spec(self.arguments(node, ("spec",), 1)["spec"]))
@@ -301,3 +302,14 @@ class _ScriptReader(Reader):
             return Axis.get(name)
         except LayoutError as error:
             self.refuse(node, str(error))
+
+
+register(
+    Notation(
+        "tvm",
+        "T.TileLayout(T.S[8:4 @ Axis.laneid])",
+        lambda text, _: (from_tvmscript(text), None),
+        lambda layout, _: to_tvmscript(layout),
+        r"(\w+\.)*(TileLayout|ComposeLayout|SwizzleLayout|from_iters)\b|\w+\.S\[",
+    )
+)

@@ -10,16 +10,20 @@ from layoutalg.algebra.iters import Iter, row_major
 from layoutalg.errors import LayoutError
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.sizes.dtypes import element_type
 from layoutalg.sizes.size import as_shape
 
-BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "int32": 32, "uint32": 32, "uint8": 8}
-BITS |= {"int8": 8, "float8_e4m3fn": 8, "float8_e5m2": 8}
+_TYPES = (
+    "float16", "bfloat16", "float32", "int32", "uint32", "uint8", "int8", "float8_e4m3fn",
+    "float8_e5m2",
+)  # fmt: skip
 
 
 def _bits(dtype: str, what: str) -> int:
-    if not isinstance(dtype, str) or dtype not in BITS:
-        raise LayoutError(f"{what}: the dtype must be one of {', '.join(BITS)}; got {dtype!r}")
-    return BITS[dtype]
+    row = element_type(dtype)
+    if row is None or row.name not in _TYPES:
+        raise LayoutError(f"{what}: the dtype must be one of {', '.join(_TYPES)}; got {dtype!r}")
+    return row.bits
 
 
 def _layout(

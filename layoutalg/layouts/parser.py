@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from layoutalg.algebra.axis import Axis, Term, Terms, as_readable, misread
 from layoutalg.errors import LayoutError, pointed
+from layoutalg.front_door import other_notation
 from layoutalg.layouts.spec import Bracket, LayoutSpec, R, S
 from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.sizes.size import floordiv, is_int, mod
@@ -312,7 +313,15 @@ def parse(source: str) -> TileLayout:
     """
     if not isinstance(source, str):
         raise LayoutError(f"parse: needs text; got {source!r}")
-    spec = _Parser(source).layout()
+    try:
+        spec = _Parser(source).layout()
+    except LayoutError:
+        if known := other_notation(source):
+            raise LayoutError(
+                f"parse: {source!r} is written in the notation {known}: layoutalg.interop.read "
+                "reads it"
+            ) from None
+        raise
     if spec.shard_or_none is None and spec.replica_or_none is None:
         raise LayoutError(f"parse: a layout has S[...] or R[...], such as S[8:1]; got {source!r}")
     return TileLayout(spec)

@@ -12,6 +12,7 @@ from layoutalg.algebra.iters import Iter
 from layoutalg.algebra.parts import is_dense
 from layoutalg.algebra.tables import IntArray
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import as_layout
 from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.sizes.arguments import as_coordinate
 from layoutalg.sizes.size import Size, as_shape, as_size, product
@@ -133,6 +134,7 @@ class ComposeLayout(Layout):
         swizzle = self.swizzle
         for name in ("per_element", "swizzle_len", "atom_len"):
             object.__setattr__(self, name, getattr(swizzle, name))
+        object.__setattr__(self, "tile_layout", as_layout(self.tile_layout, "ComposeLayout"))
         if not isinstance(self.tile_layout, TileLayout):
             raise LayoutError(f"ComposeLayout: needs a TileLayout; got {self.tile_layout!r}")
         self.tile_layout.verify_well_formed()

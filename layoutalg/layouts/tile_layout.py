@@ -20,6 +20,7 @@ from layoutalg.algebra.scope import as_target
 from layoutalg.algebra.slicing import slice_parts
 from layoutalg.algebra.tables import IntArray, table
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.html import drawing, framed
 from layoutalg.proofs import equivalence, injectivity
 from layoutalg.proofs.verdict import Verdict
@@ -28,6 +29,7 @@ from layoutalg.sizes.size import Size, as_shape, as_size
 from layoutalg.sizes.size import product as product_of
 
 Self = TypeVar("Self", bound="Layout")
+_Kind = TypeVar("_Kind")
 
 
 class Layout:
@@ -276,7 +278,7 @@ class Layout:
     # -- questions about the map --------------------------------------------------------------
 
     def equivalent(
-        self, other: Layout, target: str | None = None, shape: Sequence[Any] | None = None
+        self, other: LayoutLike, target: str | None = None, shape: Sequence[Any] | None = None
     ) -> Verdict:
         """Decide whether two layouts map each element to the same set of machine coordinates.
 
@@ -292,7 +294,10 @@ class Layout:
         (True, False)
         """
         return equivalence.equivalent(
-            self, other, as_target(target), _optional(shape, "equivalent")
+            self,
+            as_layout(other, "equivalent: other"),
+            as_target(target),
+            _optional(shape, "equivalent"),
         )
 
     def is_injective(self, shape: Sequence[Any] | None = None) -> Verdict:
@@ -438,7 +443,7 @@ class Layout:
 
     def tile(
         self: Self,
-        outer: TileLayout,
+        outer: LayoutLike,
         outer_shape: Sequence[Any],
         inner_shape: Sequence[Any],
         target: str | None = None,
@@ -459,7 +464,7 @@ class Layout:
         S[(8,2,32):(64,1,2)]
         """
         tile = self.tile_over(inner_shape)
-        _check(outer, TileLayout, "tile", "outer")
+        outer = _taken(outer, TileLayout, "tile", "outer")
         over = tiling.Operand(outer, as_shape(outer_shape, "tile"), "tile: outer")
         under = tiling.Operand(tile, as_shape(inner_shape, "tile"), "tile: inner")
         parts.check_ranks("tile", "outer_shape", over.shape, "inner_shape", under.shape)
@@ -492,7 +497,7 @@ class Layout:
 
     def is_tile_inner(
         self,
-        tiled: Any,
+        tiled: LayoutLike,
         tiled_shape: Sequence[Any],
         inner_shape: Sequence[Any],
         target: str | None = None,
@@ -512,7 +517,7 @@ class Layout:
         S[(8,8):(8,1)]
         """
         shapes = as_shape(tiled_shape, "is_tile_inner"), as_shape(inner_shape, "is_tile_inner")
-        _check(tiled, Layout, "is_tile_inner", "tiled")
+        tiled = _taken(tiled, Layout, "is_tile_inner", "tiled")
         if not self._is_swizzled_like(tiled):
             return None
         inner = tiling.Operand(self.tile_over(shapes[1]), shapes[1], "is_tile_inner: inner")
@@ -522,7 +527,7 @@ class Layout:
 
     def is_tile_outer(
         self,
-        tiled: Any,
+        tiled: LayoutLike,
         tiled_shape: Sequence[Any],
         outer_shape: Sequence[Any],
         target: str | None = None,
@@ -543,7 +548,7 @@ class Layout:
         S[(2,4):(1,2)]
         """
         shapes = as_shape(tiled_shape, "is_tile_outer"), as_shape(outer_shape, "is_tile_outer")
-        _check(tiled, Layout, "is_tile_outer", "tiled")
+        tiled = _taken(tiled, Layout, "is_tile_outer", "tiled")
         outer = self.tile_layout
         if outer is not self:
             return None  # a swizzled layout arranges nothing
@@ -556,7 +561,7 @@ class Layout:
 
     def direct_sum(
         self: Self,
-        left: TileLayout,
+        left: LayoutLike,
         left_shape: Sequence[Any],
         right_shape: Sequence[Any],
         target: str | None = None,
@@ -572,7 +577,7 @@ class Layout:
         S[16:1]
         """
         right = self.tile_over(right_shape)
-        _check(left, TileLayout, "direct_sum", "left")
+        left = _taken(left, TileLayout, "direct_sum", "left")
         one = tiling.Operand(left, as_shape(left_shape, "direct_sum"), "direct_sum: left")
         other = tiling.Operand(right, as_shape(right_shape, "direct_sum"), "direct_sum: right")
         parts.check_ranks("direct_sum", "left_shape", one.shape, "right_shape", other.shape)
@@ -580,7 +585,7 @@ class Layout:
 
     def is_direct_sum_right(
         self,
-        total: Any,
+        total: LayoutLike,
         interleaved_shape: Sequence[Any],
         right_shape: Sequence[Any],
         target: str | None = None,
@@ -607,7 +612,7 @@ class Layout:
 
     def is_direct_sum_left(
         self,
-        total: Any,
+        total: LayoutLike,
         interleaved_shape: Sequence[Any],
         left_shape: Sequence[Any],
         target: str | None = None,
@@ -628,7 +633,7 @@ class Layout:
     ) -> TileLayout | None:
         what = "is_direct_sum_right" if at else "is_direct_sum_left"
         shapes = as_shape(interleaved, what), as_shape(own, what)
-        _check(total, Layout, what, "total")
+        total = _taken(total, Layout, what, "total")
         if not self._is_swizzled_like(total):
             return None
         whole, part = (
@@ -730,8 +735,8 @@ class Layout:
     def to_html(
         self,
         shape: Sequence[int] | None = None,
-        path: str | os.PathLike[str] | None = None,
         *,
+        path: str | os.PathLike[str] | None = None,
         lane: int = 5,
         title: str | None = None,
         bits: int | None = None,
@@ -750,7 +755,7 @@ class Layout:
         >>> D.to_html((16, 8)).startswith("<!DOCTYPE html>")
         True
         """
-        text: str = drawing().layout_html(self, shape, path, lane=lane, title=title, bits=bits)
+        text: str = drawing().layout_html(self, shape, path=path, lane=lane, title=title, bits=bits)
         return text
 
     def _repr_html_(self) -> str | None:
@@ -964,12 +969,14 @@ def _as_tuple(iters: Iterable[Iter]) -> Iters:
         return (iters,)  # type: ignore[return-value]  # refused as no Iter
 
 
-def _check(value: object, kind: type, what: str, name: str) -> None:
+def _taken(given: LayoutLike, kind: type[_Kind], what: str, name: str) -> _Kind:
+    value = as_layout(given, f"{what}: {name}")
     if not isinstance(value, kind):
         raise LayoutError(f"{what}: {name} must be a TileLayout; got {value!r}")
+    return value
 
 
-def align(anchor: TileLayout, follower: TileLayout) -> TileLayout:
+def align(anchor: LayoutLike, follower: LayoutLike) -> TileLayout:
     """Cut the follower like the anchor and list its iters in the anchor's canonical order.
 
     The canonical order: thread axes first, then memory axes, each by descending stride. The
@@ -984,7 +991,7 @@ def align(anchor: TileLayout, follower: TileLayout) -> TileLayout:
     >>> print(align(anchor, TileLayout(S[16:1])))
     S[(8,2):(1,8)]
     """
-    _check(anchor, TileLayout, "align", "anchor")
-    _check(follower, TileLayout, "align", "follower")
+    anchor = _taken(anchor, TileLayout, "align", "anchor")
+    follower = _taken(follower, TileLayout, "align", "follower")
     shard = algebra.align(anchor.shard, follower.shard, follower)
     return TileLayout._make(shard, follower.replica, follower.offset)

@@ -22,9 +22,9 @@ import numpy.typing as npt
 from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.tables import IntArray
 from layoutalg.errors import LayoutError
-from layoutalg.fragments.rows import BITS
 from layoutalg.layouts.thread_slots import THREADS_OF
 from layoutalg.layouts.tile_layout import Layout
+from layoutalg.sizes.dtypes import OPERANDS, STORED, element_type
 
 Bools = npt.NDArray[np.bool_]
 
@@ -35,29 +35,25 @@ SECTOR_BYTES = 32
 _ROW_BYTES = 16  # of an 8x8 matrix
 _SIZES = (1, 2, 4, 8, 16)  # bytes that a lane moves in one access of shared memory
 
-# What operands are made of, and what memory holds besides.
-_BITS = BITS | {
-    "e2m1": 4, "b4": 4, "b8": 8, "s16": 16, "u16": 16, "b32": 32, "u32": 32, "b64": 64, "s64": 64,
-    "u64": 64,
-}  # fmt: skip
-
 
 def element_bits(dtype: int | str, function: str) -> int:
-    """Return the width of an element: a number of bits, or the type as PTX names it.
+    """Return the width of an element: a number of bits, or a type as PTX or NumPy names it.
 
     Raises:
         LayoutError: no width that divides or is a multiple of a byte; an unknown type.
 
-    >>> element_bits("bf16", "doc"), element_bits(8, "doc")
-    (16, 8)
+    >>> [element_bits(dtype, "doc") for dtype in ("bf16", "bfloat16", 8)]
+    [16, 16, 8]
     """
-    bits = _BITS.get(dtype, 0) if isinstance(dtype, str) else dtype
+    row = element_type(dtype)
+    bits = row.bits if row is not None else dtype
     if isinstance(bits, bool) or bits not in (1, 2, 4, 8, 16, 32, 64, 128):
         raise LayoutError(
             f"{function}: the element is given by its bits (1, 2, 4, 8, 16, 32, 64 or 128) or by "
-            f"its PTX type; got {dtype!r}. Types that fit: {', '.join(_BITS)}"
+            f"its type, such as f16 or float16; got {dtype!r}. Types that fit: "
+            + ", ".join(dict.fromkeys(each.token for each in (*OPERANDS, *STORED)))
         )
-    return bits
+    return int(bits)
 
 
 def phase_lanes(size: int) -> int:

@@ -30,6 +30,7 @@ from layoutalg.algebra.parts import (
 from layoutalg.algebra.scope import Target, as_target
 from layoutalg.algebra.tables import steps
 from layoutalg.errors import LayoutError, Undecided
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.proofs.differing import different_sets, told
 from layoutalg.proofs.formulas import (
     as_coordinates,
@@ -208,15 +209,17 @@ def _witnesses(left: HasParts, right: HasParts) -> str:
 # -- a layout and a formula -----------------------------------------------------------------------
 
 
-def prove(layout: Any, shape: Sequence[Any], claim: Any, target: str | None = None) -> Verdict:
+def prove(
+    layout: LayoutLike, shape: Sequence[Any], claim: Any, target: str | None = None
+) -> Verdict:
     """Decide whether a layout over a shape says what another layout or a formula says.
 
     Args:
-        layout: a layout, swizzled or not.
+        layout: a layout, swizzled or not, a fragment, or text.
         shape: logical extents, outermost first; elements are named by their coordinates.
         claim: one of
 
-            - a layout, or a fragment: :func:`equivalent`;
+            - a layout, a fragment, or text: :func:`equivalent`;
             - a formula ``(i, j, …) -> {"laneid": …, "m": …}`` for the base coordinate of an
               element; axes that it leaves out are 0;
             - a formula the other way, ``(laneid, m) -> (i, j, …)``, its parameters named like the
@@ -244,7 +247,7 @@ def prove(layout: Any, shape: Sequence[Any], claim: Any, target: str | None = No
     64 of 128 elements differ
     """
     extents = as_shape(shape, "prove")
-    goal = getattr(claim, "layout", claim)
+    layout, goal = as_layout(layout, "prove: layout"), as_layout(claim, "prove: claim")
     if hasattr(goal, "table") or hasattr(goal, "shard"):
         return equivalent(layout, goal, as_target(target), extents)
     if not callable(goal):

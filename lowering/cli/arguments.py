@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from layoutalg import ComposeLayout, LayoutError, TileLayout, fragments, parse
+from layoutalg import LayoutError, TileLayout, fragments, parse
+from layoutalg.errors import did_you_mean
+from layoutalg.interop import Reading, read
+from layoutalg.interop.registry import notation_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Each = TypeVar("Each")
@@ -24,23 +26,16 @@ Each = TypeVar("Each")
 _NAME = re.compile(r"([A-Za-z~/.]|[\w-]+[./][A-Za-z])[^\[({<=\\\n]*")
 
 
-@dataclass(frozen=True)
-class Given:
-    """A layout of the command line, its logical shape and its fragment, where it has them."""
+def shape_of(command: str, *given: Reading) -> tuple[int, ...]:
+    """Return the first shape that layouts have.
 
-    layout: TileLayout | ComposeLayout
-    shape: tuple[int, ...] | None = None
-    fragment: fragments.Fragment | None = None
-
-    def over(self, command: str) -> tuple[int, ...]:
-        """Return the shape.
-
-        Raises:
-            LayoutError: it is not known.
-        """
-        if self.shape is None:
-            raise LayoutError(f"{command}: give the shape of {self.layout}, such as --shape 16,8")
-        return self.shape
+    Raises:
+        LayoutError: none is known.
+    """
+    for each in given:
+        if each.shape is not None:
+            return each.shape
+    raise LayoutError(f"{command}: give the shape of {given[-1].layout}, such as --shape 16,8")
 
 
 class WithExamples(click.Command):
@@ -157,7 +152,7 @@ def layout_of(
     notation: str | None = None,
     unit: str | None = None,
     bits: int | None = None,
-) -> Given:
+) -> Reading:
     """Read a layout in any notation, or a fragment: ``mma.m16n8k16.f16:A``.
 
     Args:
@@ -171,34 +166,28 @@ def layout_of(
         LayoutError: it is none; the message names the file, and shows the place where that is
             known.
     """
-    from layoutalg import interop
-
     extents = None if shape is None else numbers(shape, "--shape")
     text, file = contents(argument)
-    name, _, operand = text.strip().partition(":")
-    if notation is None and name in fragments.names():
-        return _fragment(name, operand, extents)
-    if not file and is_name(text):
-        raise LayoutError(_nothing_named(name))
+    named = notation is None and notation_of(text) == "fragment"
+    if not (file or named) and is_name(text):
+        raise LayoutError(_nothing_named(text.strip().partition(":")[0]))
     if notation is None:
         text, said = _shown(text)
         extents = extents or said
     try:
-        found = interop.read(text, notation, extents, unit, bits)
+        found = read(text, notation, extents, unit, bits)
     except LayoutError as error:
         if not file:
             raise
         raise type(error)(f"{_named(file)}: {error}") from None
-    return Given(found.layout, extents or found.shape)
+    return replace(found, shape=extents or found.shape)
 
 
 def _nothing_named(name: str) -> str:
     """Say that a name is no file and no instruction, and which instruction is near."""
     if Path(name).is_dir():
         return f"{name} is a folder; give a layout, an instruction or a file"
-    near = difflib.get_close_matches(name, fragments.names(), 4)
-    hint = f"; did you mean {', '.join(near)}?" if near else ""
-    return f"no such file or instruction: {name!r}{hint}"
+    return f"no such file or instruction: {name!r}{did_you_mean(name, fragments.names())}"
 
 
 def _shown(text: str) -> tuple[str, tuple[int, ...] | None]:
@@ -213,18 +202,6 @@ def _shown(text: str) -> tuple[str, tuple[int, ...] | None]:
     if isinstance(shape, list) and shape and all(type(each) is int for each in shape):
         return record["layout"], tuple(shape)
     return record["layout"], None
-
-
-def _fragment(name: str, operand: str, shape: tuple[int, ...] | None) -> Given:
-    """Return a row of the fragment table, tiled where the shape is another."""
-    if not operand:
-        known = ", ".join(f"{name}:{each}" for each in fragments.operands(name))
-        raise LayoutError(f"layout: name an operand of {name}: {known}")
-    row = fragments.get(name, operand)
-    if shape in (None, row.tile):
-        return Given(row.layout, row.tile, row)
-    assert shape is not None
-    return Given(row.layout.tile_to(shape, row.tile), shape)
 
 
 def json_option(command: Command) -> Command:

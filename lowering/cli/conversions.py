@@ -18,21 +18,22 @@ from layoutalg import (
 )
 from layoutalg import convert as convert_layouts
 from layoutalg.conversions.recipe import Kind
+from layoutalg.interop import NOTATIONS, Reading, write
 from layoutalg.memory.access import ACCESSES
 from layoutalg.memory.swizzle_search import Candidate
 from lowering.cli.arguments import (
-    Given,
     command,
     echo_json,
     json_option,
     layout_of,
     numbers,
     one_input,
+    shape_of,
     shape_option,
     width,
 )
 
-_NOTATIONS = ("text", "cute", "tv", "triton", "tvm", "json", "latex")
+_NOTATION = click.Choice(tuple(NOTATIONS))
 _BITS = ("4", "8", "16", "32", "64")
 
 
@@ -46,8 +47,8 @@ _BITS = ("4", "8", "16", "32", "64")
 @click.argument("layout")
 @click.argument("other", required=False)
 @shape_option
-@click.option("--to", type=click.Choice(_NOTATIONS), help="Print LAYOUT in this notation.")
-@click.option("--from", "notation", type=click.Choice(_NOTATIONS), help="How LAYOUT is written.")
+@click.option("--to", type=_NOTATION, help="Print LAYOUT in this notation.")
+@click.option("--from", "notation", type=_NOTATION, help="How LAYOUT is written.")
 @click.option(
     "--unit", type=click.Choice(["elements", "bytes"]), help="What a CuTe swizzle counts."
 )
@@ -80,7 +81,7 @@ def convert(
     left = layout_of(layout, shape, notation, unit, size)
     if other is not None:
         right = layout_of(other, shape)
-        extents = (left if left.shape else right).over("convert")
+        extents = shape_of("convert", left, right)
         src, dst = _plain(left), _plain(right)
         found = convert_layouts(src, dst, extents, size or 16, via)
         if as_json:
@@ -90,16 +91,14 @@ def convert(
         return
     if via is not None:
         raise LayoutError("convert: --via is for two layouts")
-    from layoutalg import interop
-
-    text = interop.write(left.layout, str(to), left.shape, unit or "elements", size or 16)
+    text = write(left.layout, str(to), left.shape, unit or "elements", size or 16)
     if as_json:
         echo_json({"notation": to, "text": text, "shape": left.shape})
     else:
         click.echo(text)
 
 
-def _plain(given: Given) -> TileLayout:
+def _plain(given: Reading) -> TileLayout:
     """Return a layout that may be distributed over threads: no swizzled one."""
     if not isinstance(given.layout, TileLayout):
         raise LayoutError(

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from layoutalg import LayoutError, TileLayout, Verdict, fragments, prove
+from layoutalg.interop import Reading
 from layoutalg.layouts.explanation import Explanation, explain_element, explain_held, reach
 from layoutalg.proofs.verdict import Certificate, place_text
 from lowering.cli.arguments import (
-    Given,
     command,
     echo_json,
     json_option,
@@ -20,6 +20,7 @@ from lowering.cli.arguments import (
     numbers,
     one_input,
     pairs,
+    shape_of,
     shape_option,
 )
 
@@ -80,7 +81,9 @@ def explain(
         raise LayoutError("explain: --target is for two layouts")
     if at is not None:
         given = layout_of(layout, shape)
-        found = explain_element(given.layout, numbers(at, "--at", "9,3"), given.over("explain"))
+        found = explain_element(
+            given.layout, numbers(at, "--at", "9,3"), shape_of("explain", given)
+        )
         if as_json:
             echo_json(found.record() | _register(given, found))
         else:
@@ -90,7 +93,8 @@ def explain(
     operands = _operands(layout, shape)
     _check_reach(wanted, operands, "--lane" if lane is not None else "--place")
     reports = [
-        (given, explain_held(given.layout, wanted, given.over("explain"))) for given in operands
+        (given, explain_held(given.layout, wanted, shape_of("explain", given)))
+        for given in operands
     ]
     if not as_json:
         click.echo("\n\n".join(_held_text(*report, wanted) for report in reports))
@@ -104,17 +108,17 @@ def explain(
     )
 
 
-def _operands(layout: str, shape: str | None) -> list[Given]:
+def _operands(layout: str, shape: str | None) -> list[Reading]:
     """Return a layout, or all operands of an instruction that is named without one."""
     if layout in fragments.names():
-        return [Given(row.layout, row.tile, row) for row in fragments.rows(layout)]
+        return [Reading(row.layout, "fragment", row.tile, row) for row in fragments.rows(layout)]
     return [layout_of(layout, shape)]
 
 
-def _check_reach(wanted: Mapping[str, int], operands: Sequence[Given], option: str) -> None:
+def _check_reach(wanted: Mapping[str, int], operands: Sequence[Reading], option: str) -> None:
     """Refuse what lies beyond all operands on an axis; between there may be nothing."""
     for axis, value in wanted.items():
-        found = [reach(given.layout, axis, given.over("explain")) for given in operands]
+        found = [reach(given.layout, axis, shape_of("explain", given)) for given in operands]
         ends = [pair for pair in found if pair is not None]
         if axis == "laneid" and any(given.fragment is not None for given in operands):
             ends.append((0, _LANES - 1))
@@ -134,7 +138,7 @@ def _place(text: str) -> dict[str, int]:
     }
 
 
-def _register(given: Given, found: Explanation) -> dict[str, int]:
+def _register(given: Reading, found: Explanation) -> dict[str, int]:
     """Return the register of a place, and its first bit there, where the layout is a fragment."""
     row = given.fragment
     if row is None:
@@ -143,21 +147,21 @@ def _register(given: Given, found: Explanation) -> dict[str, int]:
     return {"register": slot // row.pack, "bit": slot % row.pack * row.bits}
 
 
-def _title(given: Given) -> str:
+def _title(given: Reading) -> str:
     """Return the layout and its shape, after the name of the fragment where it is one."""
     row = given.fragment
     name = f"{row.instruction} {row.operand}: " if row is not None else ""
     return f"{name}{given.layout} over {given.shape}"
 
 
-def _element_text(given: Given, found: Explanation) -> str:
+def _element_text(given: Reading, found: Explanation) -> str:
     """Return the explanation of one element, below the layout, and its register."""
     lines = [_title(given), str(found)]
     lines += [f"  {name} {number}" for name, number in _register(given, found).items()]
     return "\n".join(lines)
 
 
-def _held_text(given: Given, found: Sequence[Explanation], wanted: Mapping[str, int]) -> str:
+def _held_text(given: Reading, found: Sequence[Explanation], wanted: Mapping[str, int]) -> str:
     """Return what a lane holds: the digits that its slots share once, then a line per slot."""
     asked = place_text(tuple(wanted.items()))
     if not found:
@@ -174,12 +178,12 @@ def _held_text(given: Given, found: Sequence[Explanation], wanted: Mapping[str, 
     return "\n".join(lines)
 
 
-def _compare(left: Given, right: Given, target: str | None) -> Verdict:
+def _compare(left: Reading, right: Reading, target: str | None) -> Verdict:
     """Decide whether two layouts are one map; swizzled ones need a shape."""
     one, other, shape = left.layout, right.layout, left.shape or right.shape
     if isinstance(one, TileLayout) and isinstance(other, TileLayout) and not shape:
         return one.equivalent(other, target)
-    return prove(one, (left if left.shape else right).over("explain"), other, target)
+    return prove(one, shape_of("explain", left, right), other, target)
 
 
 def _record(verdict: Verdict) -> dict[str, Any]:

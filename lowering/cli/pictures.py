@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 from layoutalg import LayoutError, fragments
+from layoutalg.interop import Reading
 from layoutalg.memory.access import ACCESSES
 from lowering.cli.arguments import (
-    Given,
     command,
     given_options,
     layout_of,
     numbers,
     one_input,
+    shape_of,
     width,
 )
 
@@ -142,12 +143,12 @@ def _draw_instruction(
 
 
 def _draw_layouts(
-    kind: str, given: list[Given], lane: int, dtype: str, access: str, path: Path
+    kind: str, given: list[Reading], lane: int, dtype: str, access: str, path: Path
 ) -> None:
     """Draw one of the pictures of a layout, or of two."""
     from layoutalg import draw as drawing
 
-    extents = next((each for each in given if each.shape), given[0]).over("draw")
+    extents = shape_of("draw", *given)
     layout: Any = given[0].layout
     other: Any = given[-1].layout
     if kind == "lane_map":

@@ -108,7 +108,7 @@ class Executable(ABC):
         return nvjitlink.assemble(self.ptx(arch), arch or self.body.arch)
 
     def to_html(
-        self, path: str | os.PathLike[str] | None = None, *, title: str | None = None
+        self, *, path: str | os.PathLike[str] | None = None, title: str | None = None
     ) -> str:
         """Return one self-contained HTML file on which an element is followed: ``flow.flow_html``.
 
@@ -119,7 +119,7 @@ class Executable(ABC):
         Raises:
             LayoutError: the page would be larger than 60 kB, or another suffix.
         """
-        return explorer_data.flow_html(self.body, self.title if title is None else title, path)
+        return explorer_data.flow_html(self.body, self.title if title is None else title, path=path)
 
     def _repr_html_(self) -> str | None:
         """Return the page in a frame, for a notebook; None where it would be too large."""

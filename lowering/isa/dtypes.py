@@ -1,4 +1,4 @@
-"""Element types: one row per dtype, with its PTX token, width and NumPy type."""
+"""Element types in kernels: the rows of :mod:`layoutalg.sizes.dtypes`, with their NumPy type."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from layoutalg import LayoutError
+from layoutalg.sizes.dtypes import OPERANDS, ElementType, element_type
 
 
 @dataclass(frozen=True)
@@ -59,31 +60,23 @@ class DType:
         return self.name
 
 
-DTYPES: tuple[DType, ...] = (
-    DType("float16", "f16", 16, "float16"),
-    DType("bfloat16", "bf16", 16, "bfloat16", "ml_dtypes"),
-    DType("float32", "f32", 32, "float32"),
-    DType("tfloat32", "tf32", 32, "float32"),
-    DType("float64", "f64", 64, "float64"),
-    DType("int8", "s8", 8, "int8"),
-    DType("uint8", "u8", 8, "uint8"),
-    DType("int32", "s32", 32, "int32"),
-    DType("int4", "s4", 4, "int4", "ml_dtypes"),
-    DType("uint4", "u4", 4, "uint4", "ml_dtypes"),
-    DType("uint1", "b1", 1, "uint8"),
-    DType("float8_e4m3fn", "e4m3", 8, "float8_e4m3fn", "ml_dtypes"),
-    DType("float8_e5m2", "e5m2", 8, "float8_e5m2", "ml_dtypes"),
-    DType("float6_e3m2fn", "e3m2", 8, "float6_e3m2fn", "ml_dtypes"),
-    DType("float6_e2m3fn", "e2m3", 8, "float6_e2m3fn", "ml_dtypes"),
-    DType("float4_e2m1fn", "e2m1", 4, "float4_e2m1fn", "ml_dtypes"),
-    DType("float4_e2m1fn_x8", "e2m1", 8, "float4_e2m1fn", "ml_dtypes", 2),
-    DType("float8_e8m0fnu", "ue8m0", 8, "float8_e8m0fnu", "ml_dtypes"),
-    DType("float8_ue4m3fn", "ue4m3", 8, "float8_e4m3fn", "ml_dtypes"),
-    DType("uint2", "u2", 2, "uint2", "ml_dtypes"),
-)
+# What holds one element is NumPy's or ml_dtypes' type of its name, but for these.
+_HOLDERS = {
+    "tfloat32": "float32", "uint1": "uint8", "float4_e2m1fn_x8": "float4_e2m1fn",
+    "float8_ue4m3fn": "float8_e4m3fn",
+}  # fmt: skip
+_SHIFTS = {"float4_e2m1fn_x8": 2}
 
-# Names first, then tokens: of two types with one token, the first listed has it.
-_BY_NAME = {row.token: row for row in reversed(DTYPES)} | {row.name: row for row in DTYPES}
+
+def _of(row: ElementType) -> DType:
+    holder = _HOLDERS.get(row.name, row.name)
+    module = "numpy" if hasattr(np, holder) else "ml_dtypes"
+    return DType(*row, holder, module, _SHIFTS.get(row.name, 0))
+
+
+# Types of elements; b16 and b32, which PTX gives to registers, are none.
+DTYPES: tuple[DType, ...] = tuple(_of(row) for row in OPERANDS if row.name != row.token)
+_BY_NAME = {row.name: row for row in DTYPES}
 
 
 def get(name: object) -> DType:
@@ -100,12 +93,8 @@ float6_e3m2fn, float6_e2m3fn, float4_e2m1fn, float4_e2m1fn_x8, float8_e8m0fnu, f
     """
     if isinstance(name, DType):
         return name
-    row = _BY_NAME.get(name) if isinstance(name, str) else None
-    if isinstance(name, (type, np.dtype)):
-        try:
-            row = _BY_NAME.get(np.dtype(name).name)
-        except TypeError:
-            row = None
+    found = element_type(name)
+    row = None if found is None else _BY_NAME.get(found.name)
     if row is None:
         known = ", ".join(each.name for each in DTYPES)
         raise LayoutError(f"dtype: {name!r} is unknown; known are {known}")

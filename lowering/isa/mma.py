@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from layoutalg import LayoutError, fragments
+from layoutalg.errors import did_you_mean
 from layoutalg.fragments import Fragment
 from layoutalg.fragments.targets import check, has, parts
 from lowering.isa import dtypes
@@ -275,6 +275,6 @@ def named(instruction: str) -> MmaInst:
     for row in _ROWS:
         if row.key == instruction:
             return row
-    near = difflib.get_close_matches(str(instruction), map(str, _ROWS), n=4, cutoff=0.4)
-    known = near or [str(row) for row in MMA_INSTRUCTIONS]
-    raise LayoutError(f"no mma is named {instruction!r}; did you mean {', '.join(known)}?")
+    raise LayoutError(
+        f"no mma is named {instruction!r}{did_you_mean(instruction, map(str, _ROWS))}"
+    )

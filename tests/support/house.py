@@ -13,17 +13,21 @@ from tests.support.paths import ROOT
 # Imports run downwards, and no two files import each other round a circle.
 FLOORS = {
     "layoutalg": (
-        "errors", "files", "sizes", "algebra", "proofs", "layouts", "interop", "fragments",
-        "memory", "conversions", "draw", "__init__", "__main__",
+        "errors", "files", "front_door", "sizes", "algebra", "proofs", "layouts", "fragments",
+        "interop", "memory", "conversions", "draw", "__init__", "__main__",
     ),
     "lowering": (
         "isa", "ir", "passes", "simulator", "dispatch", "codegen", "launch", "programs", "kernels",
         "verification", "probing", "audit", "__init__", "cli",
     ),
 }  # fmt: skip
-# A layout shows itself in a notebook, and drawing comes after layouts: the one edge that runs back.
-# It is inside a function, so that no circle of imports arises and `import layoutalg` stays light.
-BACKWARD = {("layoutalg.layouts.html", "layoutalg.draw")}
+# The two edges that run back: a layout shows itself in a notebook, and text stands for a layout
+# wherever one is taken. They are inside functions, so that no circle of imports arises and
+# `import layoutalg` stays light.
+BACKWARD = {
+    ("layoutalg.layouts.html", "layoutalg.draw"),
+    ("layoutalg.front_door", "layoutalg.interop.registry"),
+}
 
 
 @cache

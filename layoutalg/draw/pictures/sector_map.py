@@ -14,6 +14,8 @@ from layoutalg.draw.scene.palette import EMPTY, FILLS, NOTE, PAPER
 from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Panel, Path, Point, Scene, Stroke, Text, text_width
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike
+from layoutalg.interop.registry import with_shape
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.memory.access import SECTOR_BYTES, Access, element_bits, sectors, slotwise
 
@@ -49,9 +51,9 @@ def widest_access(registers: Layout, memory: Layout, shape: Sequence[int], bits:
 
 @picture
 def coalescing(
-    registers: Layout,
-    memory: Layout,
-    shape: Sequence[int],
+    registers: LayoutLike,
+    memory: LayoutLike,
+    shape: Sequence[int] | None = None,
     dtype: int | str = 16,
     lane: int | None = DEFAULT_LANE,
     *,
@@ -61,15 +63,15 @@ def coalescing(
 ) -> Scene:
     """Draw which 32-byte sectors each request of a warp touches in global memory.
 
-    Each lane moves the elements that ``registers`` gives it, ``vector`` slots at a time, from or to
-    where ``memory`` has them. A row is one sector; elements that some lane asks for have its
-    colour, grey ones are fetched in vain. The tile begins at a multiple of 32 bytes.
+    Each lane loads or stores its slots in ``registers``, ``vector`` at a time, at their addresses
+    in ``memory``. A row is one sector; elements that a lane accesses have its colour, grey ones
+    are fetched but not used. The tile is aligned to 32 bytes.
 
     Args:
         registers: a layout over thread axes and m (the slot).
         memory: the layout of the same tile in memory, on axis m, in elements.
         shape: logical extents (rows, columns) of both.
-        dtype: of the elements: bits, or a PTX type.
+        dtype: of the elements: bits, or a type.
         lane: outlined; None for none.
         vector: slots per instruction; the widest that memory allows unless given.
         requests: (begin, end) of those that are drawn, the first 4 unless given; sums are over all.
@@ -88,7 +90,9 @@ def coalescing(
     Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
     """
     bits = element_bits(dtype, "coalescing")
-    shape = checked_shape(shape, "coalescing")
+    registers, extents = with_shape(registers, shape, "coalescing")
+    shape = checked_shape(extents, "coalescing")
+    memory, _ = with_shape(memory, shape, "coalescing")
     if bits < 8:
         raise LayoutError(f"coalescing: an element has a byte or more; got {bits} bits")
     if vector is None:
@@ -118,7 +122,7 @@ def coalescing(
     title = f"sectors of {registers} in {memory}"
     page = Page(title, notes, width)
 
-    places = _places(memory, shape)
+    elements = _elements(memory, shape)
     per_sector = 8 * SECTOR_BYTES // bits
     deepest = int(max(int(touched[n][-1]) for n in shown)) * SECTOR_BYTES
     gutter = text_width(str(deepest), SMALL) + 5
@@ -137,7 +141,7 @@ def coalescing(
         at = MARGIN + x + gutter, top
         what = _slots(registers, shape, access, n)
         panel = _request(
-            n, access, starts[n], touched[n], used[n], places, bits, lane, what, at, cell
+            n, access, starts[n], touched[n], used[n], elements, bits, lane, what, at, cell
         )
         page.add(panel, MARGIN + x + wide, top + _ROW * len(touched[n]))
     marks = [Mark("colour: the lane that asks", "fill", FILLS[5])]
@@ -164,12 +168,12 @@ def _slots(registers: Layout, shape: Sequence[int], access: Access, number: int)
     return f"W{warp} {name}" if several else name
 
 
-def _places(memory: Layout, shape: Sequence[int]) -> IntArray:
-    """Return the row and column of the element at each address; -1 where there is none."""
+def _elements(memory: Layout, shape: Sequence[int]) -> IntArray:
+    """Return row and column of the element at each address; -1 where there is none."""
     table = memory.table(shape)["m"]
-    places = np.full((int(table.max()) + 1, 2), -1, dtype=np.int64)
-    places[table] = np.moveaxis(np.indices(table.shape), 0, -1)
-    return places
+    elements = np.full((int(table.max()) + 1, 2), -1, dtype=np.int64)
+    elements[table] = np.moveaxis(np.indices(table.shape), 0, -1)
+    return elements
 
 
 def _request(
@@ -178,14 +182,14 @@ def _request(
     starts: IntArray,
     touched: IntArray,
     used: int,
-    places: IntArray,
+    elements: IntArray,
     bits: int,
     lane: int | None,
     what: str,
     at: Point,
     cell: float,
 ) -> Panel:
-    """Draw the sectors of one request, one in a row; elements that a lane asks for are coloured."""
+    """Draw the sectors of one request, one in a row; elements that a lane accesses are coloured."""
     x, y = at
     size = access.size(bits)
     table = Grid(at, (cell, _ROW), len(touched), 8 * SECTOR_BYTES // bits)
@@ -198,8 +202,8 @@ def _request(
         sector = int(touched[n])
         address = sector * table.columns + j
         lanes = asked.get(address, [])
-        inside = address < len(places) and int(places[address, 0]) >= 0
-        where = f"({places[address, 0]}, {places[address, 1]})" if inside else "outside"
+        inside = address < len(elements) and int(elements[address, 0]) >= 0
+        where = f"({elements[address, 0]}, {elements[address, 1]})" if inside else "outside"
         title = f"{', '.join(f'T{each}' for each in lanes) or 'nobody asks for'} {where}"
         fill = FILLS[lanes[0]] if lanes else EMPTY
         data = {"lane": " ".join(map(str, lanes)), "byte": address * bits // 8, "sector": sector}

@@ -69,7 +69,7 @@ def operand_of(fragment: Fragment, lane: int | None, product: int = 0) -> Operan
         columns,
         slots_per_register(fragment),
         lambda first, last: slots_name(fragment, first, last),
-        owners.holds(lane, "operands"),
+        owners.cells_of(lane, "operands"),
     )
     return Operand(fragment, tile)
 
@@ -128,7 +128,7 @@ def chosen_fragments(
         fitting = [
             row
             for name, row in sums.items()
-            if accumulator in (name, row.dtype, f"D.{row.dtype}", f"C.{row.dtype}")
+            if accumulator == name or row.is_accumulator(f"D.{str(accumulator).split('.')[-1]}")
         ]
         if not fitting:
             raise LayoutError(

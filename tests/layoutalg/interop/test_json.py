@@ -58,7 +58,8 @@ def test_json_carries_symbols_as_text() -> None:
     assert found.subs({"Mt": 2, "n": 9}) == TileLayout(S[(32, 8) : (8, 1)] + 3)
 
 
-def test_axes_of_ones_own() -> None:
+def test_axes_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Axis, "registry", dict(Axis.registry))
     axis = Axis.register("interop_test_axis")
     layout = TileLayout(S[8 : 2 @ axis])
     assert from_json(to_json(layout)) == layout

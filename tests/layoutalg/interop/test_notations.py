@@ -124,11 +124,11 @@ def test_the_shape_of_a_triton_layout_may_be_given() -> None:
 REFUSED: dict[str, tuple[Any, str]] = {
     "an unknown notation": (
         lambda: read("S[8:1]", "cuda"),
-        "read: the notation is one of text, cute, tv, triton, tvm, json, latex; got 'cuda'",
+        f"read: the notation is one of {', '.join(NOTATIONS)}; got 'cuda'",
     ),
     "an unknown notation to write": (
         lambda: write(D, "cuda"),
-        "write: the notation is one of text, cute, tv, triton, tvm, json, latex; got 'cuda'",
+        f"write: the notation is one of {', '.join(NOTATIONS)}; got 'cuda'",
     ),
     "no text": (lambda: read(8), "read: needs text; got 8"),  # type: ignore[arg-type]
     "no text of LaTeX": (

@@ -303,7 +303,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         "lowering",
         (
             "C overlaps D in X[48,8] float32: register 4 of C is overwritten before it is "
-            "read; C must be D's own region or apart from it"
+            "read; C must be D's own region or disjoint from it"
         ),
     ),
     "threads that D needs and the CTA lacks": (
@@ -550,7 +550,7 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a layout that is none": (
         lambda: lw.Buffer("A", (16, 16), "f16", layout=WRONG["text"]),
-        "Buffer A: the layout must be a TileLayout or a ComposeLayout; got 'A'",
+        "Buffer A: parse: a layout has S[...] or R[...], such as S[8:1]; got 'A'",
     ),
     "a memory scope that is none": (
         lambda: lw.Buffer("A", (16, 16), "f16", scope="register"),

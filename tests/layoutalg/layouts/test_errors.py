@@ -538,7 +538,7 @@ WRONG: tuple[tuple[Callable[[], Any], str], ...] = (
     ),
     (
         lambda: D.tile("M", (8, 8), (16, 8)),
-        "tile: outer must be a TileLayout; got 'M'",
+        "tile: outer: parse: a layout has S[...] or R[...], such as S[8:1]; got 'M'",
     ),
     (
         lambda: D.tile(M, (8, 8), (16, 8), target="metal"),
@@ -701,7 +701,7 @@ WRONG: tuple[tuple[Callable[[], Any], str], ...] = (
     ),
     (
         lambda: align(D, "M"),
-        "align: follower must be a TileLayout; got 'M'",
+        "align: follower: parse: a layout has S[...] or R[...], such as S[8:1]; got 'M'",
     ),
     (
         lambda: SwizzleLayout(3, 4, 3),
@@ -726,8 +726,8 @@ WRONG: tuple[tuple[Callable[[], Any], str], ...] = (
         f"swizzle: address: {NOT_COORD} 1.5 (float)",
     ),
     (
-        lambda: ComposeLayout(3, 3, 3, "S[8]"),
-        "ComposeLayout: needs a TileLayout; got 'S[8]'",
+        lambda: ComposeLayout(3, 3, 3, 8),  # type: ignore[arg-type]
+        "ComposeLayout: needs a TileLayout; got 8",
     ),
     (
         lambda: ComposeLayout(3, 3, 3, D).apply(0),

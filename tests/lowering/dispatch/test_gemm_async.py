@@ -401,7 +401,7 @@ def test_fences_are_placed_where_threads_write() -> None:
 def test_the_builder_refuses() -> None:
     kernel = Kernel("k", 96)
     for refused, message in (
-        (lambda: kernel.commit("copies"), "of copy or of gemm; got 'copies'"),
+        (lambda: kernel.commit("copies"), "of must be 'copy' or 'gemm'; got 'copies'"),
         (lambda: kernel.sync("warpgroup"), "sync: 96 threads are no whole warpgroups"),
     ):
         with pytest.raises(LayoutError, match=message):

@@ -322,7 +322,7 @@ def test_operands_of_a_pair() -> None:
     both = lw.Buffer("B", (24, 64), "f16", "shared", shared("B", (24, 64), "f16").layout)
     own = tensor("C", (128, 48), "f32")
     assert reason(C=own, B=both, cta_group=2) == ""
-    message = "with A in tensor memory a pair of CTAs has multiples of 32 columns; got 48"
+    message = "with A in tensor memory and cta_group 2, N must be a multiple of 32; got 48"
     assert reason(C=own, A=A_TENSOR, B=both, cta_group=2).startswith(message)
 
 

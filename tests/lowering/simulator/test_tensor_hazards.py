@@ -223,7 +223,7 @@ def test_one_thread_fills_where_a_producer_is() -> None:
     with p.kernel.producer():
         p.multiply()
         p.commit()
-    with pytest.raises(LayoutError, match="producer: one thread is there, and it fills: tma_load"):
+    with pytest.raises(LayoutError, match="producer: one thread runs it, so that only tma_load"):
         p.kernel.lower()
 
 

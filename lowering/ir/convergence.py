@@ -53,12 +53,12 @@ def uniform_over(
         for guard in ((guards,) if isinstance(guards, Guard) else guards)
         for part in _signed(guard)
     ]
-    apart = [part for part in parts if "thread" in part.variables()]
+    varying = [part for part in parts if "thread" in part.variables()]
     widest = "cta" if any("bx" in part.variables() for part in parts) else "cluster"
-    if not apart:
+    if not varying:
         return widest
-    found = min((_stepwise(part, threads) for part in apart), key=UNITS.index)
-    holds = None if found == "cta" else _holds(apart, threads)
+    found = min((_stepwise(part, threads) for part in varying), key=UNITS.index)
+    holds = None if found == "cta" else _holds(varying, threads)
     if holds is not None:
         found = max(found, _alike(holds, threads), key=UNITS.index)
     return found

@@ -106,8 +106,9 @@ class KernelIR:
     ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread,
     ``tensor`` in tensor memory. A body with ``scalars`` is one of a grid of CTAs, ``bx`` and
     ``by``; its parameters are pointers, then the scalars. ``cluster``: how many CTAs, neighbours
-    along ``bx``, run together and reach each other's shared and tensor memory. ``pdl``: it may be
-    launched while the kernel before it in its stream still runs, and waits for that one itself.
+    along ``bx``, run together and reach each other's shared and tensor memory. ``pdl``: by
+    programmatic dependent launch, it may start while the previous grid of its stream still runs,
+    and waits for that one itself.
     """
 
     params: tuple[Buffer, ...]
@@ -159,12 +160,12 @@ class KernelIR:
 
     @property
     def warp_specialized(self) -> bool:
-        """Whether a further warpgroup fills shared memory for the ``threads``."""
+        """Whether a producer warpgroup runs beside the ``threads``, the consumers."""
         return any(isinstance(op, WarpSpecialize) for op in walk(self.ops))
 
     @property
     def launched(self) -> int:
-        """Threads to launch: those that compute, and a warpgroup that fills."""
+        """Threads to launch: the ``threads``, and a producer warpgroup."""
         return self.threads + WARPGROUP * self.warp_specialized
 
     @property
@@ -325,7 +326,7 @@ def _written_in_part(ops: tuple[Op, ...]) -> set[str]:
 
 
 def _set(op: Op) -> Iterator[Registers]:
-    """Yield the registers that an operation sets whatever they held before."""
+    """Yield the registers that an operation sets without reading them."""
     into = getattr(op, "into", None)
     if isinstance(into, Registers) and into not in _read(op):
         yield into

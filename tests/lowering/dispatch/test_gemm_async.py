@@ -457,7 +457,7 @@ def test_each_warpgroup_stores_its_rows_and_edges_are_clipped() -> None:
     [
         (without(ProxyFence), "with no fence.proxy.async in between"),
         (without(Sync), "races"),
-        (without(TmaStoreWait), "which a bulk store still reads: wait until it is drained"),
+        (without(TmaStoreWait), "which a TMA store still reads: wait with tma_store_wait"),
         (lambda ops: ops[:-1], "asynchronous copies are under way at the end"),
     ],
 )

@@ -19,8 +19,9 @@ from lowering.kernels import tuning
 from lowering.kernels.config import Config, Form, Problem, fitted
 from lowering.kernels.matmul import launch_of, program_of
 from lowering.kernels.schedule import Schedule
-from lowering.launch import driver
-from lowering.launch.driver import Compiled, Device
+from lowering.launch import cache, driver
+from lowering.launch.cache import Compiled
+from lowering.launch.driver import Device
 from lowering.programs.kernel import Kernel
 from lowering.simulator.grid import Grid
 from lowering.simulator.hazards import SimulationError
@@ -202,11 +203,11 @@ def abandoned(body: KernelIR) -> KernelIR:
 
 FAULTS: dict[str, tuple[Callable[[KernelIR], KernelIR], str]] = {
     "no arrival at the other CTA": (each(to_itself), "waits forever"),
-    "nor a wait for one": (unheard, "of all CTAs .* races|overwrites B_ring"),
+    "nor a wait for one": (unheard, "of all CTAs .* races|overwrites B_stages"),
     "no barrier of the cluster at the start": (unmet, "whose barriers may not be ready"),
     "no barrier of the cluster at the end": (abandoned, "may reach a CTA that has ended"),
     "a half that does not come": (each(half_for_oneself), "waits forever"),
-    "bytes of one half alone": (each(own_bytes), "reads B_ring at .*, which nothing wrote"),
+    "bytes of one half alone": (each(own_bytes), "reads B_stages at .*, which nothing wrote"),
     "producers that ask nobody": (each(unasked), "still reads|races|overwrites"),
     "stages released early": (each(hasty), "still reads: commit, and wait for it"),
 }
@@ -324,7 +325,7 @@ def test_the_texts_say_the_pair_and_assemble(config: Config) -> None:
 def test_a_launch_says_the_extent_of_a_cluster() -> None:
     pytest.importorskip("cuda.bindings.driver")
     form, config = fitted(Form("float16"), DOWN, (128, 128, 64))
-    made = driver.compile_program(program_of(form, config), "sm_90a")
+    made = cache.compile_program(program_of(form, config), "sm_90a")
     assert (made.cluster, made.threads) == (2, 256)
     assert Compiled.from_bytes(made.to_bytes()) == made
     together = driver.launch_config(made)

@@ -37,7 +37,7 @@ from lowering.kernels import api, tuning
 from lowering.kernels.config import Config, Form, Problem, fitted
 from lowering.kernels.matmul import launch_of, program_of, simulate
 from lowering.kernels.schedule import ROUNDING, Schedule
-from lowering.launch import driver
+from lowering.launch import cache, driver
 from lowering.launch.driver import Device
 from lowering.simulator.grid import Grid, bank_counts
 from lowering.simulator.hazards import SimulationError
@@ -128,9 +128,9 @@ def test_operands_of_8_bits(dtype: str, out: str | None) -> None:
 def test_what_operands_of_8_bits_ask_for() -> None:
     form = Form("e4m3", transpose_B=True)
     for make, message in (
-        (lambda: Form("e4m3"), "K must lie in consecutive cells"),
-        (lambda: Form("s8", "float32", False, True), "takes s8 or u8 and returns s32"),
-        (lambda: Form("s8", None, False, True, epilogue="alpha"), "that of s32 the first"),
+        (lambda: Form("e4m3"), "needs K-major operands"),
+        (lambda: Form("s8", "float32", False, True), "s8 and u8 give s32"),
+        (lambda: Form("s8", None, False, True, epilogue="alpha"), "and '' for s32"),
         (lambda: program_of(form, Config()), "needs a wgmma config"),
         (
             lambda: tuning.default(form, (64, 64, 64), replace(H200, arch="sm_120")),
@@ -229,7 +229,7 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "no arrival": (without(Arrive), "waits forever"),
     "an arrival of too much": (
         unguarded,
-        r"arrive\(free\[1\]\) may complete the next phase of free\[1\] while the producing thread "
+        r"arrive\(free\[1\]\) may complete the next phase of free\[1\] while the producer thread "
         "still waits for the one before",
     ),
     "no wait for the bytes": (without(MbarrierWait), "still being copied|nothing wrote"),
@@ -241,7 +241,7 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "no register fence": (without(WgmmaFence), "wgmma.fence"),
     "no proxy fence": (without(ProxyFence), "with no fence.proxy.async in between"),
     "no barrier of the warpgroup": (without(Sync), "races"),
-    "a tile written while it leaves": (without(TmaStoreWait), "which a bulk store still reads"),
+    "a tile written while it leaves": (without(TmaStoreWait), "which a TMA store still reads"),
 }
 
 
@@ -387,7 +387,7 @@ def test_a_whole_program_and_its_ptx_assemble() -> None:
     config = replace(TWO, stages=2)
     form, config = fitted(Form("bfloat16", epilogue="beta"), config, (256, 128, 256))
     program = program_of(form, config)
-    made = driver.compile_program(program, "sm_90a")
+    made = cache.compile_program(program, "sm_90a")
     assert (made.threads, made.params) == (384, ("A", "B", "C", "D"))
     assert made.boxes == (
         ("A", 128, 64, 128, "bf16"), ("B", 64, 64, 128, "bf16"), ("D", 64, 64, 128, "bf16"),
@@ -429,11 +429,11 @@ def test_shared_bytes_are_foretold() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "warps": (lambda: replace(ONE, warps=(2, 2)), "one or two warpgroups of 4 warps along M"),
-    "three warpgroups": (lambda: replace(ONE, warps=(12, 1)), "one or two warpgroups"),
-    "columns": (lambda: replace(ONE, tile=(64, 96, 64)), "blocks of 64 columns"),
-    "rows": (lambda: replace(TWO, tile=(64, 64, 64)), "blocks of 64 columns"),
-    "no producer": (lambda: replace(ONE, producer=False), "needs bulk copies by a producer"),
+    "warps": (lambda: replace(ONE, warps=(2, 2)), "wgmma needs warps="),
+    "three warpgroups": (lambda: replace(ONE, warps=(12, 1)), "one or two consumer warpgroups"),
+    "columns": (lambda: replace(ONE, tile=(64, 96, 64)), "blocks of 64 x 64"),
+    "rows": (lambda: replace(TWO, tile=(64, 64, 64)), "blocks of 64 x 64"),
+    "no producer": (lambda: replace(ONE, producer=False), "needs bulk=True, producer=True"),
     "a swizzle": (lambda: replace(ONE, swizzle=64), "swizzled by 128 bytes"),
 }
 
@@ -464,7 +464,7 @@ def test_a_plan_has_the_schedule_and_three_maps(monkeypatch: pytest.MonkeyPatch)
     body = program_of(form, config).body
 
     class Launcher:
-        made = driver.Compiled(
+        made = cache.Compiled(
             tuple(buffer.name for buffer in body.params),
             tuple((scalar.name, scalar.token) for scalar in body.scalars),
             body.launched,

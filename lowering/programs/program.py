@@ -251,6 +251,7 @@ class KernelProgram(Executable):
     """A lowered kernel with its readers."""
 
     label: str
+    lowered: KernelIR
     stages: Mapping[str, KernelIR]
 
     @property
@@ -261,7 +262,7 @@ class KernelProgram(Executable):
     @property
     def body(self) -> KernelIR:
         """The whole kernel: parameters, buffers, operations."""
-        return self.stages["operations"]
+        return self.lowered
 
     @property
     def title(self) -> str:
@@ -280,8 +281,9 @@ class KernelProgram(Executable):
         """
         if stage not in self.stages:
             raise LayoutError(f"script: the stages are {', '.join(self.stages)}; got {stage!r}")
-        ir = self.stages[stage]
-        return ir.script() if stage == "operations" else script(ir.ops)
+        if stage == "operations":
+            return self.body.script()
+        return script(self.stages[stage].ops)
 
     def trace(self, grid: tuple[int, int] | None = None, **given: Any) -> Machine:
         """Run on the NumPy warp, and return its first CTA: registers, memory, bank conflicts.

@@ -524,8 +524,8 @@ def test_arrays_by_the_cuda_array_interface() -> None:
         ),
         (Shown("<f2", (8, 8), (33, 2)), "must be multiples of its 2 bytes"),
         (Shown("<f2", (8,)), "a must have two dimensions"),
-        (Shown("<f2", (8, 8), (64, 4)), "must lie in consecutive cells"),
-        (Shown("<f2", (8, 16), (16, 2)), "rows of a overlap"),
+        (Shown("<f2", (8, 8), (64, 4)), "must be contiguous, one stride 1"),
+        (Shown("<f2", (8, 16), (16, 2)), "rows of a must not overlap"),
         ([[1.0]], r"must be an array of torch, CuPy or NumPy, .*; got list"),
     ],
 )
@@ -677,7 +677,7 @@ def test_matmul_refuses_operands_that_do_not_fit() -> None:
         lw.matmul(a, Shown("<f2", (24, 8)), out=Shown("<f2", (16, 8)), c=Shown("<f2", (16, 8)))
     with pytest.raises(LayoutError, match="a must lie on a CUDA device, or a and b both be NumPy"):
         lw.matmul(np.zeros((8, 8), np.float16), b)
-    with pytest.raises(LayoutError, match="give out=, a float16 matrix of shape"):
+    with pytest.raises(LayoutError, match="out= must be given, a float16 matrix of shape"):
         lw.matmul(a, Shown("<f2", (24, 8)))
 
 

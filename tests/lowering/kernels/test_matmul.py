@@ -637,11 +637,11 @@ def test_matrices_of_the_host_are_checked_before_the_device() -> None:
 def test_simulate_refuses_what_its_form_has_not() -> None:
     a, b = np.ones((16, 24)), np.ones((24, 16))
     for form, given, message in (
-        (Form("float16"), {"b": np.ones((40, 32))}, "one K; got 24 and 40"),
-        (Form("float16"), {"c": np.ones((16, 16))}, "where it has beta alone"),
+        (Form("float16"), {"b": np.ones((40, 32))}, "the same K; got 24 and 40"),
+        (Form("float16"), {"c": np.ones((16, 16))}, "with the epilogue beta, else none"),
         (Form("float16", epilogue="beta"), {}, "got none"),
         (Form("float16", epilogue="beta"), {"c": np.ones((16, 24))}, r"got C of \(16, 24\)"),
-        (Form("float16"), {"padding": -8}, "padding is a multiple of 8"),
+        (Form("float16"), {"padding": -8}, "padding must be a multiple of 8"),
         (Form("float16"), {"a": np.ones(16)}, "two dimensions"),
     ):
         with pytest.raises(LayoutError, match=message):

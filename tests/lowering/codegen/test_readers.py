@@ -346,7 +346,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a pitch too small": (
         {"pitch": 1},
-        "run: elements of a (45, 10) share a cell; its layout "
+        "run: elements of a (45, 10) share an address; its layout "
         "S[(16777216,16777216):(4*pitch,1)] needs larger pitches",
     ),
     "a grid of three": (
@@ -372,7 +372,9 @@ def test_a_grid_has_whole_clusters() -> None:
     sample = cluster()
     with pytest.raises(LayoutError) as caught:
         sample.program.run(grid=(3, 1), **sample.given)
-    assert str(caught.value) == ("run: CTAs along bx come in clusters of 2; got the grid (3, 1)")
+    assert str(caught.value) == (
+        "run: bx must be a multiple of the cluster, 2; got the grid (3, 1)"
+    )
 
 
 def test_bounds_of_vectors_are_multiples() -> None:
@@ -385,7 +387,7 @@ def test_bounds_of_vectors_are_multiples() -> None:
     k.copy(o, r)
     program = k.lower()
     assert len(program.body.ops) == 4  # vectors of 8, each inside or outside
-    with pytest.raises(LayoutError, match=r"^run: M bounds vectors of 8 elements and must be"):
+    with pytest.raises(LayoutError, match=r"^run: M bounds copies of 8 elements and must be"):
         program.simulate(a=np.zeros((32, 16)), M=12)
     found = program.simulate(a=np.ones((32, 16)), M=8)["o"]
     assert (found == np.repeat([1, 0], 8)).all()

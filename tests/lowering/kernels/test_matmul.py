@@ -524,8 +524,8 @@ def test_arrays_by_the_cuda_array_interface() -> None:
         ),
         (Shown("<f2", (8, 8), (33, 2)), "must be multiples of its 2 bytes"),
         (Shown("<f2", (8,)), "a must have two dimensions"),
-        (Shown("<f2", (8, 8), (64, 4)), "must lie in consecutive cells"),
-        (Shown("<f2", (8, 16), (16, 2)), "rows of a overlap"),
+        (Shown("<f2", (8, 8), (64, 4)), "must be contiguous, one stride 1"),
+        (Shown("<f2", (8, 16), (16, 2)), "rows of a must not overlap"),
         ([[1.0]], r"must be an array of torch, CuPy or NumPy, .*; got list"),
     ],
 )
@@ -637,11 +637,11 @@ def test_matrices_of_the_host_are_checked_before_the_device() -> None:
 def test_simulate_refuses_what_its_form_has_not() -> None:
     a, b = np.ones((16, 24)), np.ones((24, 16))
     for form, given, message in (
-        (Form("float16"), {"b": np.ones((40, 32))}, "one K; got 24 and 40"),
-        (Form("float16"), {"c": np.ones((16, 16))}, "where it has beta alone"),
+        (Form("float16"), {"b": np.ones((40, 32))}, "the same K; got 24 and 40"),
+        (Form("float16"), {"c": np.ones((16, 16))}, "with the epilogue beta, else none"),
         (Form("float16", epilogue="beta"), {}, "got none"),
         (Form("float16", epilogue="beta"), {"c": np.ones((16, 24))}, r"got C of \(16, 24\)"),
-        (Form("float16"), {"padding": -8}, "padding is a multiple of 8"),
+        (Form("float16"), {"padding": -8}, "padding must be a multiple of 8"),
         (Form("float16"), {"a": np.ones(16)}, "two dimensions"),
     ):
         with pytest.raises(LayoutError, match=message):
@@ -677,7 +677,7 @@ def test_matmul_refuses_operands_that_do_not_fit() -> None:
         lw.matmul(a, Shown("<f2", (24, 8)), out=Shown("<f2", (16, 8)), c=Shown("<f2", (16, 8)))
     with pytest.raises(LayoutError, match="a must lie on a CUDA device, or a and b both be NumPy"):
         lw.matmul(np.zeros((8, 8), np.float16), b)
-    with pytest.raises(LayoutError, match="give out=, a float16 matrix of shape"):
+    with pytest.raises(LayoutError, match="out= must be given, a float16 matrix of shape"):
         lw.matmul(a, Shown("<f2", (24, 8)))
 
 

@@ -375,7 +375,7 @@ def test_a_machine_of_no_name_is_refused() -> None:
     with pytest.raises(LayoutError, match=r"no mma is named 'mma.m16n8k9.f16'; did you mean "):
         Case("mma.m16n8k9.f16", (1, 1, 1)).program()
     with pytest.raises(
-        LayoutError, match="verify: the swizzle must be of 32, 64 or 128 bytes; got 16"
+        LayoutError, match="verify: the swizzle must be 32, 64 or 128 bytes; got 16"
     ):
         StagedCase("mma.m16n8k16.f16", 16).program()
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 import ast
 from typing import Any, NoReturn
 
-from layoutalg.errors import LayoutError
-from layoutalg.sizes.size import Size, equal, floordiv, mod
+from layoutalg.errors import LayoutError, pointed
+from layoutalg.layouts.parser import named_size, operate
+from layoutalg.sizes.size import Size, equal
 
 _CASTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_LONGEST = 4096  # bits of a power of two numbers
+_SIGNS = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+}  # fmt: skip
 
 
 class Reader:
-    """Reads one expression; every error quotes the part that it is about."""
+    """Reads one expression; every error points at the part that it is about."""
 
     def __init__(self, source: str, what: str) -> None:
         """Parse the text.
@@ -35,9 +38,13 @@ class Reader:
             raise LayoutError(f"{what}: {source!r} is no expression: {reason}") from None
 
     def refuse(self, node: ast.AST, reason: str) -> NoReturn:
-        """Raise, quoting the part of the text."""
-        part = ast.get_source_segment(self.source, node)
-        raise LayoutError(f"{self.what}: {reason}; got {part} in {self.source}")
+        """Raise with carets under the part, in the line that holds it."""
+        part = ast.get_source_segment(self.source, node) or ""
+        lines = self.source.splitlines(keepends=True)
+        line = int(getattr(node, "lineno", 1)) - 1
+        column = len(lines[line].encode()[: getattr(node, "col_offset", 0)].decode())
+        start = len("".join(lines[:line])) + column
+        raise LayoutError(f"{self.what}: {reason}\n{pointed(self.source, start, len(part))}")
 
     def size(self, node: ast.AST) -> Size:
         """Read an integer expression; names are size symbols.
@@ -50,9 +57,10 @@ class Reader:
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return node.value
         if isinstance(node, ast.Name):
-            from layoutalg.sizes.symbolic import symbol
-
-            return symbol(node.id)
+            try:
+                return named_size(node.id)
+            except LayoutError as error:
+                self.refuse(node, str(error))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
             inner: Any = self.size(node.operand)
             return -inner if isinstance(node.op, ast.USub) else inner
@@ -67,26 +75,14 @@ class Reader:
         self.refuse(node, "a size must be an integer expression of + - * // % and powers")
 
     def _binary(self, node: ast.BinOp) -> Size:
-        left: Any = self.size(node.left)
-        right: Any = self.size(node.right)
-        if isinstance(node.op, ast.Add):
-            return left + right
-        if isinstance(node.op, ast.Sub):
-            return left - right
-        if isinstance(node.op, ast.Mult):
-            return left * right
-        if isinstance(node.op, (ast.FloorDiv, ast.Mod)):
-            if right == 0:
-                self.refuse(node, "division by zero")
-            found: Size = (floordiv if isinstance(node.op, ast.FloorDiv) else mod)(left, right)
-            return found
-        if isinstance(node.op, ast.Pow):
-            if type(right) is not int or not 0 <= right <= 64:
-                self.refuse(node, "an exponent must be a number from 0 to 64")
-            if type(left) is int and left.bit_length() * right > _LONGEST:
-                self.refuse(node, f"a power must have at most {_LONGEST} bits")
-            return left**right
-        self.refuse(node, "a size must be an integer expression of + - * // % and powers")
+        sign = _SIGNS.get(type(node.op))
+        if sign is None:
+            self.refuse(node, "a size must be an integer expression of + - * // % and powers")
+        left, right = self.size(node.left), self.size(node.right)
+        try:
+            return operate(sign, left, right)
+        except LayoutError as error:
+            self.refuse(node, str(error))
 
 
 def last_name(node: ast.AST) -> str:

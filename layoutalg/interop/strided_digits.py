@@ -1,8 +1,8 @@
 """Digits: the common ground of a ``TileLayout`` and of notations that map hardware to the tile.
 
-A :class:`Digit` moves one logical dimension and one machine axis at once. A layout and a map from
-machine places to elements that undo each other have the same digits; on either side they must form
-chains, strides ``1, e, e*e', …``, or the two are no inverses.
+A :class:`StridedDigit` moves one logical dimension and one machine axis at once. A layout, and a
+map from (lane, register) or address to the element, are inverses where they have the same digits,
+and on either side these form chains: strides ``1, e, e*e', …``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from layoutalg.sizes.size import is_int, product
 
 
 @dataclass(frozen=True)
-class Digit:
+class StridedDigit:
     """``extent`` steps that move ``dim`` by ``stride`` elements and ``axis`` by ``place`` each.
 
     ``dim`` is None for a replica: the steps move the place and stay on the element. ``name`` says
@@ -64,7 +64,7 @@ some values are reached twice, others once
     return reached
 
 
-def layout_of(digits: Sequence[Digit], shape: Sequence[int], what: str) -> TileLayout:
+def layout_of(digits: Sequence[StridedDigit], shape: Sequence[int], what: str) -> TileLayout:
     """Return the layout over ``shape`` that these digits make, fused inside each dimension.
 
     Raises:
@@ -84,7 +84,7 @@ def layout_of(digits: Sequence[Digit], shape: Sequence[int], what: str) -> TileL
     return TileLayout.from_iters(shard or [Iter(1, 1, m)], algebra.fuse(tuple(copies)))
 
 
-def digits_of(layout: TileLayout, shape: Sequence[int], what: str) -> tuple[Digit, ...]:
+def digits_of(layout: TileLayout, shape: Sequence[int], what: str) -> tuple[StridedDigit, ...]:
     """Return the digits of a layout over ``shape``, its replicas included.
 
     Raises:
@@ -100,7 +100,7 @@ def digits_of(layout: TileLayout, shape: Sequence[int], what: str) -> tuple[Digi
                 f"{value}@{axis}"
             )
     iters, seps = grouped(layout, shape, what)
-    found: list[Digit] = []
+    found: list[StridedDigit] = []
     for dim in range(len(shape)):
         stride = 1
         for it in reversed(iters[seps[dim] : seps[dim + 1]]):
@@ -111,14 +111,14 @@ def digits_of(layout: TileLayout, shape: Sequence[int], what: str) -> tuple[Digi
     return tuple(found)
 
 
-def _digit(it: Iter, dim: int | None, stride: int, layout: TileLayout, what: str) -> Digit:
+def _digit(it: Iter, dim: int | None, stride: int, layout: TileLayout, what: str) -> StridedDigit:
     extent, place = int(it.extent), int(it.stride)
     if place <= 0:
         reason = "puts several elements on one place" if place == 0 else "counts downwards"
         raise LayoutError(
             f"{what}: every iter must go up; {extent}:{place}@{it.axis} of {layout} {reason}"
         )
-    return Digit(extent, dim, stride, it.axis, place, f"{extent}:{place}@{it.axis}")
+    return StridedDigit(extent, dim, stride, it.axis, place, f"{extent}:{place}@{it.axis}")
 
 
 def check_numbers(layout: TileLayout, what: str) -> None:

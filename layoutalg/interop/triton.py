@@ -17,7 +17,7 @@ from layoutalg.algebra.axis import Axis, cbx, laneid, m, warpid
 from layoutalg.errors import LayoutError
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.interop.registry import Notation, Options, plain, register
-from layoutalg.interop.strided_digits import Digit, chain, digits_of, layout_of
+from layoutalg.interop.strided_digits import StridedDigit, chain, digits_of, layout_of
 from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.sizes.size import as_shape, as_size
 
@@ -207,7 +207,7 @@ def from_triton(linear: LinearLayout, axes: Mapping[str, Axis] = AXES) -> TileLa
     layoutalg.errors.LayoutError: from_triton: lane[1] = (0, 3) sets 2 bits: the bases swizzle, \
 which no digits of a TileLayout say
     """
-    digits: list[Digit] = []
+    digits: list[StridedDigit] = []
     owner: dict[tuple[int, int], str] = {}
     for name, rows in linear.bases:
         if name not in axes:
@@ -230,7 +230,7 @@ which no digits of a TileLayout say
                 )
             owner.update(dict.fromkeys(found, what))
             stride = 0 if dim is None else row[dim]
-            digits.append(Digit(2, dim, stride, axes[name], 1 << bit, what))
+            digits.append(StridedDigit(2, dim, stride, axes[name], 1 << bit, what))
     return layout_of(digits, linear.shape, "from_triton")
 
 

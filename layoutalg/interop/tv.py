@@ -14,7 +14,7 @@ from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.interop.cute import CuteLayout
 from layoutalg.interop.cute_maps import one_mode, whole_shape
 from layoutalg.interop.registry import Notation, Options, plain, register
-from layoutalg.interop.strided_digits import Digit, chain, digits_of, layout_of
+from layoutalg.interop.strided_digits import StridedDigit, chain, digits_of, layout_of
 from layoutalg.layouts.tile_layout import TileLayout
 
 
@@ -62,7 +62,7 @@ stride 4, but the smaller strides cover 0..7 already: some values are reached tw
     axes = (Axis.get(thread) if thread is not None else _thread_axis(threads.size), Axis.get(value))
     if axes[0] is axes[1]:
         raise LayoutError(f"from_tv: threads and values need two axes; got {axes[0]} for both")
-    digits: list[Digit] = []
+    digits: list[StridedDigit] = []
     for mode, axis, whose in ((threads, axes[0], "threads"), (values, axes[1], "values")):
         place = 1
         for extent, stride in mode.leaves:
@@ -78,33 +78,33 @@ def _thread_axis(count: int) -> Axis:
 
 def _digits(
     extent: int, stride: int, place: int, axis: Axis, shape: Sequence[int], name: str
-) -> list[Digit]:
+) -> list[StridedDigit]:
     """Cut one leaf of a TV layout at the dimensions that it runs through."""
     if extent == 1:
         return []
     if stride < 0:
         raise LayoutError(f"from_tv: the strides must be at least 0; got {name}")
     if stride == 0:
-        return [Digit(extent, None, 0, axis, place, name)]
-    found: list[Digit] = []
+        return [StridedDigit(extent, None, 0, axis, place, name)]
+    found: list[StridedDigit] = []
     weight = 1  # of one step in the dimension
     for dim, size in enumerate(shape[:-1]):
         if stride < weight * size:
             inside = _steps(stride, weight, dim, shape, name)
             run = -(-size // inside)
             if extent <= run:
-                return [*found, Digit(extent, dim, inside, axis, place, name)]
+                return [*found, StridedDigit(extent, dim, inside, axis, place, name)]
             if size % inside or extent % run:
                 raise LayoutError(
                     f"from_tv: {name} passes the end of dimension {dim} of {tuple(shape)} inside "
                     "a step"
                 )
-            found.append(Digit(run, dim, inside, axis, place, name))
+            found.append(StridedDigit(run, dim, inside, axis, place, name))
             extent, stride, place = extent // run, weight * size, place * run
         weight *= size
     last = len(shape) - 1
     inside = _steps(stride, weight, last, shape, name)
-    return [*found, Digit(extent, last, inside, axis, place, name)]
+    return [*found, StridedDigit(extent, last, inside, axis, place, name)]
 
 
 def _steps(stride: int, weight: int, dim: int, shape: Sequence[int], name: str) -> int:

@@ -121,7 +121,7 @@ def from_tvmscript(text: str) -> Readable:
     Names that are no axes are size symbols; TVM's casts, ``T.int64(8)``, are the number in them.
 
     Raises:
-        LayoutError: the text is no layout; the part that is wrong is quoted.
+        LayoutError: the text is no layout; carets show the part that is wrong.
 
     >>> print(from_tvmscript("T.TileLayout(T.S[(8, 2):(4 @ Axis.laneid, 1)] + 3)"))
     S[(8,2):(4@laneid,1)] + 3
@@ -131,7 +131,9 @@ def from_tvmscript(text: str) -> Readable:
     >>> from_tvmscript("T.TileLayout(T.S[open('x'):1])")
     Traceback (most recent call last):
     layoutalg.errors.LayoutError: from_tvmscript: a size must be an integer expression of \
-+ - * // % and powers; got open('x') in T.TileLayout(T.S[open('x'):1])
++ - * // % and powers
+      T.TileLayout(T.S[open('x'):1])
+                       ^^^^^^^^^
     """
     reader = _ScriptReader(text, "from_tvmscript")
     try:

@@ -6,7 +6,9 @@ Text is read by the small parser below and never evaluated; what it reads goes t
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from layoutalg.algebra.axis import Axis, Term, Terms, as_readable, misread
@@ -14,7 +16,7 @@ from layoutalg.errors import LayoutError, pointed
 from layoutalg.front_door import other_notation
 from layoutalg.layouts.spec import Bracket, LayoutSpec, R, S
 from layoutalg.layouts.tile_layout import TileLayout
-from layoutalg.sizes.size import floordiv, is_int, mod
+from layoutalg.sizes.size import Size, floordiv, is_int, mod
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+)|(?P<name>[^\W\d]\w*)|(?P<string>\"[^\"]*\"|'[^']*')"
@@ -22,6 +24,51 @@ _TOKEN = re.compile(
 )
 _DEPTH = 50  # nested brackets
 _DIGITS = 1000  # of one number
+_EXPONENT = 64
+_BITS = 4096  # of a power of two numbers
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": floordiv, "%": mod, "mod": mod,
+    "**": operator.pow,
+}  # fmt: skip
+
+
+def operate(sign: str, left: Size, right: Size) -> Size:
+    """Return ``left sign right``, of two sizes that text gives.
+
+    Raises:
+        LayoutError: division by zero, an exponent that is no number from 0 to 64, or a power that
+            is too long for a size.
+
+    >>> operate("//", 9, 2), operate("**", 2, 3)
+    (4, 8)
+    """
+    if sign in ("//", "%", "mod") and right == 0:
+        raise LayoutError("division by zero")
+    if sign == "**":
+        if not is_int(right) or not 0 <= right <= _EXPONENT:
+            raise LayoutError(f"an exponent must be a number from 0 to {_EXPONENT}")
+        if is_int(left) and left.bit_length() * right > _BITS:
+            raise LayoutError(f"a power must have at most {_BITS} bits")
+    found: Size = _OPERATORS[sign](left, right)
+    return found
+
+
+def named_size(name: str) -> Size:
+    """Return the symbol of a name that text gives for a size.
+
+    Raises:
+        LayoutError: it is the name of an axis, or nearly.
+
+    >>> named_size("Mt")
+    Mt
+    """
+    if reason := misread(name):
+        raise LayoutError(f"{name} {reason}")
+    from layoutalg.sizes.symbolic import symbol
+
+    return symbol(name)
 
 
 class _Elements(tuple[Any, ...]):
@@ -175,15 +222,15 @@ class _Parser:
         """Read a sum of sizes or of offset terms."""
         value = self.product()
         while self.token in ("+", "-"):
-            at, operator = self.place, self.take()
+            at, sign = self.place, self.take()
             right = self.product()
-            if operator == "+" and isinstance(value, Term | Terms):
+            if sign == "+" and isinstance(value, Term | Terms):
                 value = value + self.offset(right, at)
-            elif operator == "+" and isinstance(right, Term | Terms):
+            elif sign == "+" and isinstance(right, Term | Terms):
                 value = right + self.offset(value, at)
             else:
-                left, right = self.size(value, operator, at), self.size(right, operator, at)
-                value = left + right if operator == "+" else left - right
+                left, right = self.size(value, sign, at), self.size(right, sign, at)
+                value = operate(sign, left, right)
         return value
 
     # product := signed {("*" | "//" | "%" | "mod" | "@") signed}
@@ -191,22 +238,17 @@ class _Parser:
         """Read products, and ``n @ axis``, from the left as Python does."""
         value = self.signed()
         while self.token in ("*", "//", "%", "mod", "@"):
-            at, operator = self.place, self.take()
+            at, sign = self.place, self.take()
             right_at = self.place
             right = self.signed()
-            if operator == "@":
-                value = self.on_axis(self.size(value, operator, at), right, right_at)
+            if sign == "@":
+                value = self.on_axis(self.size(value, sign, at), right, right_at)
                 continue
-            left, right = self.size(value, operator, at), self.size(right, operator, at)
-            if operator == "*":
-                value = left * right
-            elif right == 0:
-                self.refuse("division by zero", right_at)
-            else:
-                try:
-                    value = floordiv(left, right) if operator == "//" else mod(left, right)
-                except LayoutError as error:
-                    self.refuse(error, at)
+            left, right = self.size(value, sign, at), self.size(right, sign, at)
+            try:
+                value = operate(sign, left, right)
+            except LayoutError as error:
+                self.refuse(error, right_at if right == 0 else at)
         return value
 
     def on_axis(self, value: Any, axis: Any, at: int) -> Term:
@@ -234,12 +276,12 @@ class _Parser:
             return base
         at = self.place
         self.take()
-        base, exponent = self.size(base, "**", at), self.atom()
-        if not is_int(exponent) or not 0 <= exponent <= 64:
-            self.refuse("an exponent must be a number from 0 to 64", at)
-        if is_int(base) and base.bit_length() * exponent > 4096:
-            self.refuse("the power is too large for a size", at)
-        return base**exponent
+        try:
+            return operate("**", self.size(base, "**", at), self.atom())
+        except LayoutError as error:
+            if str(error).startswith("parse: "):
+                raise
+            self.refuse(error, at)
 
     def atom(self) -> Any:
         """Read a number, a name, a string, or what stands in brackets."""
@@ -259,11 +301,12 @@ class _Parser:
                 self.refuse(f"{name} is no size", at)
             if name in Axis.registry:
                 return Axis.registry[name]
-            if self.tokens[self.next - 2][1] != "@" and (reason := misread(name)):
-                self.refuse(f"{name} {reason}", at)
-            from layoutalg.sizes.symbolic import symbol
-
-            return symbol(name)
+            try:
+                return named_size(name)
+            except LayoutError as error:
+                if self.tokens[self.next - 2][1] == "@":
+                    return name  # of an axis, which there is none of
+                self.refuse(error, at)
         self.refuse(f"expected a number or a name, {self.found()}", at)
 
     def in_brackets(self) -> Any:
@@ -283,10 +326,10 @@ class _Parser:
         self.depth -= 1
         return value
 
-    def size(self, value: Any, operator: str, at: int) -> Any:
+    def size(self, value: Any, sign: str, at: int) -> Any:
         """Return what may stand beside an operator: a size."""
         if isinstance(value, Axis | str | tuple | list | Term | Terms):
-            self.refuse(f"{operator!r} takes sizes; got {value!r}", at)
+            self.refuse(f"{sign!r} takes sizes; got {value!r}", at)
         return value
 
     def offset(self, value: Any, at: int) -> Any:

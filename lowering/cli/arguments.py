@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from layoutalg import LayoutError, TileLayout, fragments, parse
+from layoutalg import LayoutError, fragments
 from layoutalg.errors import did_you_mean
+from layoutalg.front_door import as_layout
 from layoutalg.interop import Reading, read
 from layoutalg.interop.registry import notation_of
 
@@ -84,13 +85,14 @@ def pairs(values: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
-def layouts_of(values: Sequence[str]) -> dict[str, TileLayout]:
+def layouts_of(values: Sequence[str]) -> dict[str, Any]:
     """Read ``--layout`` options, such as ``A=S[(2,8,4,2):(2,4@laneid,1@laneid,1)]``.
 
     Raises:
         LayoutError: one is no name and layout.
     """
-    return {role: parse(text) for role, text in pairs(values, "--layout").items()}
+    given = pairs(values, "--layout")
+    return {role: as_layout(text, f"--layout {role}") for role, text in given.items()}
 
 
 def width(dtype: str) -> str | int:

@@ -24,7 +24,10 @@ from lowering.cli.arguments import command, given_options
 )
 @click.option("--size", "sizes", type=int, multiple=True, help="M = N = K; may be repeated.")
 @click.option(
-    "--dtype", type=click.Choice(["float16", "bfloat16"]), default="float16", show_default=True
+    "--dtype",
+    type=click.Choice(["float16", "f16", "bfloat16", "bf16"]),
+    default="float16",
+    show_default=True,
 )
 @click.option("--tune", is_flag=True, help="Search the configs of each size first, and keep them.")
 @click.option("--rounds", type=click.IntRange(3), default=12, show_default=True)
@@ -49,6 +52,9 @@ def bench(
     cuBLAS is measured where torch is installed. Rates are medians by CUDA events, on rotating
     random inputs. Compare the ratios of one run: rates vary with the temperature of the GPU.
     """
+    from lowering.isa import dtypes
+
+    dtype = dtypes.get(dtype).name
     if plot is not None:
         from layoutalg.draw.pictures.rates import SUFFIXES
         from layoutalg.draw.scene.output import checked_path

@@ -235,3 +235,12 @@ def test_pictures_take_whatever_says_a_layout() -> None:
     assert drawn("banks", memory, (8, 64), "float16") == drawn("banks", SWIZZLED, (8, 64), 16)
     with pytest.raises(LayoutError, match=r"^lane_map: give the shape of S\[8:1\]"):
         drawn("lane_map", "S[8:1]")
+
+
+def test_a_name_that_is_an_axis_is_no_size_in_any_notation() -> None:
+    for text in (
+        "T.TileLayout(T.S[8:1] + laneid)",
+        '{"layoutalg": 1, "shard": [["laneid", 1, "m"]]}',
+    ):
+        with pytest.raises(LayoutError, match="laneid reads as the axis laneid: write 1@laneid"):
+            read(text)

@@ -100,8 +100,8 @@ def test_symbols_that_would_come_back_changed(write: Any) -> None:
         ),
         (
             '{"layoutalg": 1, "shard": [[8, "f(1)", "m"]]}',
-            "from_json: a size must be an integer expression of + - * // % and powers; got f(1) in "
-            "f(1)",
+            "from_json: a size must be an integer expression of + - * // % and powers\n  f(1)\n"
+            "  ^^^^",
         ),
         (
             '{"layoutalg": 1, "shard": [[8, 1]]}',

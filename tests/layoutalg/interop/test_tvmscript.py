@@ -23,6 +23,7 @@ from layoutalg import (
     parse,
     warpid,
 )
+from layoutalg.errors import pointed
 from layoutalg.interop import from_json, from_tvmscript, to_json, to_tvmscript
 from layoutalg.sizes.symbolic import symbol
 from tests.support.vectors import layout as of_vector
@@ -211,127 +212,117 @@ def test_every_vector_reads_back_from_both_texts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "message", "part"),
     [
-        ("", "from_tvmscript: '' is no expression: invalid syntax"),
+        ("", "from_tvmscript: '' is no expression: invalid syntax", ""),
         (
             "T.TileLayout(T.S[__import__('os').system('x'):1])",
-            "from_tvmscript: a size must be an integer expression of + - * // % and powers; got "
-            "__import__('os').system('x') in T.TileLayout(T.S[__import__('os').system('x'):1])",
+            "from_tvmscript: a size must be an integer expression of + - * // % and powers",
+            "__import__('os').system('x')",
         ),
         (
             "T.TileLayout(T.S[n:T.max(n, 3)])",
-            "from_tvmscript: a size must be an integer expression of + - * // % and powers; got "
-            "T.max(n, 3) in T.TileLayout(T.S[n:T.max(n, 3)])",
+            "from_tvmscript: a size must be an integer expression of + - * // % and powers",
+            "T.max(n, 3)",
         ),
         (
             "T.Layout(3)",
             "from_tvmscript: expected TileLayout(...), TileLayout.from_iters(...), "
-            "ComposeLayout(...) or S[...]; got T.Layout(3) in T.Layout(3)",
+            "ComposeLayout(...) or S[...]",
+            "T.Layout(3)",
         ),
         (
             "T.TileLayout(T.S[8:1@landid])",
-            "from_tvmscript: axis: no axis is named 'landid'; did you mean laneid? (Axis.register "
-            "makes a new one); got landid in T.TileLayout(T.S[8:1@landid])",
+            "from_tvmscript: axis: no axis is named 'landid'; did you mean laneid? "
+            "(Axis.register makes a new one)",
+            "landid",
         ),
         (
             "T.TileLayout(T.S[8:1] + T.S[4:1])",
-            "from_tvmscript: layout: there can be one S[...]; got S[8:1] + S[4:1]. Write one S "
-            "with all its iters; got T.S[8:1] + T.S[4:1] in T.TileLayout(T.S[8:1] + T.S[4:1])",
+            "from_tvmscript: layout: there can be one S[...]; got S[8:1] + S[4:1]. Write one "
+            "S with all its iters",
+            "T.S[8:1] + T.S[4:1]",
         ),
         (
             "T.TileLayout(T.S[(8, 4):(1, 2, 3)])",
-            "from_tvmscript: S[...]: needs one stride per extent; got the extents (8, 4) and the "
-            "strides (1@m, 2@m, 3@m); got T.S[(8, 4):(1, 2, 3)] in "
-            "T.TileLayout(T.S[(8, 4):(1, 2, 3)])",
+            "from_tvmscript: S[...]: needs one stride per extent; got the extents (8, 4) and "
+            "the strides (1@m, 2@m, 3@m)",
+            "T.S[(8, 4):(1, 2, 3)]",
         ),
         (
             "T.TileLayout(T.S[8:1:2])",
-            "from_tvmscript: S[...] takes extents : strides; got T.S[8:1:2] in "
-            "T.TileLayout(T.S[8:1:2])",
+            "from_tvmscript: S[...] takes extents : strides",
+            "T.S[8:1:2]",
         ),
-        (
-            "T.TileLayout(T.Q[8:1])",
-            "from_tvmscript: expected S[...] or R[...]; got T.Q in T.TileLayout(T.Q[8:1])",
-        ),
-        (
-            "T.TileLayout()",
-            "from_tvmscript: TileLayout takes spec; got T.TileLayout() in T.TileLayout()",
-        ),
+        ("T.TileLayout(T.Q[8:1])", "from_tvmscript: expected S[...] or R[...]", "T.Q"),
+        ("T.TileLayout()", "from_tvmscript: TileLayout takes spec", "T.TileLayout()"),
         (
             "T.TileLayout(T.S[8:1], spec=3)",
-            "from_tvmscript: every argument must be given once, by its name; got 3 in "
-            "T.TileLayout(T.S[8:1], spec=3)",
+            "from_tvmscript: every argument must be given once, by its name",
+            "3",
         ),
         (
             "T.ComposeLayout(3, 3, 3)",
-            "from_tvmscript: ComposeLayout takes per_element, swizzle_len, atom_len, tile_layout, "
-            "swizzle_inner; got T.ComposeLayout(3, 3, 3) in T.ComposeLayout(3, 3, 3)",
+            "from_tvmscript: ComposeLayout takes per_element, swizzle_len, atom_len, "
+            "tile_layout, swizzle_inner",
+            "T.ComposeLayout(3, 3, 3)",
         ),
         (
             "T.ComposeLayout(3, 3, 3, T.SwizzleLayout(3, 3, 3))",
-            "from_tvmscript: a swizzle is composed with a TileLayout; got T.SwizzleLayout(3, 3, 3) "
-            "in T.ComposeLayout(3, 3, 3, T.SwizzleLayout(3, 3, 3))",
+            "from_tvmscript: a swizzle is composed with a TileLayout",
+            "T.SwizzleLayout(3, 3, 3)",
         ),
-        (
-            "T.SwizzleLayout(3, n, 3)",
-            "from_tvmscript: a swizzle takes numbers; got n in T.SwizzleLayout(3, n, 3)",
-        ),
-        (
-            "T.SwizzleLayout(3, 3, 3, 1)",
-            "from_tvmscript: swizzle_inner is True or False; got 1 in T.SwizzleLayout(3, 3, 3, 1)",
-        ),
+        ("T.SwizzleLayout(3, n, 3)", "from_tvmscript: a swizzle takes numbers", "n"),
+        ("T.SwizzleLayout(3, 3, 3, 1)", "from_tvmscript: swizzle_inner is True or False", "1"),
         (
             "T.TileLayout.from_iters([(8, 1)])",
-            'from_tvmscript: expected Iter(extent, stride, "axis"); got (8, 1) in '
-            "T.TileLayout.from_iters([(8, 1)])",
+            'from_tvmscript: expected Iter(extent, stride, "axis")',
+            "(8, 1)",
         ),
         (
             'T.TileLayout.from_iters(offset={"m": 1, "m": 2})',
-            'from_tvmscript: an axis must have one offset; got "m" in '
-            'T.TileLayout.from_iters(offset={"m": 1, "m": 2})',
+            "from_tvmscript: an axis must have one offset",
+            '"m"',
         ),
-        (
-            "T.TileLayout(T.S[8:1//0])",
-            "from_tvmscript: division by zero; got 1//0 in T.TileLayout(T.S[8:1//0])",
-        ),
+        ("T.TileLayout(T.S[8:1//0])", "from_tvmscript: division by zero", "1//0"),
         (
             "T.TileLayout(T.S[8:9**64**64])",
-            "from_tvmscript: an exponent must be a number from 0 to 64; got 9**64**64 in "
-            "T.TileLayout(T.S[8:9**64**64])",
+            "from_tvmscript: an exponent must be a number from 0 to 64",
+            "9**64**64",
         ),
         (
             "T.TileLayout(T.S[0:1])",
-            "from_tvmscript: S[...]: extent: must be at least 1; got 0; got T.S[0:1] in "
-            "T.TileLayout(T.S[0:1])",
+            "from_tvmscript: S[...]: extent: must be at least 1; got 0",
+            "T.S[0:1]",
         ),
         (
             "T.TileLayout(T.S[8:True])",
-            "from_tvmscript: a size must be an integer expression of "
-            "+ - * // % and powers; got True in T.TileLayout(T.S[8:True])",
+            "from_tvmscript: a size must be an integer expression of + - * // % and powers",
+            "True",
         ),
     ],
 )
-def test_tvmscript_refusals(text: str, message: str) -> None:
+def test_tvmscript_refusals(text: str, message: str, part: str) -> None:
     with pytest.raises(LayoutError) as refused:
         from_tvmscript(text)
-    assert str(refused.value) == message
+    carets = f"\n{pointed(text, text.rindex(part), len(part))}" if part else ""
+    assert str(refused.value) == message + carets
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (8, "from_tvmscript: needs text; got 8"),
-        ("S[8:1 << 2]", "+ - * // % and powers; got 1 << 2 in S[8:1 << 2]"),
+        ("S[8:1 << 2]", "+ - * // % and powers\n  S[8:1 << 2]\n      ^^^^^^"),
         ("S[8:" + "1+" * 800 + "1]", "from_tvmscript: the expression nests too deeply"),
         (
             "T.ComposeLayout(S[8:1], S[8:1])",
-            "first of two arguments must be a SwizzleLayout; got S",
+            "first of two arguments must be a SwizzleLayout",
         ),
-        ("T.TileLayout.from_iters(offset=3)", 'offset must be a dict such as {"laneid": 3}; got 3'),
-        ("T.TileLayout.from_iters(offset={**n})", "offset must name its axes; got {**n}"),
-        ("T.TileLayout.from_iters(shard=3)", "iters come as a list; got 3"),
-        ("S[8:1 @ 3]", "expected an axis; got 3 in S[8:1 @ 3]"),
+        ("T.TileLayout.from_iters(offset=3)", 'offset must be a dict such as {"laneid": 3}'),
+        ("T.TileLayout.from_iters(offset={**n})", "offset must name its axes"),
+        ("T.TileLayout.from_iters(shard=3)", "iters come as a list"),
+        ("S[8:1 @ 3]", "expected an axis\n  S[8:1 @ 3]\n          ^"),
     ],
 )
 def test_more_tvmscript_refusals(text: Any, message: str) -> None:

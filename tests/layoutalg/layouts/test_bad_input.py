@@ -100,16 +100,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         "lowering",
         ("A must have exactly two dimensions that are not 1; A[0:2,0:16,0:8] has shape (2, 16, 8)"),
     ),
-    "wrong shape: the layout holds another tile": (
-        lambda: gemm(a=buffer("A", layout=D_FRAG)),
-        "mma.m16n8k*",
-        "lowering",
-        (
-            "A: the layout does not hold the tile A[0:16,0:16]: slice: the shape must hold as "
-            "many elements as the layout; shape (16, 16) holds 256, "
-            "S[(2,8,4,2):(2,4@laneid,1@laneid,1)] holds 128"
-        ),
-    ),
     "a tile that does not divide: K": (
         lambda: gemm(
             a=buffer(

@@ -23,7 +23,7 @@ from lowering import cli
 from lowering.audit import target_matrix
 from lowering.cli.arguments import WithExamples, progress
 from lowering.cli.main import main
-from lowering.verification import checker
+from lowering.verification import cases, checker
 from lowering.verification.cases import Case
 from tests.support.paths import DATA, ROOT
 
@@ -484,7 +484,7 @@ def test_demo_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_verify_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case("mma.m16n8k8.f16", (1, 1, 1))
-    monkeypatch.setattr(checker, "all_cases", lambda: (case,))
+    monkeypatch.setattr(cases, "all_cases", lambda: (case,))
     (row,) = json_of("verify", "--machine", "simulator")
     assert (row["case"], row["verdict"], row["ok"]) == (str(case), "ok", True)
     assert {control["name"] for control in row["controls"]} >= {"zeros", "common k"}

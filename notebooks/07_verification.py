@@ -67,7 +67,8 @@ assert verdict
 
 # %%
 import lowering as lw
-from lowering.verification.checker import Case, uniform_inputs
+from lowering.verification.cases import Case
+from lowering.verification.checker import uniform_inputs
 
 case = Case("mma.m16n8k16.f16", (1, 1, 2))
 (result,) = lw.verify([case], machine="simulator")

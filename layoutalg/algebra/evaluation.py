@@ -1,4 +1,4 @@
-"""The map itself: from a logical coordinate to digits, and from digits to machine coordinates."""
+"""Evaluation: from a logical coordinate to digits, and from digits to machine coordinates."""
 
 from __future__ import annotations
 

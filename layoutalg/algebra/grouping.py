@@ -1,4 +1,4 @@
-"""Refinements: cutting the iters of a layout for one shape or for several, and reordering them."""
+"""Grouping: split the iters of a layout for several shapes, and permute groups of iters."""
 
 from __future__ import annotations
 

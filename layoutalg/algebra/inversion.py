@@ -1,8 +1,8 @@
-"""Physical to logical: which element a lane's register holds, as digits and as expressions.
+"""The inverse of a layout: which element a (lane, register) or an address holds.
 
-An axis coordinate splits into the digits of the iters on that axis when the strides are
-super-increasing: each larger than all that the smaller ones reach together. Then division from the
-largest stride down gives the digits back, and each logical coordinate is a weighted sum of digits.
+On each axis the strides must be super-increasing: each larger than the sum that the smaller ones
+reach. Then division by the strides, largest first, recovers the digits, and each logical coordinate
+is a weighted sum of digits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from layoutalg.sizes.size import Size, ascending, decide, floordiv, is_int, less
 class AxisDigit:
     """One digit of an axis coordinate, worth ``weight`` in logical dimension ``dim``.
 
-    ``dim`` is None for a replica digit: it repeats the element and moves nothing.
+    ``dim`` is None for a replica digit, which changes no logical coordinate.
 
     >>> from layoutalg import TileLayout, S, laneid
     >>> TileLayout(S[(8, 2):(1 @ laneid, 1)]).inverse((8, 2)).places[0]
@@ -44,17 +44,17 @@ class Swizzle(Protocol):
     """A permutation of addresses that undoes itself: :class:`layoutalg.SwizzleLayout`."""
 
     def apply(self, address: Any) -> Any:
-        """Return the address that takes the place of this one."""
+        """Return the permuted address."""
 
 
 @dataclass(frozen=True)
 class Inverse:
     """The map from machine coordinates to the logical element that sits there.
 
-    ``coordinate[d] = base[d] + sum of weight * digit`` over the places of dimension d; the digits
-    of an axis come from its coordinate less ``offset``, largest stride first. On the axes ``still``
-    the layout moves nothing, and their coordinate is the offset's. A ``swizzle`` permutes the
-    coordinate on axis m, and undoes itself; digits and formulas are of the address before it.
+    ``coordinate[d] = base[d] + sum of weight * digit`` over the digits of dimension d. The digits
+    of an axis divide its coordinate minus ``offset``, largest stride first. On the axes ``still``
+    the coordinate is always the offset. A ``swizzle`` is undone on axis m before that: digits and
+    formulas describe the address without it.
 
     >>> from layoutalg import TileLayout, S, laneid
     >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])
@@ -82,7 +82,7 @@ class Inverse:
         return tuple(dict.fromkeys(place.axis for place in self.places))
 
     def digits(self, axis: Axis, value: Any) -> Iterator[tuple[AxisDigit | None, Any]]:
-        """Yield each place of an axis with its digit, and last ``(None, what is left over)``.
+        """Yield each digit of an axis with its value, and last ``(None, remainder)``.
 
         ``value`` may be an int, an array, an expression, or anything that divides with ``//``
         and ``%`` (index text in a code generator, for instance).
@@ -259,7 +259,7 @@ def inverse(parts: HasParts, shape: Sequence[Size]) -> Inverse:
 
 
 def _super_increasing(places: list[AxisDigit], parts: HasParts) -> list[AxisDigit]:
-    """Order places by descending stride and check that each stride clears the smaller ones."""
+    """Order the digits by descending stride; each stride must exceed the reach of the smaller."""
     order = ascending([place.stride for place in places])
     if order is None:
         raise Undecided(

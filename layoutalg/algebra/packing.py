@@ -1,4 +1,4 @@
-"""Storage views: what one thread holds, and the same cells seen as wider or narrower elements."""
+"""Views of storage: what one thread holds; wider, narrower and repeated elements."""
 
 from __future__ import annotations
 

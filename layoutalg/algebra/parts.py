@@ -1,12 +1,13 @@
-"""The three parts of a layout, and the operations that use nothing else.
+"""Shard, replica and offset of a layout, and the operations on these three alone.
 
-A layout maps a flat index to the set ``{shard(x) + offset + replica digits}``; :class:`Parts` holds
-its shard, replica and offset, and so does every :class:`layoutalg.TileLayout`.
+A layout maps a flat index to the set ``{shard(x) + offset + replica digits}``. Every
+:class:`layoutalg.TileLayout` has these parts; :class:`Parts` is nothing but them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from layoutalg.algebra import iters as algebra
@@ -25,6 +26,8 @@ from layoutalg.sizes.size import (
     product,
     substitute,
 )
+
+NO_OFFSET: Mapping[Axis, Size] = MappingProxyType({})
 
 
 class HasParts(Protocol):
@@ -235,7 +238,7 @@ def total_size(parts: HasParts) -> Size:
 
 
 def moves(it: Iter) -> bool:
-    """Say whether an iter reaches more than one coordinate; a replica that does not says nothing.
+    """Say whether an iter reaches more than one coordinate; a replica that does not adds no copy.
 
     >>> moves(Iter(2, 8)), moves(Iter(1, 8)), moves(Iter(2, 0))
     (True, False, False)
@@ -244,7 +247,7 @@ def moves(it: Iter) -> bool:
 
 
 def copies(parts: HasParts) -> Iters:
-    """Return the replica iters that repeat: extent 1 or stride 0 adds no place."""
+    """Return the replica iters that add copies: extent above 1, nonzero stride."""
     return tuple(filter(moves, parts.replica))
 
 

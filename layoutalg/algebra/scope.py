@@ -1,4 +1,4 @@
-"""Scopes: what the thread axes of a layout count, and which axes are one axis in CUDA."""
+"""Scopes: what the thread axes of a layout count, and which thread axes fuse in CUDA."""
 
 from __future__ import annotations
 

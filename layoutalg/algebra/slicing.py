@@ -1,8 +1,8 @@
-"""Slices: the iters of a range of one logical dimension, wherever a layout can say them.
+"""Slices: the iters of a range of one logical dimension, where iters can describe it.
 
-A range ``begin .. end - 1`` of a tuple of iters is, step by step, a ruler sequence: the fast digit
-steps by its stride, and every ``extent`` steps a carry moves the slower digits. Another tuple of
-iters says the same sequence only in few ways, and :func:`slice_group` tries them all.
+Along a range ``begin .. end - 1`` the fast digit advances by its stride, and every ``extent`` steps
+a carry moves the slower digits. Few tuples of iters produce such a sequence: :func:`slice_group`
+tries them all.
 """
 
 from __future__ import annotations

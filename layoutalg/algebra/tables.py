@@ -1,4 +1,4 @@
-"""Whole-tile evaluation: every element of a layout at once, in NumPy, without sympy."""
+"""Tables: the coordinates of all elements of a layout at once, in NumPy."""
 
 from __future__ import annotations
 

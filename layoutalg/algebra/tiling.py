@@ -1,4 +1,4 @@
-"""Two layouts put together: tiles and direct sums, and the pieces that their recognisers share."""
+"""Tiles and direct sums of two layouts; :mod:`layoutalg.algebra.untiling` is the way back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from layoutalg.algebra.scope import Target
 from layoutalg.errors import LayoutError
 from layoutalg.sizes.size import Size, as_size, decide, divides, equal, less, quotient
 
-# for each axis of a tile, in what unit the shard and the replica of its copies count there
+# per axis of a tile: what scales the strides of the shard, and of the replica, of its copies
 Units = tuple[Mapping[Axis, Size], Mapping[Axis, Size]]
 
 
@@ -108,7 +108,7 @@ def remove_each(iters: Iters, gone: Iters) -> Iters | None:
 
 
 class Operand(NamedTuple):
-    """One of two layouts that are put together, with its logical shape and its part in messages.
+    """One operand of a tile or a direct sum: a layout, its logical shape, its name in messages.
 
     >>> Operand(Parts((Iter(8, 1),), (), {}), (2, 4), "tile: outer").shape
     (2, 4)

@@ -1,4 +1,4 @@
-"""Recognisers: given a tiled layout, or a sum, and one operand, find the other operand."""
+"""The inverse of tiling: from a tiled layout, or a direct sum, and one operand to the other."""
 
 from __future__ import annotations
 

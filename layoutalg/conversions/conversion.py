@@ -1,10 +1,9 @@
-"""Conversions between distributed layouts: in registers, by movmatrix, by shuffles, by memory.
+"""Conversions between distributed layouts: registers, movmatrix, shuffles or shared memory.
 
-Both layouts are tables, thread by slot (:mod:`layoutalg.layouts.thread_slots`). A conversion says
-for every slot of the destination where its element is in the source; the cheapest kind that can say
-it is the answer, and every recipe is run on the element numbers before it is handed out. Where
-sizes are symbolic, the digits that are register digits on both sides are taken out as loops, and
-the rest must be concrete.
+Both layouts become tables, thread by slot (:mod:`layoutalg.layouts.thread_slots`). The cheapest
+kind that brings every slot of the destination its element is taken, and each recipe is run on the
+element numbers before it is returned. With symbolic sizes, digits that are register digits on both
+sides become loops; the rest must be concrete.
 """
 
 from __future__ import annotations
@@ -41,30 +40,27 @@ def convert(
     bits: int | str = 16,
     via: Kind | None = None,
 ) -> Conversion:
-    """Say how data that lies as ``src`` comes to lie as ``dst``, and give the recipe.
+    """Return the cheapest recipe that moves data from layout ``src`` to layout ``dst``.
 
-    The law: where slot s of thread t holds element ``src(t, s)`` before, slot s of thread t holds
-    ``dst(t, s)`` after :meth:`Conversion.execute`, for every replica of the destination. A replica
-    of the source is one more place to read from: each lane offers what its copies make free. No
-    conversion of elements of 32 bits seen so far takes more shuffles than counting says it must
-    (:func:`layoutalg.conversions.shuffle_rounds.least`); narrower elements are put together before
-    they are shuffled where that takes fewer rounds.
+    If slot s of thread t holds element ``src(t, s)``, then after :meth:`Conversion.execute` it
+    holds ``dst(t, s)``, in every replica of the destination. Any replica of the source may be read.
+    For 32-bit elements no conversion seen so far takes more shuffles than the lower bound
+    :func:`layoutalg.conversions.shuffle_rounds.least`; narrower elements are packed before they are
+    shuffled where that saves rounds.
 
     Args:
-        src: a layout, a fragment or text, over thread axes of a CTA and m, the slot: the element
-            inside the thread. A thread axis that it does not name is 0: the data is in that warp
-            alone.
+        src: a layout, a fragment or text, over thread axes of one CTA and m, the slot in the
+            thread. A thread axis that it does not name is 0: the data is in one warp.
         dst: another such layout.
         shape: logical extents, of both.
-        bits: the width of an element while it moves, 4, 8, 16, 32 or 64, or its type. Data that is
-            narrowed first (an f32 accumulator that becomes f16) moves at the narrow width, packed
-            in slot order.
-        via: take this kind, even if a cheaper one would do.
+        bits: of an element while it moves: 4, 8, 16, 32 or 64, or its type. An f32 accumulator that
+            becomes f16 is narrowed first and moves at 16 bits, packed in slot order.
+        via: take this kind even if a cheaper one works.
 
     Raises:
-        LayoutError: the layouts are not distributed over one CTA, put two elements in one slot, do
-            not hold the shape; or ``via`` cannot do it: the reason is named.
-        Undecided: symbols stand where the recipe depends on them.
+        LayoutError: a layout is not distributed over one CTA, puts two elements in one slot or has
+            another size; or ``via`` does not work, with the reason.
+        Undecided: the recipe depends on a symbol.
 
     >>> from layoutalg import fragments, parse
     >>> A = fragments.get("mma.m16n8k16.f16", "A")
@@ -97,7 +93,7 @@ def convert(
 def _concrete(
     src: HasParts, dst: HasParts, shape: tuple[Size, ...], bits: int, via: Kind | None
 ) -> Conversion:
-    """Try the kinds, cheapest first; run what is found on the numbers of the elements."""
+    """Take the cheapest kind that works, and run its recipe on the element numbers."""
     pack = max(1, 32 // bits)
     held = elements_held(src, shape, "convert", "src")
     wanted = elements_held(dst, shape, "convert", "dst")
@@ -124,7 +120,7 @@ def _concrete(
 
 
 def _padded(table: IntArray, threads: int, pack: int) -> IntArray:
-    """Return the table with whole registers and this many threads; nothing is held there."""
+    """Pad a table with empty slots to whole registers and to this many threads."""
     full = np.full((threads, -(-table.shape[1] // pack) * pack), -1, dtype=np.int64)
     full[: len(table), : table.shape[1]] = table
     return full
@@ -133,10 +129,10 @@ def _padded(table: IntArray, threads: int, pack: int) -> IntArray:
 def _symbolic(
     src: HasParts, dst: HasParts, shape: tuple[Size, ...], bits: int, via: Kind | None
 ) -> Conversion:
-    """Take the shared register digits out as loops; convert the tile that is left.
+    """Turn the register digits of both sides into loops; convert the remaining tile.
 
-    Cut at common boundaries both layouts are forms in the same digits. A digit that is a register
-    digit on both sides, with strides of whole registers, repeats the recipe and does not enter it.
+    Grouped at common boundaries, both layouts are forms in the same digits. A digit that steps over
+    whole registers on both sides only repeats the recipe.
     """
     for name, side in (("src", src), ("dst", dst)):
         verdict = is_injective(side, shape)

@@ -1,8 +1,8 @@
-"""Conversions as data: which register each register is made of, for a lowering or for NumPy to run.
+"""Conversions as data: a recipe over 32-bit registers, to lower or to run in NumPy.
 
-A recipe works on registers of 32 bits. The registers of the source are numbered from 0; each step
-makes the next number; ``words`` says what each register of the destination is put together from.
-An entry that says "per thread" has one value for all threads, or one for each.
+The registers of the source are numbered from 0, and each step defines the next number. ``words``
+lists the registers and elements that make up each register of the destination. A "per thread" entry
+holds one value for all threads, or one for each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOVMATRIX_HALF = tuple(lane // 4 % 2 for lane in range(WARP))
 
 @dataclass(frozen=True)
 class Word:
-    """A register put together: element e is element ``parts[e]`` of register ``registers[e]``.
+    """A packed register: element e is element ``parts[e]`` of register ``registers[e]``.
 
     Both are per thread; a register of -1 leaves the element undefined.
 
@@ -51,12 +51,12 @@ class Word:
 
     @classmethod
     def whole(cls, register: int, pack: int) -> Word:
-        """Return the word that is one register as it is."""
+        """Return a register, unchanged, as a word."""
         return cls(((register,),) * pack, tuple((part,) for part in range(pack)))
 
     @property
     def register(self) -> int | None:
-        """The register that this word is, in every thread; None where it is put together."""
+        """The one register that this word equals in every thread; None where it is packed."""
         used = {r for column in self.registers for r in column}
         in_order = all(
             column == (e,) for e, column in enumerate(self.parts) if self.registers[e] != (-1,)
@@ -72,15 +72,15 @@ class Word:
 
     @property
     def selects(self) -> int:
-        """How many selects between registers the word takes where threads differ.
+        """Selects between registers where threads differ: one fewer than the registers met.
 
-        Elements that come from the same registers share them: one less than the registers met.
+        Elements that come from the same registers share them.
         """
         return sum(len({*column} - {-1}) - 1 for column in {*self.registers} if len(column) > 1)
 
     @property
     def permutes(self) -> int:
-        """How many byte permutes (``prmt``) join its elements: none where it is one register."""
+        """Byte permutes (``prmt``) that pack its elements; 0 where it is one register."""
         columns = {c for c in self.registers if c != (-1,)}
         aligned = all(
             column == (e,) or self.registers[e] == (-1,) for e, column in enumerate(self.parts)
@@ -90,7 +90,7 @@ class Word:
         return len(columns) - 1
 
     def text(self, sources: int) -> str:
-        """Return the word in words; registers from ``sources`` on are results of steps."""
+        """Describe the word; registers from ``sources`` on are results of steps."""
         number = self.register
         if number is not None:
             return "unused" if number < 0 else _name(number, sources)
@@ -113,7 +113,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Shuffle:
-    """One ``shfl.sync.idx``: each thread offers a register and reads that of a lane of its warp.
+    """One ``shfl.sync.idx``: each thread offers a register and reads from a lane of its warp.
 
     ``offer`` and ``read`` are per thread. Where threads offer different registers, selects choose.
     """
@@ -128,7 +128,7 @@ class Shuffle:
 
     @property
     def selects(self) -> int:
-        """How many selects choose the register that is offered."""
+        """Selects that choose the offered register."""
         return len({*self.offer}) - 1
 
     def result(self, registers: Values) -> Values:
@@ -139,7 +139,7 @@ class Shuffle:
         return received
 
     def text(self, sources: int) -> str:
-        """Return the instruction in words; registers from ``sources`` on are results of steps."""
+        """Describe the instruction; registers from ``sources`` on are results of steps."""
         number = self.register
         offered = "a chosen register" if number is None else _name(number, sources)
         return f"shfl.sync.idx {offered} from lane {_run_text(self.read)}"
@@ -147,21 +147,21 @@ class Shuffle:
 
 @dataclass(frozen=True)
 class Permute:
-    """A register put together of the thread's own registers, by ``prmt``.
+    """A register packed from registers of the same thread, by ``prmt``.
 
-    It is offered to a shuffle, or several words of the destination are made of it.
+    A shuffle offers it, or several words of the destination use it.
     """
 
     source: Word
 
     @property
     def register(self) -> int | None:
-        """The register that it is: None, it is put together."""
+        """None: it is packed from several."""
         return None
 
     @property
     def selects(self) -> int:
-        """How many selects the source takes where threads differ."""
+        """Selects of the source where threads differ."""
         return self.source.selects
 
     def result(self, registers: Values) -> Values:
@@ -169,24 +169,24 @@ class Permute:
         return self.source.gather(registers)
 
     def text(self, sources: int) -> str:
-        """Return the register in words; registers from ``sources`` on are results of steps."""
+        """Describe the register; registers from ``sources`` on are results of steps."""
         return f"prmt {self.source.text(sources)}"
 
 
 @dataclass(frozen=True)
 class Movmatrix:
-    """One ``movmatrix.sync.aligned.m8n8.trans.b16`` of a register (put together first, maybe)."""
+    """One ``movmatrix.sync.aligned.m8n8.trans.b16`` of a register, which may be packed first."""
 
     source: Word
 
     @property
     def register(self) -> int | None:
-        """The register that is transposed; None where it is put together first."""
+        """The register that is transposed; None where it is packed first."""
         return self.source.register
 
     @property
     def selects(self) -> int:
-        """How many selects the source takes: none, it is the same in every thread."""
+        """Selects of the source: 0, since it is the same in every thread."""
         return self.source.selects
 
     def result(self, registers: Values) -> Values:
@@ -200,7 +200,7 @@ class Movmatrix:
         return np.stack(columns, axis=1)
 
     def text(self, sources: int) -> str:
-        """Return the instruction in words; registers from ``sources`` on are results of steps."""
+        """Describe the instruction; registers from ``sources`` on are results of steps."""
         number = self.register
         name = "elements put together" if number is None else _name(number, sources)
         return f"movmatrix {name}"
@@ -208,17 +208,17 @@ class Movmatrix:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Through shared memory: store every element at its place in ``staging``, barrier, load.
+    """Through shared memory: store every element at its address, barrier, load.
 
-    ``staging`` are the iters that take the flat index of an element to its address, in elements;
-    ``barrier`` is "warp" where no element leaves its warp, else "cta".
+    ``staging`` maps the flat index of an element to its address, in elements. ``barrier`` is "warp"
+    where no element leaves its warp, else "cta".
     """
 
     staging: Iters
     barrier: Literal["warp", "cta"]
 
     def text(self, sources: int) -> str:
-        """Return the exchange in words; it works on slots, whatever registers there are."""
+        """Describe the exchange; it works on slots, not on registers."""
         del sources
         at = printing.text(self.staging, (), {})
         return f"store to shared memory at {at}, {self.barrier} barrier, load"
@@ -229,7 +229,7 @@ Step = Shuffle | Permute | Movmatrix | Exchange
 
 @dataclass(frozen=True)
 class Loop:
-    """A digit that is a register digit on both sides: the recipe repeats for each of its values.
+    """A register digit of both sides: the recipe repeats for each of its values.
 
     ``src`` and ``dst`` are the strides in slots.
     """
@@ -241,11 +241,11 @@ class Loop:
 
 @dataclass(frozen=True)
 class Relabelling:
-    """Registers only, if dimension ``dim`` may be renamed.
+    """A permutation of dimension ``dim`` under which the data stays in its registers.
 
-    Index k of the destination then holds logical index ``permutation[k]``: a product stays right
-    where its other operand is permuted alike. Slot s of the destination is slot ``slots[s]`` of the
-    source, in every thread.
+    Index k of the destination holds logical index ``permutation[k]``: a product is unchanged if its
+    other operand is permuted alike. Slot s of the destination is slot ``slots[s]`` of the source,
+    in every thread.
     """
 
     dim: int
@@ -265,21 +265,21 @@ class Conversion:
     """How data goes from one distributed layout to another.
 
     Attributes:
-        kind: what it takes, cheapest first: "registers" (each register of the destination is made
-            of registers of its own thread, alike in every thread), "select" (of its own thread, but
-            which one depends on the thread), "movmatrix", "shuffle", "shared".
-        src: the layout that the data has.
-        dst: the layout that it gets.
+        kind: cheapest first: "registers" (each register comes from registers of its own thread, the
+            same ones in every thread), "select" (of its own thread, but which ones depends on the
+            thread), "movmatrix", "shuffle", "shared".
+        src: the layout before.
+        dst: the layout after.
         shape: logical extents.
         bits: the width of an element while it moves.
         threads: how many threads take part, whole warps.
         src_slots: elements per thread in the source.
         dst_slots: elements per thread in the destination.
-        steps: what makes new registers, in order.
+        steps: the instructions that define new registers, in order.
         words: the registers of the destination.
-        loops: digits over which all of this repeats, in slots.
-        why: per cheaper kind, why it does not do.
-        relabellings: ways to stay in registers by renaming one dimension.
+        loops: digits over which the recipe repeats, in slots.
+        why: for each cheaper kind, why it does not work.
+        relabellings: permutations of one dimension that would need registers only.
 
     >>> from layoutalg import S, TileLayout, convert, laneid
     >>> A = TileLayout(S[(2, 8, 2, 4, 2) : (2, 4 @ laneid, 4, 1 @ laneid, 1)])
@@ -304,21 +304,20 @@ class Conversion:
 
     @property
     def pack(self) -> int:
-        """How many elements share a register."""
+        """Elements of a register."""
         return max(1, 32 // self.bits)
 
     @property
     def source_registers(self) -> int:
-        """How many registers of the source one pass of the recipe reads."""
+        """Registers of the source that one pass of the recipe reads."""
         return -(-int(self.src_slots) // self.pack)
 
     @property
     def registers(self) -> tuple[int, ...] | None:
-        """The source register that each register of the destination is made of, where it is one.
+        """The one source register of each register of the destination.
 
-        The movmatrix or the shuffle that it goes through is in ``steps``. None where a register is
-        put together from several, before or after, where which one depends on the thread, or in
-        shared memory.
+        It may pass through a movmatrix or a shuffle of ``steps``. None where a register is packed
+        from several, depends on the thread, or goes through shared memory.
         """
         found = []
         for word in self.words:
@@ -333,30 +332,30 @@ class Conversion:
 
     @property
     def shuffles(self) -> int:
-        """How many ``shfl`` instructions each thread runs (an element of 64 bits takes two)."""
+        """``shfl`` instructions per thread; an element of 64 bits takes two."""
         width = max(1, self.bits // 32)
         return width * sum(isinstance(step, Shuffle) for step in self.steps)
 
     @property
     def movmatrices(self) -> int:
-        """How many ``movmatrix`` instructions each warp runs."""
+        """``movmatrix`` instructions per warp."""
         return sum(isinstance(step, Movmatrix) for step in self.steps)
 
     @property
     def selects(self) -> int:
-        """How many selects choose registers by the thread's number."""
+        """Selects per thread that choose a register by the thread's number."""
         chosen = [s.selects for s in self.steps if not isinstance(s, Exchange)]
         return sum(chosen) + sum(word.selects for word in self.words)
 
     @property
     def permutes(self) -> int:
-        """How many ``prmt`` put registers together."""
+        """``prmt`` instructions per thread that pack registers."""
         built = [s.source.permutes for s in self.steps if isinstance(s, Permute | Movmatrix)]
         return sum(built) + sum(word.permutes for word in self.words)
 
     @property
     def min_arch(self) -> str:
-        """The least target: movmatrix needs sm_75, ``shfl.sync`` sm_30."""
+        """The oldest architecture: movmatrix needs sm_75, ``shfl.sync`` sm_30."""
         return {"movmatrix": "sm_75", "shuffle": "sm_30"}.get(self.kind, "any")
 
     def subs(self, values: Mapping[Any, Any]) -> Conversion:
@@ -414,7 +413,7 @@ class Conversion:
         return out[:, : reach[1]]
 
     def _run(self, slots: Values, out: Values) -> None:
-        """Run the steps once, from the slots at hand."""
+        """Run the recipe once, on one tile."""
         if self.kind == "shared":
             self._exchange(slots, out)
             return
@@ -432,7 +431,7 @@ class Conversion:
                 out[known, slot] = value[known, e]
 
     def _exchange(self, slots: Values, out: Values) -> None:
-        """Store to a flat memory and load from it, as the staging layout says."""
+        """Store to a flat memory and load from it, at the staging addresses."""
         (step,) = self.steps
         assert isinstance(step, Exchange)
         address = steps_on(step.staging, m)
@@ -451,7 +450,7 @@ class Conversion:
         return f"```text\n{self}\n```"
 
     def __str__(self) -> str:
-        """Return the kind, the recipe, the cost and what else would do."""
+        """Return the kind, the recipe, its cost and the alternatives."""
         what = f"{self.src} to {self.dst}"
         lines = [f"{self.kind}: {what} over {tuple(self.shape)}, {self.bits}-bit elements"]
         lines += [

@@ -1,4 +1,4 @@
-"""The search for a conversion: what is held and what is wanted, thread by slot, kind by kind."""
+"""The search for a conversion: from a table of held elements to one of wanted, kind by kind."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Source = tuple[int, int]  # (register, element in it)
 
 
 class Task:
-    """One conversion to find: arrays (threads, slots) of element numbers, -1 where nothing is.
+    """One conversion to find: arrays (threads, slots) of element numbers, -1 for an empty slot.
 
     Both arrays have whole registers of ``pack`` slots and the same threads, whole warps.
     """
 
     def __init__(self, held: IntArray, wanted: IntArray, pack: int, shape: Sequence[Size]) -> None:
-        """Take what is held before and what is wanted after."""
+        """Take the elements held before and wanted after."""
         self.held = held
         self.wanted = wanted
         self.pack = pack
@@ -62,12 +62,12 @@ class Task:
 
     @cached_property
     def _fits(self) -> Bools:
-        """``fits[s, u]``: slot u of the source is right for slot s, in every thread."""
+        """``fits[s, u]``: slot u of the source holds what slot s wants, in every thread."""
         return np.stack([_right(self.held, column) for column in self.wanted.T])
 
     @cached_property
     def _uniform(self) -> list[Word | None]:
-        """Per register wanted: how registers of its own thread make it, alike in all; or None."""
+        """Per wanted register: one word, of a thread's own registers, that serves every thread."""
         return [self._alike(d) for d in range(self.results)]
 
     def _alike(self, word: int) -> Word | None:
@@ -101,7 +101,7 @@ class Task:
         return self._first_obstacle(bad)
 
     def _first_obstacle(self, slot: int) -> str:
-        """Say why no one slot of the source is right for this slot in every thread."""
+        """Say why no single slot of the source serves this slot in every thread."""
         seen: tuple[int, IntArray] | None = None
         for thread in np.flatnonzero(self.wanted[:, slot] >= 0):
             element = self.wanted[thread, slot]
@@ -352,7 +352,7 @@ def _per_thread(column: Sequence[int], default: int = -1) -> PerThread:
 
 
 def _own_lane(read: Sequence[int]) -> list[int]:
-    """Let threads that need nothing read themselves."""
+    """Let idle threads read their own lane."""
     return [lane if lane >= 0 else thread % WARP for thread, lane in enumerate(read)]
 
 

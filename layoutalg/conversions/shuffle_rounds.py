@@ -1,11 +1,11 @@
-"""Scheduling shuffles: in a round each lane offers one word and reads one lane.
+"""Scheduling shuffles: in each round a lane offers one word and reads one lane.
 
-A lane needs the elements that it wants and does not hold. Those that one lane can offer together
-are bundled into words; lanes that want the same may read in step, and share what is offered. Words
-go to lanes that hold them so that no lane offers more than there are rounds, by augmenting paths.
-What each reader then reads from each lane is a matrix of numbers, with sums of at most the number
-of rounds in every row and column: such a matrix is a sum of permutations (König, Birkhoff), and one
-permutation is one round. The fewest rounds by counting are tried first.
+A lane needs the elements that it wants and does not hold. Elements that one lane can offer together
+form words; lanes that want the same words may read in step. Augmenting paths assign words to the
+lanes that hold them, so that no lane offers more words than there are rounds. How often each reader
+then reads each lane is a matrix whose rows and columns sum to at most the number of rounds: it is a
+sum of permutations (König, Birkhoff), and each permutation is one round. The lower bound on rounds
+is tried first.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Plan = tuple[Sequence[Registers], list[list["Bundle"]]]  # lanes that read in st
 
 
 class Round(NamedTuple):
-    """What each lane that is read offers, and which lane each reader reads."""
+    """The word that each lane offers, and the lane that each reader reads."""
 
     offers: dict[int, Registers]
     reads: dict[int, int]
 
 
 class Bundle(NamedTuple):
-    """A word that readers need, and the lanes (a bit each) that hold all of it."""
+    """A word that readers need, and the lanes that hold all of it, a bit each."""
 
     elements: Registers
     holders: int
@@ -41,7 +41,7 @@ class Bundle(NamedTuple):
 
 @dataclass(frozen=True)
 class Warp:
-    """What the lanes of a warp hold and want, slot by slot; -1 where that is nothing.
+    """The elements that the lanes of a warp hold and want, slot by slot; -1 for none.
 
     Every element that is wanted is held by some lane; ``pack`` slots share a register. A copy of an
     element is the element: any lane that holds it may offer it.
@@ -123,7 +123,7 @@ class Warp:
         return tuple(lanes), owners
 
     def may_do(self, groups: Sequence[Registers], count: int) -> bool:
-        """Say whether, by the numbers, registers as they are may do in so many rounds."""
+        """Say whether counting allows so many rounds with registers as they are."""
         lanes, owners = self.asked
         asked = [reduce(or_, (lanes[lane] for lane in group)) for group in groups]
         return all(each.bit_count() <= count for each in lanes) and all(
@@ -205,7 +205,7 @@ class Warp:
 
 
 def least(warp: Warp) -> int:
-    """Return how many rounds are needed at least, by counting.
+    """Return a lower bound on the rounds, by counting.
 
     A round brings a lane one word, of ``pack`` elements, and takes one word from a lane: each lane
     reads what it needs, and what is needed is first offered by lanes that hold it.

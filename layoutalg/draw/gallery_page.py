@@ -1,4 +1,4 @@
-"""The page of the gallery: every instruction of the fragment table, instructions alike together."""
+"""The page of the gallery: every instruction of the fragment table, grouped by equal layouts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Kind:
 
 
 def kinds() -> tuple[Kind, ...]:
-    """Group the instructions of the fragment table, each group at the place of its first.
+    """Group the instructions of the fragment table, groups in the order of their first.
 
     >>> kinds()[0].names
     ('mma.m16n8k16.f16', 'mma.m16n8k16.bf16')

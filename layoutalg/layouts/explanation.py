@@ -252,12 +252,12 @@ def explain_element(layout: Layout, element: Sequence[int], shape: Sequence[int]
 def explain_place(
     layout: Layout, place: Mapping[str, int], shape: Sequence[int]
 ) -> Explanation | None:
-    """Say which element is at a place and why; None where there is none.
+    """Say which element a (lane, register) or an address holds, and why; None for none.
 
     The sums of the explanation are ``layout.inverse(shape).at(**place)``.
 
     Args:
-        layout: a layout of numbers that puts each element in a place of its own.
+        layout: an injective layout without symbols.
         place: a coordinate for each axis of the layout.
         shape: logical extents.
 
@@ -317,9 +317,9 @@ def explain_place(
 def explain_held(
     layout: Layout, place: Mapping[str, int], shape: Sequence[int]
 ) -> tuple[Explanation, ...]:
-    """Explain what is at a place, in every slot (axis m) where the place does not say which.
+    """Explain what a lane holds, in every slot (axis m) unless ``place`` names one.
 
-    Axes that the place leaves out are where the layout begins on them.
+    An axis that ``place`` leaves out is at its first coordinate.
 
     Raises:
         LayoutError: as :func:`explain_place`. Undecided: a size is symbolic.
@@ -344,7 +344,7 @@ def explain_held(
 def reach(layout: Layout, axis: str, shape: Sequence[int]) -> tuple[int, int] | None:
     """Return the least and the greatest coordinate that a layout has on an axis.
 
-    Between them there may be places that hold nothing. None where the layout has no such axis.
+    Coordinates between them may hold nothing. None where the layout has no such axis.
 
     Args:
         layout: a layout of numbers.

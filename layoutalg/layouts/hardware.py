@@ -1,7 +1,4 @@
-"""Layouts that machines prescribe: warpgroups, tensor memory, swizzled shared tiles, Trainium.
-
-Each is a formula in its parameters; parameters that the machine does not have are refused.
-"""
+"""Layouts that hardware prescribes: warpgroups, tensor memory, swizzled shared tiles, Trainium."""
 
 from __future__ import annotations
 
@@ -193,16 +190,17 @@ def tmem_mma_operand_layout(
         raise LayoutError(f"{what}: the operand must be A or D; got {operand!r}")
     extents = tuple(int(extent) for extent in as_shape(shape, what))
     kind = (operand, M, cta_group, bool(ws))
-    plain = {("A", 128, 1, False), ("A", 256, 2, False), ("D", 128, 1, False), ("D", 256, 2, False)}
+    plain = {  # rows, a lane each
+        ("A", 64, 1, False): 64, ("A", 128, 1, False): 128, ("A", 256, 2, False): 128,
+        ("D", 128, 1, False): 128, ("D", 256, 2, False): 128,
+    }  # fmt: skip
     halves = {("D", 128, 2, False), ("D", 64, 1, True)}
     if group is not None and kind not in halves:
         raise LayoutError(f"{what}: {operand} of M={M} has no column groups; got {tuple(group)}")
     if ws and M == 64 and cta_group == 1 and extents[:2] == (2, 64) and len(extents) == 3:
         return _layout((128, 1, TLane), (extents[2], 1, TCol))
-    if kind in plain and extents[0] == 128 and len(extents) == 2:
-        return _layout((128, 1, TLane), (extents[1], 1, TCol))
-    if kind == ("A", 64, 1, False) and extents[0] == 64 and len(extents) == 2:
-        return _layout((64, 1, TLane), (extents[1], 1, TCol))
+    if extents[:1] == (plain.get(kind),) and len(extents) == 2:
+        return _layout((extents[0], 1, TLane), (extents[1], 1, TCol))
     if kind == ("A", 128, 2, False) and extents[0] == 64 and len(extents) == 2:
         one = _layout((64, 1, TLane), (extents[1], 1, TCol))
         return TileLayout.from_iters(one.shard, [Iter(2, 64, TLane)])

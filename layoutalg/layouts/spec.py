@@ -9,10 +9,9 @@ from typing import Any
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import Axis, Term, Terms, as_readable, m
 from layoutalg.algebra.iters import Iter, Iters
-from layoutalg.algebra.parts import add_offsets
+from layoutalg.algebra.parts import NO_OFFSET, add_offsets
 from layoutalg.algebra.printing import text
 from layoutalg.errors import LayoutError
-from layoutalg.layouts.tile_layout import NO_OFFSET
 from layoutalg.sizes.size import Size, as_extent
 
 

@@ -1,4 +1,4 @@
-"""What each thread of a CTA holds: the table of a distributed layout, thread by slot."""
+"""The table of a distributed layout: which element each slot of each thread of a CTA holds."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def elements_held(parts: HasParts, shape: Sequence[Size], what: str, name: str) 
         An array (threads, slots), whole warps. Thread axes that the layout does not name are 0.
 
     Raises:
-        LayoutError: other axes, a place below zero, threads beyond a CTA's, or two elements in one
+        LayoutError: other axes, a coordinate below 0, threads beyond a CTA, or two elements in one
             slot.
 
     >>> from layoutalg import parse

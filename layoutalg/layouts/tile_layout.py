@@ -30,7 +30,6 @@ from layoutalg.sizes.size import product as product_of
 
 Self = TypeVar("Self", bound="Layout")
 _Kind = TypeVar("_Kind")
-NO_OFFSET: Mapping[Axis, Size] = MappingProxyType({})
 
 
 class Layout:
@@ -503,7 +502,7 @@ class Layout:
         inner_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the layout ``outer`` for which ``self.tile(outer, …)`` is ``tiled``, or None.
+        """Return ``outer`` with ``self.tile(outer, …)`` equivalent to ``tiled``, or None.
 
         Both must count the same thread unit, and this tile's scope must be no wider. Under CUDA the
         axes of ``tiled`` are cut at this tile's scope.
@@ -533,7 +532,7 @@ class Layout:
         outer_shape: Sequence[Any],
         target: str | None = None,
     ) -> Any:
-        """Return the layout ``inner`` for which ``inner.tile(self, …)`` is ``tiled``, or None.
+        """Return ``inner`` with ``inner.tile(self, …)`` equivalent to ``tiled``, or None.
 
         Both must have the same scope, and ``tiled`` must count no wider a thread unit. Replicas of
         this layout may appear in ``tiled`` scaled by the tile's span, or unscaled as TVM writes
@@ -591,7 +590,7 @@ class Layout:
         right_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return the layout ``left`` for which ``self.direct_sum(left, …)`` is ``total``, or None.
+        """Return ``left`` with ``self.direct_sum(left, …)`` equivalent to ``total``, or None.
 
         This layout must use the same axes as its part of ``total`` (under CUDA: after fusion).
 
@@ -618,7 +617,7 @@ class Layout:
         left_shape: Sequence[Any],
         target: str | None = None,
     ) -> TileLayout | None:
-        """Return ``right`` for which ``right.direct_sum(self, …)`` is ``total``, or None.
+        """Return ``right`` with ``right.direct_sum(self, …)`` equivalent to ``total``, or None.
 
         As :meth:`is_direct_sum_right`, where ``left_shape`` is ``(l0, l1, …)``.
 
@@ -677,7 +676,7 @@ class Layout:
     # -- views of storage -------------------------------------------------------------------
 
     def storage(self: Self) -> Self:
-        """Return the layout inside one thread: without thread iters, thread replicas and offsets.
+        """Return what one thread holds: everything on thread axes is removed.
 
         >>> from layoutalg import S, laneid
         >>> print(TileLayout(S[(8, 4, 2):(4 @ laneid, 1 @ laneid, 3)] + 2 @ laneid + 7).storage())
@@ -827,7 +826,9 @@ class TileLayout(Layout):
         for it in shard + replica if replica else shard:
             if type(it) is not Iter:
                 raise LayoutError(f"from_iters: every entry must be an Iter; got {it!r}")
-        return TileLayout._make(shard, replica, NO_OFFSET if offset is None else _as_offset(offset))
+        return TileLayout._make(
+            shard, replica, parts.NO_OFFSET if offset is None else _as_offset(offset)
+        )
 
     @staticmethod
     def _make(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> TileLayout:
@@ -835,7 +836,7 @@ class TileLayout(Layout):
         layout = object.__new__(TileLayout)
         _put_shard(layout, shard)
         _put_replica(layout, replica)
-        _put_offset(layout, MappingProxyType(dict(offset)) if offset else NO_OFFSET)
+        _put_offset(layout, MappingProxyType(dict(offset)) if offset else parts.NO_OFFSET)
         _put_memo(layout, {})
         return layout
 

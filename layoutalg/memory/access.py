@@ -1,11 +1,10 @@
-"""Requests to memory: what a warp asks in one instruction, and in how many parts it is answered.
+"""Requests to memory: the addresses of a warp's instruction, and how many wavefronts they take.
 
 Shared memory has 32 banks; the word (4 bytes) at byte address a lies in bank ``a // 4 mod 32``. A
 request is served in phases of as many lanes as move 128 bytes together: a whole warp where a lane
 moves 4 bytes or fewer, half of it for 8, a quarter for 16, and one 8x8 matrix of ``ldmatrix``. A
-phase takes one wavefront for each distinct word in its busiest bank; lanes that ask for the same
-word share it, lanes that take no part ask for none, and a phase in which no lane takes part takes
-no wavefront. Global memory answers in sectors of 32 bytes.
+phase takes one wavefront for each distinct word in its busiest bank: lanes that read the same word
+share it, and inactive lanes count for nothing. Global memory is read in sectors of 32 bytes.
 
 Source: CUDA C++ Programming Guide, "Shared Memory"; Nsight Compute, "Memory Tables".
 """

@@ -1,4 +1,4 @@
-"""``ldmatrix`` as a map: which lane gives the address of which row, and who receives what.
+"""``ldmatrix`` as a map: which lane addresses which row, and which lane receives what.
 
 One instruction moves 1, 2 or 4 matrices of 8 rows by 16 bytes. Lane 8j + i gives the address of row
 i of matrix j. Of matrix j, lane 4g + t receives in register j the 4 bytes t of row g; with

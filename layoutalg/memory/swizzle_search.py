@@ -1,7 +1,7 @@
-"""Which swizzle a shared tile wants: all of them counted on the accesses that the tile meets.
+"""The best swizzle of a shared tile: all are tried on the accesses of the tile.
 
-A swizzle that keeps vectors whole leaves everything but bank conflicts as it was, so the search is
-exhaustive and its measure is one number per access: the wavefronts over the whole tile.
+A swizzle that keeps vectors whole changes nothing but bank conflicts. So the search is exhaustive,
+and its cost is one number per access: the wavefronts over the whole tile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which places tell two layouts apart: a refutation shows one that the two do not share."""
+"""Counter-examples: the coordinates of an element that two layouts send to different sets."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Places = tuple[Place, ...]
 
 
 def told(left: HasParts, right: HasParts, at: Size) -> tuple[Places, Places]:
-    """Return where two layouts put an element that they put in different sets of places.
+    """Return where two layouts send an element that they send to different sets of coordinates.
 
-    All of both sets where these are short, else one place that only one of the two has; where the
-    symbols do not tell of any place whose it is, the lowest and the highest of each.
+    Both whole sets where these are short, else one coordinate that only one layout has. Where the
+    symbols decide of none, the lowest and the highest of each.
 
     >>> from layoutalg import parse
     >>> told(parse("S[4:1] + R[16:4]"), parse("S[4:1] + R[16:8]"), 0)
@@ -51,7 +51,7 @@ def told(left: HasParts, right: HasParts, at: Size) -> tuple[Places, Places]:
 
 
 def apart(one: Sequence[Place], other: Sequence[Place]) -> tuple[Places, Places]:
-    """Return two sets of places where they are short, else a place that is in one of them only.
+    """Return two sets of coordinates if they are short, else a coordinate in only one of them.
 
     >>> apart([(("m", 0),)], [(("m", 0),), (("m", 4),)])
     (((('m', 0),),), ((('m', 0),), (('m', 4),)))
@@ -71,7 +71,7 @@ def _key(place: Place) -> frozenset[tuple[str, Size]]:
 
 
 def _corners(form: Normal, at: Size) -> tuple[dict[Axis, Any], dict[Axis, Any]]:
-    """Return the places of an element with all of its copies lowest, and with all highest."""
+    """Return the coordinates of an element with all replica digits lowest, and all highest."""
     low = value_at(form.shard, form.origin, at)
     high = dict(low)
     for axis, copies in form.replica.items():
@@ -85,7 +85,7 @@ def _alone(
     forms: Sequence[Normal],
     corners: Sequence[tuple[Mapping[Axis, Any], Mapping[Axis, Any]]],
 ) -> Iterator[tuple[Places, Places]]:
-    """Yield places of only one layout: beyond a corner of the other, or between on one axis."""
+    """Yield coordinates of only one layout: beyond a corner of the other, or between."""
     lows, highs = zip(*corners, strict=True)
     for (one, other), sign in ((lows, 1), (highs, -1)):
         for axis in axes:
@@ -104,13 +104,13 @@ def _alone(
                 yield (place, ()) if index == 0 else ((), place)
 
 
-# -- tables of places -----------------------------------------------------------------------------
+# -- tables of coordinates ------------------------------------------------------------------------
 
 
 def different_sets(
     left: Any, right: Any, shape: tuple[Size, ...]
 ) -> tuple[IntArray, tuple[Places, Places]]:
-    """Return which elements two concrete layouts put in different sets of places, and where.
+    """Return the elements that two concrete layouts send to different sets of coordinates.
 
     Args:
         left: anything with ``table(shape, replicas=True)``: swizzled or not.
@@ -121,7 +121,7 @@ def different_sets(
         The flat indices of these elements, and what :func:`apart` says of the first.
 
     Raises:
-        LayoutError: there are too many places. Undecided: a size is symbolic.
+        LayoutError: there are too many coordinates. Undecided: a size is symbolic.
 
     >>> from layoutalg import ComposeLayout, parse
     >>> L = ComposeLayout(0, 1, 1, parse("S[4:1] + R[2:4]"))

@@ -2,7 +2,7 @@
 
 Concrete or symbolic, a layout is a linear form in the digits of a mixed radix. Two layouts are one
 map exactly when their normal forms are equal (:mod:`layoutalg.proofs.normal_form`), and the first
-digit in which the forms differ names the first element that the maps place differently. A formula
+digit in which the forms differ names the first element on which the maps differ. A formula
 is evaluated on every element at once; where sizes are symbolic, on the digits.
 """
 
@@ -76,7 +76,7 @@ def equivalent(
     target: Target = None,
     shape: Sequence[Size] | None = None,
 ) -> Verdict:
-    """Decide whether two layouts put each element in the same set of places."""
+    """Decide whether two layouts send each element to the same set of machine coordinates."""
     if not hasattr(left, "shard") or not hasattr(right, "shard"):
         if not hasattr(right, "table"):
             raise LayoutError(f"equivalent: needs a layout; got {right!r}")
@@ -164,7 +164,7 @@ def _first_difference(a: Normal, b: Normal, matched: int, weight: Any, size: Siz
 
 
 def _differing(left: HasParts, right: HasParts) -> int:
-    """Count the elements that two concrete layouts put in different sets of places."""
+    """Count the elements that two concrete layouts send to different sets of coordinates."""
     axes = axes_of(left, right)
     if not np.array_equal(copies_of(left, axes), copies_of(right, axes)):
         return int(total_size(left))
@@ -172,7 +172,7 @@ def _differing(left: HasParts, right: HasParts) -> int:
 
 
 def _remark(left: HasParts, right: HasParts) -> str:
-    """Say how many elements differ, and whether both are bijections onto the same places."""
+    """Say how many elements differ, and whether both are bijections onto the same set."""
     size = int(total_size(left))
     text = f"{_differing(left, right)} of {size} elements differ"
     axes = axes_of(left, right)
@@ -223,7 +223,7 @@ def prove(
             - a formula ``(i, j, …) -> {"laneid": …, "m": …}`` for the base coordinate of an
               element; axes that it leaves out are 0;
             - a formula the other way, ``(laneid, m) -> (i, j, …)``, its parameters named like the
-              axes of the layout: the element at a place, as the PTX ISA gives fragments.
+              axes of the layout: the element of a (lane, register), as in the PTX ISA.
 
             A formula sees arrays of integers that do not wrap; where sizes are symbolic, indices
             that know ``+ - * // % << >>`` and ``&`` with a mask of low bits. Neither has one truth

@@ -1,8 +1,8 @@
-"""Questions about places: are elements kept apart, is the box filled, how often is each repeated.
+"""Is a layout injective, does it cover a box, how many replicas has each element.
 
-Digits on different axes are independent, so each question is settled one axis at a time. On an
-axis, strides that each exceed what the smaller ones reach together (super-increasing) keep all sums
-apart; strides that are each at most the length which the smaller ones fill leave no gap.
+Digits on different axes are independent, so each axis is decided on its own. Super-increasing
+strides (each exceeds the reach of the smaller ones) make all sums distinct; strides of which each
+is at most the length that the smaller ones fill leave no gap.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _leave_open(parts: HasParts) -> str:
 
 
 def _keys(parts: HasParts) -> IntArray:
-    """Return one number per element and copy, equal exactly where the places are."""
+    """Return one number per element and replica, equal exactly where the coordinates are."""
     axes = axes_of(parts)
     if not axes:
         return np.zeros(1, dtype=np.int64)
@@ -105,7 +105,7 @@ class _Meeting(NamedTuple):
 
 
 def is_injective(parts: HasParts, shape: Sequence[Size] | None = None) -> Verdict:
-    """Decide whether distinct elements never share a place, replicas included."""
+    """Decide whether no two elements share a machine coordinate, replicas included."""
     claim = late("{} puts no two elements in one place", parts)
     check_shape("is_injective", parts, shape)
     by_axis, _ = _digits(parts)
@@ -240,10 +240,9 @@ def covers(
     shape: Sequence[Size] | None = None,
     box: Mapping[Axis | str, Any] | None = None,
 ) -> Verdict:
-    """Decide whether every place of the box is hit, and none outside it.
+    """Decide whether the elements fill a box exactly.
 
-    The verdict's ``degree`` is how many elements each place holds; None where that differs from
-    place to place.
+    ``degree`` of the verdict is the number of elements per coordinate; None where it varies.
     """
     check_shape("covers", parts, shape)
     if box is not None and not isinstance(box, Mapping):
@@ -317,7 +316,7 @@ def _missed(
     wanted: Mapping[Axis, Any],
     parts: HasParts,
 ) -> Reason | None:
-    """Return a place that is missed, or a coordinate outside the wanted box; None: neither."""
+    """Return a coordinate that is missed, or one outside the wanted box; None: neither."""
     corner = {axis: 0 if axis in wanted else low.get(axis, 0) for axis in runs}
 
     def sure(answer: bool | None, axis: Axis) -> bool:
@@ -348,7 +347,7 @@ def _missed(
 
 
 def replication(parts: HasParts, shape: Sequence[Size] | None = None) -> Verdict:
-    """Say in how many places each element is (``degree``); true unless that is one."""
+    """Count the machine coordinates of each element: ``degree``. True if there are several."""
     check_shape("replication", parts, shape)
     copies: Any = 1
     rows: list[ProofDigit] = []

@@ -1,4 +1,4 @@
-"""The normal form of a map, and its places one by one where it is small: what proofs stand on.
+"""The normal form of a map, on which proofs rest, and the enumeration of a small one.
 
 A layout is the map ``x -> {shard(x) + offset + replica digits}``. In normal form the shard is
 canonical, the replica of each axis is a set that starts at zero, and the origin is the rest.
@@ -120,7 +120,7 @@ def length(stride: Any) -> Any:
 
 
 def ascending(digits: Sequence[Any]) -> list[Any] | None:
-    """Sort what has a stride by its length; None where symbols leave the order open.
+    """Sort by the magnitude of the stride; None where symbols leave the order open.
 
     >>> ascending([Iter(2, -4), Iter(2, 1)])
     [Iter(2, 1, 'm'), Iter(2, -4, 'm')]
@@ -130,7 +130,7 @@ def ascending(digits: Sequence[Any]) -> list[Any] | None:
 
 
 def weights(shard: Iters) -> list[Size]:
-    """Return what one step of each digit is worth in the flat index.
+    """Return the weight of each digit in the flat index.
 
     >>> weights((Iter(2, 9), Iter(8, 1), Iter(4, 5)))
     [32, 4, 1]
@@ -144,7 +144,7 @@ def weights(shard: Iters) -> list[Size]:
 
 
 def value_at(shard: Iters, origin: Mapping[Axis, Any], x: Size) -> dict[Axis, Any]:
-    """Return what a shard and an origin say of the flat index x, axis by axis.
+    """Return the machine coordinate of the flat index x under a shard and an origin.
 
     >>> value_at((Iter(2, 9), Iter(8, 1)), {m: 100}, 11)
     {m: 112}
@@ -156,7 +156,7 @@ def value_at(shard: Iters, origin: Mapping[Axis, Any], x: Size) -> dict[Axis, An
 
 
 def place_of(value: Mapping[Axis, Any]) -> Place:
-    """Return a coordinate as a place: pairs of axis name and value, thread axes first."""
+    """Return a machine coordinate as pairs (axis name, value), thread axes first."""
     ordered = sorted(value, key=lambda axis: axis.memory)
     return tuple((axis.name, value[axis]) for axis in ordered)
 
@@ -197,7 +197,7 @@ def axes_of(*layouts: HasParts) -> list[Axis]:
 
 
 def is_small(*layouts: HasParts) -> bool:
-    """Say whether layouts are concrete and have few enough places to compare one by one."""
+    """Say whether layouts are concrete and small enough to enumerate."""
     if symbols_of(*layouts):
         return False
     for parts in layouts:
@@ -215,7 +215,7 @@ def is_small(*layouts: HasParts) -> bool:
 
 
 def bases(parts: HasParts, axes: Sequence[Axis]) -> IntArray:
-    """Return the lowest place of each element of a concrete layout, one column per axis."""
+    """Return the lowest coordinate of each element of a concrete layout, a column per axis."""
     low: dict[Axis, Any] = {}
     for it in parts.replica:
         low[it.axis] = low.get(it.axis, 0) + min(0, (it.extent - 1) * it.stride)
@@ -227,13 +227,13 @@ def bases(parts: HasParts, axes: Sequence[Axis]) -> IntArray:
 
 
 def copies_of(parts: HasParts, axes: Sequence[Axis]) -> IntArray:
-    """Return the distinct replica steps of a concrete layout, counted from the lowest place."""
+    """Return the distinct replica steps of a concrete layout, from the lowest."""
     grid = bases(Parts(parts.replica, (), {}), axes)
     return np.unique(grid - grid.min(axis=0, initial=0), axis=0)
 
 
 def every_place(parts: HasParts, x: Size) -> tuple[Place, ...] | None:
-    """Return the places of an element, base first; None where they are too many to list.
+    """Return the machine coordinates of an element, base first; None if too many to list.
 
     >>> every_place(Parts((Iter(4, 1),), (Iter(2, 8),), {}), 3)
     ((('m', 3),), (('m', 11),))

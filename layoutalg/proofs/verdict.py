@@ -1,4 +1,4 @@
-"""Verdicts: the answer to a question about layouts, with what a reader needs to check it.
+"""Verdicts: the answer to a question about layouts, with its proof or a counter-example.
 
 A verdict is true or false, never a guess: where symbols leave the question open, it raises
 :class:`layoutalg.Undecided` instead. True comes with a :class:`Certificate` (the digits of the
@@ -21,7 +21,7 @@ Place = tuple[tuple[str, Size], ...]  # (axis name, coordinate), one per axis
 
 
 def place_text(place: Place) -> str:
-    """Print a place.
+    """Print a machine coordinate.
 
     >>> place_text((("laneid", 5), ("m", 3)))
     'laneid 5, m 3'
@@ -33,9 +33,9 @@ Made = TypeVar("Made", bound=type)
 
 
 def late(template: str, *values: object) -> str:
-    """Return text for a field that :func:`written_late` guards: it is formatted when it is read.
+    """Return text that is formatted when it is read from a :func:`written_late` field.
 
-    The proof of a layout with n iters names n numbers of n digits; few proofs are printed.
+    The proof of a layout with n iters names n numbers of n digits, and few proofs are printed.
 
     >>> Certificate(late("{} and {} are equal", 4, 2 + 2)).argument
     '4 and 4 are equal'
@@ -63,7 +63,7 @@ def written_late(name: str) -> Callable[[Made], Made]:
 
 
 class _Written:
-    """The field itself: what is read of it is always a string."""
+    """The field: reading it gives a string."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -90,8 +90,8 @@ def _places_text(places: tuple[Place, ...]) -> str:
 class ProofDigit:
     """One digit of a proof: it runs over ``0 .. extent - 1`` and adds ``stride`` per step.
 
-    ``weight`` is what one step is worth in the flat index; None marks the digit of a replica, which
-    moves no element. ``note`` says what the digit settles.
+    ``weight`` is the weight of the digit in the flat index, None for a replica digit. ``note`` says
+    what the digit proves.
     """
 
     extent: Size
@@ -110,7 +110,7 @@ class ProofDigit:
 @written_late("argument")
 @dataclass(frozen=True)
 class Certificate:
-    """Why a claim holds: one sentence, and the digits on which it stands (none: all compared).
+    """Why a claim holds: a sentence, and a row per digit (none if all elements were compared).
 
     >>> from layoutalg import parse
     >>> print(parse("S[(2,8):(1,2)]").is_injective().reason)
@@ -155,9 +155,9 @@ class OtherSize:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first element that two maps put in different places (or a map and a formula).
+    """The first element that two maps, or a map and a formula, send to different coordinates.
 
-    ``left`` and ``right`` are its places in both; where these are many, one that only one side has.
+    ``left`` and ``right`` are its coordinates; where these are many, one that only one side has.
     """
 
     element: tuple[Size, ...]
@@ -179,14 +179,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Collision:
-    """Two elements that share a place."""
+    """Two elements with one machine coordinate."""
 
     first: tuple[Size, ...]
     second: tuple[Size, ...]
     place: Place
 
     def __str__(self) -> str:
-        """Name both elements and the place."""
+        """Name both elements and their coordinate."""
         return (
             f"{_element_text(self.first)} and {_element_text(self.second)} share the place "
             f"({place_text(self.place)})"
@@ -195,12 +195,12 @@ class Collision:
 
 @dataclass(frozen=True)
 class Gap:
-    """A place of the box that no element reaches."""
+    """A coordinate of the box that no element reaches."""
 
     place: Place
 
     def __str__(self) -> str:
-        """Name the place."""
+        """Name the coordinate."""
         return f"no element is at ({place_text(self.place)})"
 
 
@@ -229,10 +229,9 @@ class Verdict:
         holds: the answer; ``bool(verdict)`` is the same.
         claim: what was asked, as a statement.
         reason: a :class:`Certificate`, or a counter-example.
-        degree: a count that belongs to the claim: elements in each place (``covers``; None where it
-            differs from place to place), places of each element (``replication``).
-        checked: how many elements were also compared one by one in NumPy; 0 where sizes are
-            symbolic or too many.
+        degree: for ``covers``, elements per coordinate, None where it varies; for ``replication``,
+            coordinates per element.
+        checked: how many elements were also compared in NumPy; 0 if symbolic or too many.
 
     >>> from layoutalg import S, TileLayout
     >>> verdict = TileLayout(S[(4, 4):(4, 1)]).equivalent(TileLayout(S[16:1]))

@@ -1,4 +1,4 @@
-"""What a caller may pass as a coordinate, a region or a permutation, checked at the door."""
+"""Checks of what a caller passes as a coordinate, a region or a permutation."""
 
 from __future__ import annotations
 

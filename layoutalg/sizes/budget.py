@@ -1,7 +1,7 @@
-"""How much is tried: the bound of every expansion, proof, listing and picture, in one place.
+"""The limits of every expansion, proof, listing and picture.
 
-Beyond a bound an operation is refused before it begins, with its size and the limit, or a proof
-ends in :class:`layoutalg.Undecided`: nothing runs on without a word.
+An operation beyond its limit is refused before it begins, with its size and the limit; a proof ends
+in :class:`layoutalg.Undecided`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ TERMS = 512  # of a size, multiplied out
 DEPTH = 24  # of nested quotients, remainders and powers in a size
 SHIFTED = 1 << 12  # terms of a polynomial, its symbols counted from their lower bounds
 RESIDUES = 1 << 16  # monomials evaluated to settle whether a number divides a polynomial
-COMPARED = 1 << 20  # places that a proof compares one by one
+COMPARED = 1 << 20  # machine coordinates that a proof enumerates
 LISTED = 1 << 12  # replica steps of one element that a counter-example follows
-OWNERS = 1 << 16  # places of one element that `owners` lists
+OWNERS = 1 << 16  # machine coordinates of one element that `owners` lists
 ENTRIES = 1 << 27  # entries of a table: 1 GiB on each axis
 SHIFT = 1 << 12  # bits by which a formula shifts a symbolic index
 CELLS = 1 << 18  # elements of a tile in a picture
 DOCUMENT = 1 << 17  # cells of an SVG, 15 to 30 MB: browsers still open it
 EXPLORED = 1 << 16  # elements of a layout on a page
-EXPLORED_OWNERS = 1 << 20  # places of all elements of a layout on a page
+EXPLORED_OWNERS = 1 << 20  # machine coordinates of all elements of a layout on a page
 SEARCHED = 1 << 19  # elements of a shared tile, gaps included, for which a swizzle is sought
 UNROLLED = 1 << 12  # instructions of a tile that is lowered without a loop
 OPERATIONS = 1 << 16  # steps of unrolled loops, and accesses of a thread in one copy
@@ -31,7 +31,7 @@ LAUNCHED = 1 << 30  # elements, gaps included, of a matrix that a launch is give
 
 
 def check_budget(what: str, count: Any, limit: int, unit: str, advice: str) -> None:
-    """Refuse what is too large before it is begun.
+    """Refuse an operation that is too large, before it begins.
 
     Args:
         what: the operation, for messages.

@@ -1,8 +1,8 @@
-"""A linter of PTX operands: which register stands in the wrong place of an ``mma`` or ``ldmatrix``.
+"""A linter of PTX operands: registers that are in the wrong order in an ``mma`` or ``ldmatrix``.
 
-An assembler takes any register in any place. Here each place is known from the instruction's
-fragment, so that a register passed twice, a1 and a2 exchanged, or b1 before b0 shows: by the
-numbers in the registers' names, or, where given, by a layout or by the element that each holds.
+An assembler accepts any register in any position. The linter knows from the instruction's fragment
+what each position takes, so it finds a register passed twice, a1 and a2 exchanged, or b1 before b0:
+by the numbers in the registers' names, or by a layout or the elements that the caller gives.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Complaint:
-    """What is wrong, and at which piece of the text."""
+    """What is wrong, and the piece of the text that it is about."""
 
     severity: str
     rule: str
@@ -57,7 +57,7 @@ class Complaint:
 
 @dataclass(frozen=True)
 class Finding:
-    """A complaint with its place: line and column count from 1."""
+    """A complaint with its line and column, from 1."""
 
     severity: str
     rule: str
@@ -68,22 +68,22 @@ class Finding:
     source: str
 
     def __str__(self) -> str:
-        """Return the message, the line and a caret under the place."""
+        """Return the message, the source line, and carets under the piece."""
         head = f"{self.line}:{self.column}: {self.severity}: {self.message} [{self.rule}]"
         place = pointed(self.source, self.column - 1, self.width, len(self.source))
         return f"{head}\n{place}"
 
 
-# -- what an instruction is -----------------------------------------------------------------------
+# -- what an instruction takes --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Form:
-    """What a well-formed instruction takes: (role, kind, registers, fragment) per operand.
+class Signature:
+    """What an instruction takes: (role, kind, registers, fragment) of each operand.
 
-    The kind is that of an :class:`Operand`; or "register", a scalar or a vector of one; or
-    "selector", a number, or "selectors", a byte and a thread, that choose whose registers hold the
-    operand before it: its fragment stands there.
+    The kind is that of an :class:`Operand`; or "register", a scalar or a vector of one; or the
+    "selector" of E (a number) or "selectors" of scales (byte and thread), with the fragment of the
+    operand before them.
     """
 
     operands: tuple[tuple[str, str, int, Fragment | None], ...]
@@ -106,8 +106,8 @@ def _synchronous(statement: Statement) -> Iterator[Complaint]:
             )
 
 
-def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
-    """Return the form of an mma, and what is wrong with its qualifiers."""
+def _mma_signature(statement: Statement) -> tuple[Signature | None, list[Complaint]]:
+    """Return the signature of an mma, and what is wrong with its qualifiers."""
     found = list(_synchronous(statement))
     words = statement.qualifiers
     sparse, scaled = statement.qualifier(*SPARSE), statement.qualifier("block_scale")
@@ -185,13 +185,13 @@ def _mma_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
         found.extend(_vector(statement, kind, vectors, inst.fragment("SFA")))
     first = [row for row in rows if row.modifier and statement.qualifier(row.modifier)]
     arch = first[0].min_arch if first else inst.fragment("A").min_arch
-    return Form(tuple(operands), arch), found
+    return Signature(tuple(operands), arch), found
 
 
 def _vector(
     statement: Statement, kind: Word, vectors: Sequence[Word], scales: Fragment
 ) -> Iterator[Complaint]:
-    """Check how many scales a row of A has, which may be left out where only one number is."""
+    """Check ``scale_vec``, the scales of a row of A; only .kind::mxf4nvf4 requires it."""
     want = f"scale_vec::{scales.shape[1]}X"
     if vectors and vectors[0].text != want:
         message = f"{scales.instruction} has .{want}; got .{vectors[0].text}"
@@ -201,7 +201,7 @@ def _vector(
 
 
 def _no_row(shape: Word, a: Word, pair: str) -> Complaint:
-    """Say that no such mma exists, and what exists of these types, or of this shape."""
+    """Say that there is no such mma; name the shapes of its types, or the types of its shape."""
     rows = (row.name for row in (*MMA_FAMILY, *MMA_EXTENDED) if not row.kind)
     names = [name.split(".", 2) for name in dict.fromkeys(rows)]
     shapes = [each for _, each, types in names if types == pair]
@@ -215,7 +215,7 @@ def _no_row(shape: Word, a: Word, pair: str) -> Complaint:
 
 
 def _modifiers(statement: Statement, a: str, d: str) -> Iterator[Complaint]:
-    """Check .satfinite, the roundings, and the operations of b1."""
+    """Check .satfinite, the rounding modes, and the bit operations of b1."""
     for name, fits, where in (
         (("satfinite",), d == "s32" and a != "b1", "integer mma"),
         (ROUNDINGS, a == "f64", "f64 mma"),
@@ -229,8 +229,8 @@ def _modifiers(statement: Statement, a: str, d: str) -> Iterator[Complaint]:
         yield _at(statement.mnemonic, "qualifiers", "b1 mma needs .xor.popc or .and.popc")
 
 
-def _matrix_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
-    """Return the form of ldmatrix, stmatrix or movmatrix, and what is wrong with its qualifiers."""
+def _matrix_signature(statement: Statement) -> tuple[Signature | None, list[Complaint]]:
+    """Return the signature of ldmatrix, stmatrix or movmatrix, and its wrong qualifiers."""
     verb = statement.verb.text
     found = list(_synchronous(statement))
     known = ["sync", "aligned", "m8n8", "trans", "b16"]
@@ -254,21 +254,21 @@ def _matrix_form(statement: Statement) -> tuple[Form | None, list[Complaint]]:
     kind = ".".join(word.text for word in kinds)
     trans = statement.qualifier("trans")
     if shape.text == "m8n8":
-        form, complaints = _eight_by_eight(statement, count, kinds[0], kind, trans is not None)
+        signature, complaints = _eight_by_eight(statement, count, kinds[0], kind, trans is not None)
     else:
-        form, complaints = _other_shape(statement, shape, count, kinds[0], kind, trans)
+        signature, complaints = _other_shape(statement, shape, count, kinds[0], kind, trans)
     if verb != "movmatrix" and statement.qualifier("shared", "shared::cta") is None:
         message = (
             "without .shared the address is a generic 64-bit one: the 32-bit offset that cvta "
             "gives needs .shared"
         )
         complaints.append(_at(statement.mnemonic, "address", message, "warning"))
-    return form, [*found, *complaints]
+    return signature, [*found, *complaints]
 
 
 def _eight_by_eight(
     statement: Statement, count: Word | None, first: Word, kind: str, trans: bool
-) -> tuple[Form | None, list[Complaint]]:
+) -> tuple[Signature | None, list[Complaint]]:
     verb = statement.verb.text
     if kind != "b16":
         message = f"m8n8 moves .b16 units; got .{kind}: narrower types move in pairs, or more"
@@ -279,7 +279,7 @@ def _eight_by_eight(
             return None, [_at(statement.mnemonic, "qualifiers", message)]
         rows = {row.operand: row for row in table.rows("movmatrix.m8n8.trans.b16")}
         operands = tuple((role, "scalar", 1, rows[role]) for role in ("dst", "src"))
-        return Form(operands, rows["dst"].min_arch), []
+        return Signature(operands, rows["dst"].min_arch), []
     assert count is not None
     (row,) = table.rows(f"{verb}.m8n8.{count.text}{'.trans' * trans}.b16")
     return _with_address(verb, row.registers, row, row.min_arch), []
@@ -292,7 +292,7 @@ def _other_shape(
     first: Word,
     kind: str,
     trans: Word | None,
-) -> tuple[Form | None, list[Complaint]]:
+) -> tuple[Signature | None, list[Complaint]]:
     verb = statement.verb.text
     assert count is not None
     registers, kinds, transposes = ptx.WIDE[verb, shape.text]
@@ -311,18 +311,18 @@ def _other_shape(
     return _with_address(verb, counts[count.text], None, ptx.WIDE_ARCH), []
 
 
-def _with_address(verb: str, registers: int, row: Fragment | None, arch: str) -> Form:
+def _with_address(verb: str, registers: int, row: Fragment | None, arch: str) -> Signature:
     address = ("address", "address", 1, None)
     if verb == "ldmatrix":
-        return Form((("dst", "vector", registers, row), address), arch)
-    return Form((address, ("src", "vector", registers, row)), arch)
+        return Signature((("dst", "vector", registers, row), address), arch)
+    return Signature((address, ("src", "vector", registers, row)), arch)
 
 
-# -- what stands in which place -------------------------------------------------------------------
+# -- which register is in which position ----------------------------------------------------------
 
 
 def register_text(fragment: Fragment, register: int) -> str:
-    """Return what a register of an operand holds, as the PTX ISA would print it.
+    """Return the elements of a register of an operand, in the notation of the PTX ISA.
 
     >>> register_text(table.get("mma.m16n8k16.f16", "A"), 1)
     'row g + 8, col 2*t + 0..1'
@@ -342,7 +342,7 @@ def register_text(fragment: Fragment, register: int) -> str:
 
 
 def _numbered(names: Sequence[Word]) -> tuple[str, list[int]] | None:
-    """Return the common prefix and the numbers of registers; None where names say no order."""
+    """Return the common prefix and the numbers of registers; None where names imply no order."""
     found = [_NUMBERED.fullmatch(word.text) for word in names]
     parts = [(m[1], int(m[2])) for m in found if m is not None]
     if len(parts) != len(names) or len({prefix for prefix, _ in parts}) != 1:
@@ -354,14 +354,15 @@ def _numbered(names: Sequence[Word]) -> tuple[str, list[int]] | None:
 def _first(names: Sequence[Word], numbers: Sequence[int]) -> int:
     """Return the number of an operand's first register.
 
-    Placeholders count on from one operand to the next; other names count whole operands.
+    Placeholders (``%4``) are numbered through all operands; other names start at a multiple of the
+    operand's registers.
     """
     least = min(numbers)
     return least if names[0].text[0] in "%$" else least // len(names) * len(names)
 
 
 def _span(names: Sequence[Word], places: Sequence[int]) -> Word:
-    """Return the piece of text that spans some places."""
+    """Return the piece of text from the first to the last of some positions."""
     start, end = names[places[0]].start, names[places[-1]].end
     return Word(" " * (end - start), start)
 
@@ -386,7 +387,7 @@ def _repeats(role: str, names: Sequence[Word]) -> Iterator[Complaint]:
 
 
 def _order(role: str, names: Sequence[Word], fragment: Fragment | None) -> Iterator[Complaint]:
-    """Find registers that are not in the order of their numbers."""
+    """Find registers that are out of the order of their numbers."""
     numbered = _numbered(names)
     if numbered is None or len(set(numbered[1])) != len(names):
         return
@@ -411,7 +412,7 @@ def _order(role: str, names: Sequence[Word], fragment: Fragment | None) -> Itera
 def _by_layout(
     role: str, names: Sequence[Word], fragment: Fragment, layout: TileLayout
 ) -> Iterator[Complaint]:
-    """Find registers that, by a layout, hold what belongs in another place.
+    """Find registers that, by a layout, hold the elements of another position.
 
     Raises:
         LayoutError: the layout is of another size, or on other axes than laneid and m.
@@ -456,7 +457,7 @@ def _by_layout(
 def _by_elements(
     role: str, names: Sequence[Word], fragment: Fragment, held: Mapping[str, tuple[int, int]]
 ) -> Iterator[Complaint]:
-    """Find registers that hold another element than their place takes: lane 0, low half."""
+    """Find registers that hold another element than their position takes, in lane 0, low half."""
     for place, word in enumerate(names):
         want = tuple(int(v) for v in fragment.coords[0, place * fragment.pack])
         have = held.get(word.text)
@@ -472,7 +473,7 @@ def _by_elements(
 
 
 def _across(operands: Mapping[str, Operand]) -> Iterator[Complaint]:
-    """Find registers that stand in two operands of an mma which must not share them."""
+    """Find registers that two operands of an mma must not share."""
     d, a, b, c = (operands[role].names for role in "DABC")
     extra = [role for role in ("E", "SFA", "SFB") if role in operands]
     places = {word.text: place for place, word in enumerate(d)}
@@ -498,20 +499,20 @@ def _across(operands: Mapping[str, Operand]) -> Iterator[Complaint]:
 
 def _check(
     statement: Statement,
-    form: Form,
+    signature: Signature,
     layouts: Mapping[str, TileLayout],
     held: Mapping[str, tuple[int, int]],
 ) -> Iterator[Complaint]:
-    """Compare the operands of a statement with its form."""
+    """Compare the operands of a statement with its signature."""
     given, verb = statement.operands, statement.verb.text
-    roles = [role for role, *_ in form.operands]
+    roles = [role for role, *_ in signature.operands]
     if len(given) != len(roles):
         message = f"{verb} takes {len(roles)} operands, {', '.join(roles)}; got {len(given)}"
         yield _at(statement.mnemonic, "count", message)
         return
     complete = True
-    counts = {role: registers for role, _, registers, _ in form.operands}
-    for at, (operand, each) in enumerate(zip(given, form.operands, strict=True)):
+    counts = {role: registers for role, _, registers, _ in signature.operands}
+    for at, (operand, each) in enumerate(zip(given, signature.operands, strict=True)):
         role, kind, registers, fragment = each
         if operand.kind not in _WRITTEN.get(kind, (kind,)):
             example = {
@@ -561,10 +562,10 @@ def _check(
 
 
 def _selectors(role: str, operand: Operand, fragment: Fragment) -> Iterator[Complaint]:
-    """Check which lanes, and which byte of their registers, hold E or the scales.
+    """Check the selectors of E or of scales: which lanes hold them, at which byte of a register.
 
-    Of the lanes that the fragment gives one row or column, some hold it; 32 over their number is
-    how many choices there are. Scales lie at a multiple of their bytes. A register says nothing.
+    A thread selector ranges over the copies of an element in the warp, a byte selector over the
+    multiples of the scales' bytes. A selector in a register is not checked.
     """
     ranges = [range(fragment.lanes * fragment.slots // int(np.prod(fragment.shape)))]
     if operand.kind == "vector":
@@ -580,7 +581,7 @@ def _selectors(role: str, operand: Operand, fragment: Fragment) -> Iterator[Comp
 
 
 def _is_first(selectors: Operand) -> bool:
-    """Return whether selectors choose the first byte and the first lanes."""
+    """Say whether selectors choose the first byte and the first lanes."""
     return all(_LITERAL.fullmatch(w.text) and not int(w.text, 0) for w in selectors.names)
 
 
@@ -593,10 +594,10 @@ def _count_message(role: str, have: int, want: int, fragment: Fragment | None) -
     return f"{message}: {rows}x{cols} {fragment.dtype} in {fragment.lanes} lanes{per}"
 
 
-def _target(statement: Statement, form: Form, arch: str) -> Iterator[Complaint]:
-    """Find what a target lacks."""
-    if not has(form.min_arch, arch):
-        message = lacking(statement.mnemonic.text, form.min_arch, arch)
+def _target(statement: Statement, signature: Signature, arch: str) -> Iterator[Complaint]:
+    """Check the target: whether it has the instruction, and which addresses ldmatrix needs."""
+    if not has(signature.min_arch, arch):
+        message = lacking(statement.mnemonic.text, signature.min_arch, arch)
         yield _at(statement.mnemonic, "target", message)
     count = statement.qualifier("x1", "x2")
     if count is not None and statement.verb.text == "ldmatrix" and not has("sm_80", arch):
@@ -627,17 +628,16 @@ def lint(
 
     Args:
         text: PTX, or a source with PTX in the strings of inline assembly. Registers are named
-            ``a0``, ``a[0]``, ``%4`` or ``$4``; names that a compiler numbered (``%r7``) say no
+            ``a0``, ``a[0]``, ``%4`` or ``$4``; names that a compiler numbered (``%r7``) imply no
             order.
         layouts: role ("D", "A", "B", "C", "E", "SFA", "SFB", "dst", "src") -> layout over laneid
-            and m that says which element slot m holds; register number n holds the slots of word n,
-            counted from the operand's own first register. The order of the numbers is not looked at
-            then. Of E and the scales those lanes count that selectors of 0 choose.
+            and m: the element of each slot m. Register n of the operand holds the slots of word n.
+            It replaces the check of the numbers' order. E and scales are checked for selectors 0.
         held: register name -> element (row, col) that it holds in lane 0, low half.
         arch: a target to check, such as ``sm_80``.
 
     Raises:
-        LayoutError: a layout of another size or on other axes, or the target is none.
+        LayoutError: a layout of another size or on other axes, or an unknown target.
 
     >>> line = ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {d0,d1,d2,d3}, "
     ...         "{a0,a2,a1,a3}, {b0,b1}, {d0,d1,d2,d3};")
@@ -653,11 +653,12 @@ row g, col 2*t + 8 + 0..1
             raise LayoutError(f"lint: {role} must be a TileLayout; got {claim!r}")
     findings: list[Finding] = []
     for statement in statements(text):
-        form, complaints = (_mma_form if statement.verb.text == "mma" else _matrix_form)(statement)
-        if form is not None:
-            complaints.extend(_check(statement, form, claims, held or {}))
+        read = _mma_signature if statement.verb.text == "mma" else _matrix_signature
+        signature, complaints = read(statement)
+        if signature is not None:
+            complaints.extend(_check(statement, signature, claims, held or {}))
             if arch is not None:
-                complaints.extend(_target(statement, form, arch))
+                complaints.extend(_target(statement, signature, arch))
         complaints.sort(key=lambda complaint: complaint.start)
         findings.extend(_located(text, complaint) for complaint in complaints)
     return tuple(findings)

@@ -1,7 +1,7 @@
-"""Which target has which instruction, as nvJitLink says it: instruction × target, measured.
+"""Which target has which instruction: a matrix that nvJitLink measures.
 
-Each form of each instruction is a PTX statement. All of them go into one module per target, one a
-line: nvJitLink names the lines that the target lacks, and assembles the module of the others.
+Each form of each instruction is a PTX statement. All of them go into one module per target, one on
+a line: nvJitLink names the lines that the target lacks, and assembles the module of the others.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _matrix_forms() -> Iterator[Form]:
 
 
 def _wide_matrix_forms() -> Iterator[Form]:
-    """Yield the forms of ldmatrix and stmatrix that move types of 8 bits and less."""
+    """Yield the forms of ldmatrix and stmatrix for 8-, 6- and 4-bit types."""
     for (verb, shape), (registers, kinds, _) in ptx.WIDE.items():
         for count, kind in product(registers, kinds):
             asm = ptx.wide_matrix(verb, shape, count, kind)
@@ -120,8 +120,7 @@ def forms() -> tuple[Form, ...]:
 def module(statements: Sequence[str], target: str) -> str:
     """Return a PTX module with a kernel for each statement, on lines of their own from 2 on.
 
-    PTX 9.0 has all of them and, unlike what is newer, every driver and assembler of CUDA 13 reads
-    it; sm_107 came with 9.4.
+    PTX 9.0 has all of them, and every driver and assembler of CUDA 13 reads it; sm_107 needs 9.4.
 
     >>> print(module(["trap;"], "sm_107"))
     .version 9.4 .target sm_107 .address_size 64
@@ -139,10 +138,10 @@ def module(statements: Sequence[str], target: str) -> str:
 def accepted(statements: Sequence[str], target: str) -> tuple[bool, ...]:
     """Ask nvJitLink which statements a target has.
 
-    A statement is refused by an error in its line, and accepted in a module that assembles.
+    An error in a statement's line refuses it; a module that assembles accepts the others.
 
     Raises:
-        AssembleError: it is not installed, does not take the target, or names no line.
+        AssembleError: it is not installed, does not know the target, or names no line.
 
     >>> accepted(["movmatrix.sync.aligned.m8n8.trans.b16 %r0, %r1;", "frob;"], "sm_75")
     (True, False)
@@ -167,7 +166,7 @@ def accepted(statements: Sequence[str], target: str) -> tuple[bool, ...]:
 class Table:
     """Instruction × target.
 
-    ``having[i]`` are those of ``targets`` that have ``forms[i]``; ``source`` says who says so.
+    ``having[i]`` are the ``targets`` that have ``forms[i]``; ``source`` says where that is from.
     """
 
     forms: tuple[Form, ...]
@@ -215,10 +214,10 @@ class Table:
 
 
 def table(chosen: Iterable[Form] | None = None) -> Table:
-    """Return which targets have which forms, as nvJitLink says it now.
+    """Return which targets have which forms, as the installed nvJitLink says.
 
-    Targets that the installed nvJitLink does not take are left out, and named. Where it is not
-    installed, or takes none, the answer is that of the rows' ``min_arch``, and says so.
+    Targets that it does not know are left out, and named. Where it is not installed, or knows none,
+    the table is that of the rows' ``min_arch``, and says so.
 
     Args:
         chosen: forms; all of :func:`forms` when None.

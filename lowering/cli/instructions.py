@@ -161,7 +161,7 @@ def export(output: Path | None, names: tuple[str, ...]) -> None:
 @click.option("--arch", default="sm_90", show_default=True, help="Target of --as ptx.")
 def lower(instruction: str, tiles: str, beta: int, form: str, arch: str) -> None:
     """Print the lowered gemm of an instruction's fragments, tiled."""
-    from lowering.verification.checker import Case
+    from lowering.verification.cases import Case
 
     counts = numbers(tiles, "--tiles")
     if len(counts) != 3:

@@ -44,7 +44,8 @@ def demo(output: Path, as_json: bool) -> None:
 
     One m16n8k16, on the GPU where there is one, else on the NumPy warp.
     """
-    from lowering.verification.checker import Case, check, machine_name
+    from lowering.verification.cases import Case
+    from lowering.verification.checker import check, machine_name
 
     began = time.perf_counter()
     name = "mma.m16n8k16.f16"
@@ -111,7 +112,7 @@ def verify(
     row whose bound would let one pass says VACUOUS. A k permutation common to A and B shows in no
     product.
     """
-    from lowering.verification.checker import CASES, all_cases, family_cases, scaled_cases
+    from lowering.verification.cases import CASES, all_cases, family_cases, scaled_cases
     from lowering.verification.checker import verify as run_verify
 
     def shown(cases: Sequence[Any]) -> Iterator[Any]:
@@ -184,10 +185,10 @@ def probe(
     convention, and refutes known wrong claims. Exit code 1 if a claim given is refuted, or a wrong
     one gets through.
     """
-    from lowering.probing import probe_wgmma, prober
+    from lowering.probing import prober
+    from lowering.probing.record import to_json
 
-    ours = (*prober.family(), *probe_wgmma.names()) if family else ()
-    listed = dict.fromkeys((*prober.names(), *ours))
+    listed = prober.names(family)
     if instruction is None and not everything:
         if as_json:
             echo_json(list(listed))
@@ -195,19 +196,14 @@ def probe(
             click.echo("\n".join(listed))
         return
     claims = layouts_of(layouts)
-    names = tuple(listed) if instruction is None else (instruction,)
+    names = listed if instruction is None else (instruction,)
     with progress(names, "probe") as bar:
-        certificates = [
-            probe_wgmma.probe(name, machine)
-            if name in probe_wgmma.names() and not claims
-            else prober.probe(name, machine, claims)
-            for name in bar
-        ]
+        certificates = [prober.probe(name, machine, claims) for name in bar]
     if as_json:
-        click.echo(prober.to_json(certificates), nl=False)
+        click.echo(to_json(certificates), nl=False)
     else:
         click.echo("\n\n".join(certificate.report() for certificate in certificates))
     if output is not None:
-        write_whole(output, prober.to_json(certificates).encode())
+        write_whole(output, to_json(certificates).encode())
     if any(certificate.verdict != "agrees" for certificate in certificates):
         sys.exit(1)

@@ -27,7 +27,7 @@ LEADER = f"thread & {WARPGROUP - 1}"  # 0 in the first thread of a warpgroup
 
 @emit.of(Sync)
 def _sync(writer: Writer, op: Sync) -> None:
-    """Write a barrier: of a cluster, of the threads that share a role, or of a warpgroup."""
+    """Write a barrier; inside warp specialization, that of a CTA is one of its consumers."""
     if op.scope == "warpgroup":
         number = Index.of("thread", writer.body.threads) // WARPGROUP + FIRST_OF_WARPGROUPS
         name = writer.dialect.word(writer.text(number))
@@ -48,13 +48,13 @@ def mbarrier(writer: Writer, name: str, slot: int | Index, base: str = "") -> st
 
 
 def initialise(writer: Writer) -> None:
-    """Write what makes the barriers ready for all threads."""
+    """Initialise the mbarriers by thread 0, and let all threads know."""
     writer.alone("thread", lambda: _initialise(writer))
     writer.line(writer.dialect.sync("cta"))
 
 
 def _initialise(writer: Writer) -> None:
-    """Write the initialisation of every barrier, and early requests for the tensor maps."""
+    """Initialise every mbarrier, and prefetch the tensor maps."""
     for name in writer.body.boxes:
         writer.call(ptx.prefetch_tensormap(), (), (f"{name}_base",))
     for each in writer.body.barriers:
@@ -68,9 +68,9 @@ def _initialise(writer: Writer) -> None:
 
 @emit.of(Arrive)
 def _arrive(writer: Writer, op: Arrive) -> None:
-    """Write one arrival per warp; where guards decide too, without a branch.
+    """Write one arrival per warp; under guards, predicated and without a branch.
 
-    In every CTA of a cluster: by one lane each, at what :func:`barriers_elsewhere` names.
+    In every CTA of a cluster: one lane each, at the addresses of :func:`barriers_elsewhere`.
     """
     if not op.guards and not op.everywhere:
         barrier = mbarrier(writer, op.barrier, op.slot)
@@ -88,9 +88,9 @@ def _arrive(writer: Writer, op: Arrive) -> None:
 
 
 def barriers_elsewhere(body: KernelIR) -> dict[str, str]:
-    """Return by barrier a variable for its address in the CTA whose rank is the lane's.
+    """Return for each mbarrier with arrivals everywhere the variable of its address elsewhere.
 
-    Of those at which arrivals are everywhere; lanes beyond the cluster begin again at rank 0.
+    That is in the CTA whose rank is the lane number, modulo the size of the cluster.
     """
     names = (op.barrier for op in walk(body.ops) if isinstance(op, Arrive) and op.everywhere)
     return {name: f"{name}_elsewhere" for name in names}
@@ -123,7 +123,7 @@ def wait_for(writer: Writer, phase: Phase) -> None:
 
 @emit.of(TmaLoad)
 def _tma_load(writer: Writer, op: TmaLoad) -> None:
-    """Write the loads of boxes by thread 0."""
+    """Write the loads of boxes: by the producer thread, or by thread 0."""
 
     def write() -> None:
         if op.free is not None:

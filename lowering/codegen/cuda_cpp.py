@@ -120,7 +120,7 @@ def _mma_function(inst: MmaInst, selectors: tuple[int, ...]) -> list[str]:
 
 
 def check(body: KernelIR, name: str) -> None:
-    """Refuse a body that the texts do not say, or whose target lacks an instruction of it.
+    """Refuse a body that cannot be written, or whose target lacks one of its instructions.
 
     Both texts call the same functions; this writes one of them and looks at what it calls.
 

@@ -22,7 +22,7 @@ _VIEWS = {"shared": ("places",), "global": ("tile",), "local": ("tile",)}
 
 
 def _space(buffer: Buffer) -> dict[str, Any]:
-    """Return a buffer as a tile of the page."""
+    """Return a buffer as a space of the page."""
     bits = buffer.dtype.bits
     local = buffer.scope == "local"
     return page.space_of(
@@ -63,15 +63,15 @@ def _when(guards: tuple[ops.Guard, ...]) -> list[Any]:
     return [[_tree(each.index), each.low, _tree(each.high)] for each in guards]
 
 
-_row = Reader[dict[str, Any]]("to_html")
+follow = Reader[dict[str, Any]]("to_html")
 
 
-@_row.of(ops.Zero)
+@follow.of(ops.Zero)
 def _zero(row: dict[str, Any], op: ops.Zero) -> None:
     row.update({"kind": "zero", "into": op.into.buffer, "numbers": op.into.numbers})
 
 
-@_row.of(ops.Move, ops.MoveMatrix)
+@follow.of(ops.Move, ops.MoveMatrix)
 def _move(row: dict[str, Any], op: ops.Move | ops.MoveMatrix) -> None:
     row.update(
         {
@@ -84,7 +84,7 @@ def _move(row: dict[str, Any], op: ops.Move | ops.MoveMatrix) -> None:
     )
 
 
-@_row.of(ops.Load)
+@follow.of(ops.Load)
 def _load(row: dict[str, Any], op: ops.Load) -> None:
     row.update(
         {
@@ -98,7 +98,7 @@ def _load(row: dict[str, Any], op: ops.Load) -> None:
     )
 
 
-@_row.of(ops.Store)
+@follow.of(ops.Store)
 def _store(row: dict[str, Any], op: ops.Store) -> None:
     row.update(
         {
@@ -112,7 +112,7 @@ def _store(row: dict[str, Any], op: ops.Store) -> None:
     )
 
 
-@_row.of(ops.LoadMatrix)
+@follow.of(ops.LoadMatrix)
 def _load_matrix(row: dict[str, Any], op: ops.LoadMatrix) -> None:
     row.update(
         {
@@ -127,7 +127,7 @@ def _load_matrix(row: dict[str, Any], op: ops.LoadMatrix) -> None:
     )
 
 
-@_row.of(ops.StoreMatrix)
+@follow.of(ops.StoreMatrix)
 def _store_matrix(row: dict[str, Any], op: ops.StoreMatrix) -> None:
     row.update(
         {
@@ -142,7 +142,7 @@ def _store_matrix(row: dict[str, Any], op: ops.StoreMatrix) -> None:
     )
 
 
-@_row.of(ops.Transfer)
+@follow.of(ops.Transfer)
 def _transfer(row: dict[str, Any], op: ops.Transfer) -> None:
     row.update(
         {
@@ -157,7 +157,7 @@ def _transfer(row: dict[str, Any], op: ops.Transfer) -> None:
     )
 
 
-@_row.of(ops.Mma)
+@follow.of(ops.Mma)
 def _mma(row: dict[str, Any], op: ops.Mma) -> None:
     row.update(
         {
@@ -174,7 +174,7 @@ def _mma(row: dict[str, Any], op: ops.Mma) -> None:
     )
 
 
-@_row.of(ops.Loop)
+@follow.of(ops.Loop)
 def _loop(row: dict[str, Any], op: ops.Loop) -> None:
     if isinstance(op.extent, int):
         row.update({"kind": "loop", "variable": op.var, "extent": op.extent})
@@ -182,14 +182,14 @@ def _loop(row: dict[str, Any], op: ops.Loop) -> None:
         _unfollowed(row, op)
 
 
-@_row.of(ops.Commit, ops.Wait, ops.Sync)
+@follow.of(ops.Commit, ops.Wait, ops.Sync)
 def _idle(row: dict[str, Any], op: ops.Op) -> None:
     row["kind"] = "idle"  # moves no element
 
 
-@_row.of(
+@follow.of(
     *(ops.Blend, ops.Let, ops.When, ops.WarpSpecialize, ops.ProxyFence),
-    *(ops.TmaLoad, ops.TmaStore, ops.TmaStoreWait, ops.BulkLoad, ops.BulkStore),
+    *(ops.TmaLoad, ops.TmaStore, ops.TmaStoreWait),
     *(ops.Arrive, ops.TryWait, ops.MbarrierWait),
     *(ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait),
     *(tmem_ops.TensorMma, tmem_ops.TensorCopy, tmem_ops.TensorLoad, tmem_ops.TensorStore),
@@ -222,7 +222,7 @@ def rows(
     found: list[dict[str, Any]] = []
     for op in body:
         row: dict[str, Any] = {}
-        _row(row, op)
+        follow(row, op)
         names = {name for index in ops.indices(op) for name in index.variables()}
         if known is None or not names <= known:
             row = row if row["kind"] == "idle" else {"kind": "unfollowed"}
@@ -263,10 +263,10 @@ def flow_document(body: KernelIR, title: str) -> dict[str, Any]:
 
 
 def flow_html(body: KernelIR, title: str, *, path: str | os.PathLike[str] | None = None) -> str:
-    """Return a page on which an element is followed through a body.
+    """Return a page that follows an element through a program.
 
-    Panels stand in the order that data takes: global memory, the shared tile with its swizzle, the
-    rows of ``ldmatrix`` with their address lanes, the operands, the accumulator, the store.
+    The panels are in the order of the data flow: global memory, shared memory, the rows of
+    ``ldmatrix`` with their address lanes, the mma operands, the accumulator, the store.
 
     Args:
         body: of a lowered program.

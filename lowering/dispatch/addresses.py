@@ -41,7 +41,7 @@ def register_tile(
     thread: Index | None = None,
     copies: bool = False,
 ) -> RegisterTile:
-    """Return the places of all registers of a layout, from its inverse map.
+    """Return the coordinates of all registers of a layout, from its inverse.
 
     Args:
         layout: over thread axes inside the CTA and axis m; replicas are copies.
@@ -175,7 +175,7 @@ def linear_address(buffer: Buffer, coordinate: Sequence[Index]) -> Index:
 def linear_addresses(
     buffer: Buffer, coordinate: Sequence[Index], axes: Sequence[Axis]
 ) -> list[Index]:
-    """Return where a coordinate lies on each axis, before the swizzle; of copies, the first.
+    """Return the position of a coordinate on each axis, before the swizzle; of copies, the first.
 
     Raises:
         LayoutError: the layout does not group by the buffer's shape.
@@ -198,7 +198,7 @@ def linear_addresses(
 
 
 def unmoved(region: BufferRegion) -> tuple[tuple[tuple[int, int], ...], Index]:
-    """Return a region with its variables at 0, and by how many cells they move its start.
+    """Return the ranges of a region at loop variables 0, and the offset in cells that they add.
 
     Raises:
         LayoutError: as :func:`memory_address`.
@@ -217,7 +217,7 @@ def unmoved(region: BufferRegion) -> tuple[tuple[tuple[int, int], ...], Index]:
 
 
 def fixed_ranges(region: BufferRegion) -> tuple[tuple[tuple[int, int], ...], list[Index]]:
-    """Return the ranges of a region with its variables at 0, and where it begins with them.
+    """Return the ranges of a region at loop variables 0, and the indices at which it begins.
 
     Raises:
         LayoutError: it begins at no linear expression of variables.
@@ -229,7 +229,7 @@ def fixed_ranges(region: BufferRegion) -> tuple[tuple[tuple[int, int], ...], lis
 
 
 def placed(region: BufferRegion, coordinate: Sequence[Index], shape: Sequence[Size]) -> list[Index]:
-    """Return where in its buffer a coordinate of a region is: extents of 1 are matched up.
+    """Return the coordinate in its buffer of a coordinate in a region; extents of 1 may differ.
 
     Args:
         region: of a buffer in memory.
@@ -263,7 +263,7 @@ def edge_guards(buffer: Buffer, coordinate: Sequence[Index]) -> tuple[Guard, ...
 
 
 def one_edge(edges: Sequence[tuple[Guard, ...]], multiple: int) -> bool:
-    """Say whether elements lie inside their bounds together, so that the first decides for all.
+    """Say whether elements are in bounds all together or not at all: the first decides.
 
     Args:
         edges: of each element, :func:`edge_guards`.

@@ -7,7 +7,7 @@ from typing import Any
 
 from layoutalg import LayoutError
 from lowering.dispatch.addresses import as_index
-from lowering.dispatch.holders import ALL, Arriving
+from lowering.dispatch.holders import ALL, ControlFlow
 from lowering.dispatch.registry import Lowered, context_of, dispatch
 from lowering.ir.convergence import same_over
 from lowering.ir.kernel_ir import KernelIR
@@ -29,48 +29,48 @@ def dispatched(ir: KernelIR) -> tuple[Op, ...]:
 
     Raises:
         DispatchError: a call fits no variant.
-        LayoutError: a region begins elsewhere in threads that take part together, or a producer
-            does something else than fill.
+        LayoutError: the begin of a region differs between threads that access it together, or a
+            producer does something else than issue TMA loads.
     """
     return _Calls(ir).block(ir.ops, ALL)
 
 
 class _Calls:
-    """Follows who comes to each call, and what variables stand for there."""
+    """Follows the control flow around each call."""
 
     def __init__(self, ir: KernelIR) -> None:
         self.ir = ir
 
-    def block(self, ops: tuple[Op, ...], arriving: Arriving) -> tuple[Op, ...]:
+    def block(self, ops: tuple[Op, ...], flow: ControlFlow) -> tuple[Op, ...]:
         """Return the operations of a block."""
         found: list[Op] = []
         for op in ops:
             if isinstance(op, Let):
-                value = op.value.replaced(arriving.named)
-                arriving = replace(arriving, named={**arriving.named, op.var: value})
+                value = op.value.replaced(flow.named)
+                flow = replace(flow, named={**flow.named, op.var: value})
             elif isinstance(op, (Loop, When)):
-                inside = arriving.under(op.guards, self.ir.threads)
+                inside = flow.under(op.guards, self.ir.threads)
                 if inside.active is None or inside.active.any():
                     op = replace(op, body=self.block(op.body, inside))
                 elif isinstance(op, When):
                     op = Dispatched(replace(op, body=()), "no thread comes here", ())
             elif isinstance(op, WarpSpecialize):
-                produce = self.block(op.produce, arriving)
+                produce = self.block(op.produce, flow)
                 check_producer(produce)
-                op = WarpSpecialize(produce, self.block(op.consume, arriving))
+                op = WarpSpecialize(produce, self.block(op.consume, flow))
             elif isinstance(op, TmaLoad):
-                op = self.filled(op, arriving)
+                op = self.filled(op, flow)
             elif isinstance(op, TmaStore):
-                op = TmaStore(self.boxes(op.stores, arriving))
+                op = TmaStore(self.boxes(op.stores, flow))
             elif isinstance(op, TilePrimitiveCall):
-                lowered = self.lowered(op, arriving)
+                lowered = self.lowered(op, flow)
                 op = Dispatched(op, lowered.variant, lowered.ops)
             found.append(op)
         return tuple(found)
 
-    def filled(self, op: TmaLoad, arriving: Arriving) -> TmaLoad:
+    def filled(self, op: TmaLoad, flow: ControlFlow) -> TmaLoad:
         """Return a load of boxes, with the bytes that come to this CTA."""
-        loads = self.boxes(op.loads, arriving)
+        loads = self.boxes(op.loads, flow)
         bits = sum(
             load.box[0] * load.box[1] * self.ir.buffer(load.into).dtype.bits
             * (self.ir.cluster if load.multicast else 1)
@@ -78,17 +78,17 @@ class _Calls:
         )  # fmt: skip
         return replace(op, size=bits // 8, loads=loads)
 
-    def boxes(self, calls: tuple[Any, ...], arriving: Arriving) -> tuple[Any, ...]:
+    def boxes(self, calls: tuple[Any, ...], flow: ControlFlow) -> tuple[Any, ...]:
         """Return the boxes that calls copy."""
-        return tuple(box for call in calls for box in self.lowered(call, arriving).ops)
+        return tuple(box for call in calls for box in self.lowered(call, flow).ops)
 
-    def lowered(self, call: TilePrimitiveCall, arriving: Arriving) -> Lowered:
+    def lowered(self, call: TilePrimitiveCall, flow: ControlFlow) -> Lowered:
         """Return what dispatch makes of a call."""
-        self.check_begins(call, arriving)
+        self.check_begins(call, flow)
         ir = self.ir
-        return dispatch(context_of(call, "cuda", ir.threads, None, ir.arch, arriving))
+        return dispatch(context_of(call, "cuda", ir.threads, None, ir.arch, flow))
 
-    def check_begins(self, call: TilePrimitiveCall, arriving: Arriving) -> None:
+    def check_begins(self, call: TilePrimitiveCall, flow: ControlFlow) -> None:
         """Refuse regions that begin elsewhere in threads that take part in one access together.
 
         Raises:
@@ -98,10 +98,10 @@ class _Calls:
         unit = "warpgroup" if call.op == "gemm_async" else "warp" if in_registers else "cta"
         for region in call.operands.values():
             for begin, _ in region.ranges:
-                index = as_index(begin).replaced(arriving.named)
+                index = as_index(begin).replaced(flow.named)
                 if not same_over(index, unit, self.ir.threads):
                     what = {"cta": "CTA"}.get(unit, unit)
                     raise LayoutError(
-                        f"{call.op}: {region} begins elsewhere in other threads of one {what}, "
-                        f"which do this together; begin where the whole {what} does"
+                        f"{call.op}: the begin of {region} must be the same in all threads of a "
+                        f"{what}, which access it together"
                     )

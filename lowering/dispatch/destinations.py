@@ -1,8 +1,8 @@
-"""What a call may write: places that differ, and that it does not read.
+"""What a call may write: elements of different addresses, none of which it reads.
 
-Two elements of a destination that share a place would leave there whichever comes last; a copy
-whose two sides overlap would read what it has written. Both are asked of the layout, by its proof
-of injectivity; only where the whole buffer's fails, of the elements of the region.
+Of two elements at one address the last written would stay; a copy whose two sides overlap would
+read what it has written. Both are decided by the proof that the buffer's layout is injective, and
+only where it is not, element by element over the region.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lowering.dispatch.addresses import as_index, every_value
 from lowering.ir.index import FREE
 from lowering.ir.tiles import Buffer, BufferRegion, TilePrimitiveCall
 
-MOST = 1 << 22  # elements, times places of a region that moves, that are compared one by one
+MOST = 1 << 22  # elements, times starts of a region that moves, that are compared one by one
 LARGE = (1 << 26) + 1  # stands for a stride that only the launch knows
 
 
@@ -39,8 +39,8 @@ def check_writes(call: TilePrimitiveCall) -> None:
     >>> check_writes(copy(s, a, aliases=True))
     >>> check_writes(copy(s, a))
     Traceback (most recent call last):
-    layoutalg.errors.LayoutError: copy: elements (0, 4) and (1, 0) of s[0:8,0:8] share the place \
-m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
+    layoutalg.errors.LayoutError: copy: elements (0, 4) and (1, 0) of s[0:8,0:8] share address \
+m 4: S[(8,8):(4,1)]; give each an address of its own, or say aliases=True
     """
     dst, src = call.operands.get("dst"), call.operands.get("src")
     if dst is None:
@@ -52,7 +52,7 @@ m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
 
 
 def check_distinct(region: BufferRegion, op: str) -> None:
-    """Refuse a region in which two elements share a place.
+    """Refuse a region in which two elements share an address.
 
     Raises:
         LayoutError: two such elements are named; or there are too many to compare.
@@ -62,8 +62,8 @@ def check_distinct(region: BufferRegion, op: str) -> None:
     >>> check_distinct(s[:, 0:4], "copy")
     >>> check_distinct(s[:, 0:5], "copy")
     Traceback (most recent call last):
-    layoutalg.errors.LayoutError: copy: elements (0, 4) and (1, 0) of s[0:8,0:5] share the place \
-m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
+    layoutalg.errors.LayoutError: copy: elements (0, 4) and (1, 0) of s[0:8,0:5] share address \
+m 4: S[(8,8):(4,1)]; give each an address of its own, or say aliases=True
     """
     buffer = region.buffer
     tile = _settled(buffer)
@@ -76,8 +76,8 @@ m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
     free = any(index.high >= FREE - 1 for index in begins)
     if env is None or free or math.prod(buffer.shape) > MOST or count * math.prod(extents) > MOST:
         raise LayoutError(
-            f"{op}: {buffer.name} has elements that share a place, and {region} cannot be compared "
-            f"one by one: {buffer.layout}; {_fitting(op)}"
+            f"{op}: {buffer.name} has elements that share an address, and {region} cannot be "
+            f"compared one by one: {buffer.layout}; {_fitting(op)}"
         )
     table = tile.table(buffer.shape, replicas=True)
     starts = np.stack([np.broadcast_to(each.value(env), (count,)) for each in begins], axis=1)
@@ -87,7 +87,7 @@ m 4: S[(8,8):(4,1)]; give each a place of its own, or say aliases=True
 
 
 def _compare(region: BufferRegion, table: dict[str, Any], start: Any, op: str) -> None:
-    """Refuse places of which two are one.
+    """Refuse a table in which two elements have one address.
 
     Raises:
         LayoutError: the elements are named.
@@ -105,18 +105,18 @@ def _compare(region: BufferRegion, table: dict[str, Any], start: Any, op: str) -
             f"{name} {int(value)}" for name, value in zip(table, rows[again[0]], strict=True)
         )
         raise LayoutError(
-            f"{op}: elements {pair[0]} and {pair[1]} of {region} share the place {where}: "
+            f"{op}: elements {pair[0]} and {pair[1]} of {region} share address {where}: "
             f"{region.buffer.layout}; {_fitting(op)}"
         )
 
 
 def _fitting(op: str) -> str:
     """Return what a destination that aliases could be instead."""
-    return "give each a place of its own" + ", or say aliases=True" * (op == "copy")
+    return "give each an address of its own" + ", or say aliases=True" * (op == "copy")
 
 
 def _settled(buffer: Buffer) -> TileLayout:
-    """Return a buffer's layout before its swizzle, which parts what it parts, without symbols."""
+    """Return a buffer's layout without its swizzle, a bijection, and with numbers for symbols."""
     tile = buffer.layout.tile_over(buffer.shape)
     names = sorted(symbols(tile))
     settled: TileLayout = tile.subs({name: LARGE + 2 * at for at, name in enumerate(names)})
@@ -125,7 +125,7 @@ def _settled(buffer: Buffer) -> TileLayout:
 
 @lru_cache(maxsize=512)
 def _is_injective(layout: TileLayout, shape: tuple[int, ...]) -> bool:
-    """Say whether all elements of a layout have places of their own; where unproved, not."""
+    """Say whether a layout is proved injective."""
     try:
         return bool(layout.is_injective(shape))
     except Undecided:
@@ -148,7 +148,7 @@ what it has written
     buffer = dst.buffer
     if not _is_injective(_settled(buffer), buffer.shape):
         raise LayoutError(
-            f"{op}: {buffer.name} has elements that share a place; dst {dst} and src {src} may "
+            f"{op}: {buffer.name} has elements that share an address; dst {dst} and src {src} may "
             f"overlap: {buffer.layout}"
         )
     sides = []

@@ -1,12 +1,12 @@
-"""Who holds a region of a register tile: which threads, which of their registers, which elements.
+"""Which threads hold a region of a register tile, in which registers, and which elements.
 
-Every primitive on registers asks here, so that only holders take part. The answer is read from the
-table of the whole buffer (the element in each register of each thread), not from the layout of the
-region: a region that lies in some of the threads has a layout that no longer says in which.
+Every primitive on registers asks here, so that only threads that hold the region take part. The
+answer is read from the whole buffer (the element in each register of each thread): the layout of a
+region that lies in some threads does not say in which.
 
-Threads that the whole layout does not tell apart hold copies. All of them load, and compute; of
-those that would store one element to one place, the first does. Threads that the region cuts away
-hold nothing of it and do nothing.
+Threads that the layout does not distinguish hold copies. All of them load and compute; of those
+that would store one element to one address, the first does. Threads that hold nothing of a region
+do nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def guards_of(taking: Mask) -> tuple[Guard, ...]:
-    """Return conditions on digits of the thread number that hold in exactly these threads.
+    """Return conditions on digits of the thread number that hold for exactly these threads.
 
     Args:
         taking: of each thread of the CTA, whether it takes part.
@@ -88,7 +88,7 @@ def guards_of(taking: Mask) -> tuple[Guard, ...]:
 
 
 def selected(guards: Sequence[Guard], threads: int) -> Mask:
-    """Return in which threads conditions on the thread number alone hold.
+    """Return the threads for which conditions on the thread number hold.
 
     >>> selected([Guard(Index.of("thread", 4), 1, 3)], 4).tolist()
     [False, True, True, False]
@@ -114,7 +114,7 @@ def named(taking: Mask) -> str:
 
 
 def _runs(noun: str, taking: Mask) -> str:
-    """Return the places of a set as runs of numbers."""
+    """Return the numbers in a set as ranges."""
     places = np.flatnonzero(taking)
     breaks = np.flatnonzero(np.diff(places) != 1) + 1
     runs = [
@@ -125,20 +125,20 @@ def _runs(noun: str, taking: Mask) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Arriving:
-    """Who comes to a call at all, by the branches around it, and what variables stand for there.
+class ControlFlow:
+    """The control flow around a call: which threads reach it, and the values of named indices.
 
-    ``active``: the threads for which the conditions hold; None: all, or all alike. ``unknown``: a
-    condition that depends on the thread and on what is not known here; it may let fewer come.
-    ``named``: the value of each named index.
+    ``active``: the threads for which the conditions around the call hold; None: all, or none.
+    ``unknown``: a condition on the thread and on values that are not known here: fewer may be
+    active. ``named``: the value of each named index.
     """
 
     active: Mask | None = None
     unknown: str = ""
     named: Mapping[str, Index] = field(default_factory=dict)
 
-    def under(self, guards: Sequence[Guard], threads: int) -> Arriving:
-        """Return who comes to what stands under more conditions.
+    def under(self, guards: Sequence[Guard], threads: int) -> ControlFlow:
+        """Return the control flow under more conditions.
 
         >>> thread = Index.of("thread", 64)
         >>> named(ALL.under([Guard(thread // 32, 0, 1)], 64).active)
@@ -157,11 +157,10 @@ class Arriving:
                 found = replace(found, unknown=guard.render("script"))
         return found
 
-    def apart(self, memory: BufferRegion, threads: int) -> Ints:
-        """Return a number per thread: other numbers mean another place of a region.
+    def groups(self, memory: BufferRegion, threads: int) -> Ints:
+        """Return a number per thread: threads of one number address the same part of a buffer.
 
-        A region that begins where a variable says, which differs between threads, is another
-        region in each of them.
+        A region that begins at an index that varies with the thread is another in each of them.
 
         Raises:
             LayoutError: it begins where the thread and other variables say other than by a sum.
@@ -175,7 +174,7 @@ class Arriving:
         return np.asarray(group, dtype=np.int64).reshape(-1)
 
     def _moving(self, begin: Any, memory: BufferRegion) -> Index:
-        """Return the part of a begin that differs between threads; the rest is the same in all."""
+        """Return the terms of a begin that vary with the thread."""
         varying = {name: value for name, value in self.named.items() if _by_thread(value)}
         index = as_index(begin).replaced(varying)
         parts = [Index((term,)) for term in index.terms]
@@ -193,16 +192,16 @@ def _by_thread(index: Index) -> bool:
     return "thread" in index.variables()
 
 
-ALL = Arriving()
+ALL = ControlFlow()
 
 
 def only(taking: Mask, ops: Sequence[Op], active: Mask | None = None) -> tuple[Op, ...]:
-    """Return operations that these threads alone do, out of those that are there.
+    """Return operations under the condition that only these threads execute them.
 
     Args:
         taking: which threads.
         ops: what they do.
-        active: the threads that come here at all; by default all of the CTA.
+        active: the threads that reach the call; by default all of the CTA.
 
     >>> from lowering.ir.ops import Registers, Zero, script
     >>> print(script(only(np.arange(64) < 32, [Zero(Registers("r", (0, 1)))])))
@@ -254,7 +253,7 @@ def held(buffer: Buffer, threads: int) -> Ints:
 
 
 def _flat(place: Coordinate, shape: Sequence[int], threads: int) -> Ints:
-    """Return the flat element at a place, for every thread."""
+    """Return the flat element at a coordinate, for every thread."""
     env = {"thread": np.arange(threads)}
     total: Ints = np.zeros(threads, dtype=np.int64)
     for index, extent in zip(place, shape, strict=True):
@@ -316,8 +315,8 @@ class Holders:
 
     ``elements``: the flat element of the region in each of ``registers``, by thread; -1: none.
     ``layout``, ``shape`` and ``begin``: the registers' coordinates in the region are those in this
-    layout of this shape, less ``begin``. ``copies``: a bit for each thread that comes here too, and
-    holds what one of these stores; see :func:`firsts`.
+    layout of this shape, less ``begin``. ``copies``: a bit for each active thread that holds
+    what one of these stores; see :func:`firsts`.
     """
 
     region: BufferRegion
@@ -331,7 +330,7 @@ class Holders:
     copies: int = 0
 
     def places(self, thread: Index | None = None) -> Mapping[int, Coordinate]:
-        """Return the coordinate in the region of each register: of a thread, or of the running."""
+        """Return each register's coordinate in the region, of a thread or of the running one."""
         tile = register_tile(self.layout, self.shape, self.threads, thread, copies=True)
         return {
             register: tuple(index - begin for index, begin in zip(place, self.begin, strict=True))
@@ -342,7 +341,7 @@ class Holders:
 
 @lru_cache(maxsize=512)
 def holders_of(region: BufferRegion, threads: int) -> tuple[Holders, ...]:
-    """Return who holds a region: one part, or one for each set of registers that holds some of it.
+    """Return the threads that hold a region, grouped by the registers in which they hold it.
 
     Args:
         region: of a buffer in registers.
@@ -382,9 +381,9 @@ def _part(
     taking: Mask,
     elements: Ints,
 ) -> Holders:
-    """Return a part, its coordinates by the region's own layout where that says them.
+    """Return the holders with coordinates by the layout of the region, else of the buffer.
 
-    What a form says is compared with the table, for every thread that takes part.
+    Whichever is taken agrees with ``elements`` for every thread that takes part.
     """
     shape, box = region.buffer.shape, tuple(int(extent) for extent in region.shape)
     begin = tuple(begin for begin, _ in region.ranges)
@@ -410,7 +409,7 @@ def _part(
 
 
 def check_static(region: BufferRegion) -> None:
-    """Refuse a region of registers that moves: register numbers are static.
+    """Refuse a region of registers at a variable index: register numbers are static.
 
     Raises:
         LayoutError: a bound is no number.
@@ -424,18 +423,18 @@ def check_static(region: BufferRegion) -> None:
 
 
 def firsts(
-    parts: Sequence[Holders], arriving: Arriving = ALL, memory: BufferRegion | None = None
+    parts: Sequence[Holders], flow: ControlFlow = ALL, memory: BufferRegion | None = None
 ) -> tuple[Holders, ...]:
-    """Return the parts with the threads that store: of copies, the first that comes here.
+    """Return the holders that store: of copies, the first active thread.
 
     Args:
         parts: of one region.
-        arriving: who comes here at all.
-        memory: where they store; copies that go to different places are all stored.
+        flow: the control flow around the call.
+        memory: where they store; copies that go to different addresses are all stored.
 
     Raises:
-        LayoutError: some of what a thread holds, and not all, is stored by another; or who comes
-            first of several copies is not known.
+        LayoutError: some of what a thread holds, and not all, is stored by another; or which thread
+            is the first active one is not known.
 
     >>> from layoutalg import S, laneid
     >>> r = Buffer("r", (16, 2), "float32", layout=TileLayout(S[(16, 2) : (1 @ laneid, 1)]))
@@ -444,8 +443,8 @@ def firsts(
     """
     size = 1 + max(int(part.elements.max()) for part in parts)
     count = parts[0].threads
-    active = arriving.active
-    group = np.zeros(count, dtype=np.int64) if memory is None else arriving.apart(memory, count)
+    active = flow.active
+    group = np.zeros(count, dtype=np.int64) if memory is None else flow.groups(memory, count)
     first = np.full(size * (int(group.max()) + 1), count, dtype=np.int64)
     thread = np.arange(count)
     keys = []
@@ -465,10 +464,10 @@ def firsts(
                 f"registers: thread {at} holds some elements of {part.region} that another thread "
                 "stores, and some that none does"
             )
-        if arriving.unknown and (taking & ~every).any():
+        if flow.unknown and (taking & ~every).any():
             raise LayoutError(
                 f"registers: {named(taking)} hold copies in {part.region}, of which the first "
-                f"stores; which comes first under {arriving.unknown} is not known"
+                f"stores; which comes first under {flow.unknown} is not known"
             )
         if every.any():
             others = np.flatnonzero(taking & ~every)
@@ -491,7 +490,7 @@ def has_copies(region: BufferRegion, threads: int) -> bool:
 
 
 def check_reached(parts: Sequence[Holders], active: Mask | None) -> None:
-    """Refuse a branch which lets none of those come that hold some element of a region.
+    """Refuse a branch that no thread reaches which holds some element of a region.
 
     Raises:
         LayoutError: the element is named.
@@ -515,13 +514,13 @@ def check_reached(parts: Sequence[Holders], active: Mask | None) -> None:
 def uniform_holders(
     region: BufferRegion, threads: int, unit: str, active: Mask | None = None
 ) -> Holders:
-    """Return who holds a region, for an instruction of whole warps or warpgroups.
+    """Return the threads that hold a region, for an instruction of whole warps or warpgroups.
 
     Args:
         region: of a buffer in registers.
         threads: of the CTA.
         unit: "warp" or "warpgroup".
-        active: the threads that come here at all; by default all.
+        active: the threads that reach the call; by default all.
 
     Raises:
         LayoutError: threads hold it in different registers, or some of a unit hold none of it.
@@ -557,7 +556,7 @@ def _listed(registers: Sequence[int]) -> str:
 
 
 def check_units(unit: str, taking: Mask | None, region: BufferRegion | None = None) -> None:
-    """Refuse a set of threads that is not of whole warps, or warpgroups.
+    """Refuse a set of threads that is not whole warps, or warpgroups.
 
     Raises:
         LayoutError: it is not.

@@ -211,6 +211,12 @@ class Tiles:
     cols: tuple[int, ...]
     order: tuple[int, ...]
 
+    @property
+    def registers(self) -> list[int]:
+        """The registers of all tiles, in ascending order."""
+        parts = itertools.product(self.rows, self.cols, self.order)
+        return sorted({sum(part) for part in parts})
+
     def at(self, row: int, col: int) -> Registers:
         """Return the registers of one tile, in PTX operand order."""
         start = self.rows[row] + self.cols[col]

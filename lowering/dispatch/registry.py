@@ -14,7 +14,7 @@ from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has, lacking
 from layoutalg.layouts.thread_slots import THREADS_IN
 from lowering.dispatch.destinations import check_writes
-from lowering.dispatch.holders import ALL, Arriving
+from lowering.dispatch.holders import ALL, ControlFlow
 from lowering.ir.ops import Mma, Op, Registers, Wgmma
 from lowering.ir.readers import unknown
 from lowering.ir.tiles import TilePrimitiveCall
@@ -77,7 +77,7 @@ def check_inputs_kept(ops: Sequence[Op]) -> None:
             if lost:
                 fail(
                     f"D overlaps {role} in {operand.buffer}: register {min(lost)[1]} of {role} is "
-                    f"overwritten before it is read; {role} must be apart from D"
+                    f"overwritten before it is read; {role} must be disjoint from D"
                 )
 
 
@@ -86,8 +86,7 @@ class Context:
     """What a variant sees of a call: the call, the target, and which threads are active.
 
     ``active`` maps each axis that the call's scope spans to its ``(begin, end)``, as the caller of
-    :func:`lowering.lower` narrows it; ``arriving`` says which threads the branches of a kernel let
-    come here.
+    :func:`lowering.lower` narrows it; ``flow`` is the control flow around the call.
     """
 
     call: TilePrimitiveCall
@@ -95,7 +94,7 @@ class Context:
     threads: int
     active: Mapping[str, tuple[int, int]]
     arch: str = "sm_90"
-    arriving: Arriving = ALL
+    flow: ControlFlow = ALL
 
     def whole(self) -> dict[str, tuple[int, int]]:
         """Return the axes of the scope with their full ranges."""
@@ -275,7 +274,7 @@ def context_of(
     threads: int | None = None,
     active: Mapping[str, Any] | None = None,
     arch: str = "sm_90",
-    arriving: Arriving = ALL,
+    flow: ControlFlow = ALL,
 ) -> Context:
     """Return the context of a call, its arguments checked.
 
@@ -290,7 +289,7 @@ def context_of(
         threads = int(threads)
     _check_threads(call, threads)
     compute_capability(arch)
-    return Context(call, target, threads, _narrowed(call, threads, active), arch, arriving)
+    return Context(call, target, threads, _narrowed(call, threads, active), arch, flow)
 
 
 def dispatch(context: Context) -> Lowered:

@@ -18,7 +18,7 @@ from lowering.ir.tiles import BufferRegion
 from lowering.isa.smem_descriptor import CHUNK, MAJORS, Descriptor, describe
 
 SWIZZLE_PERIOD = 1024  # bytes after which every swizzle repeats
-MOST_MOVES = 256  # places of an operand in a loop, each of which is proved
+MOST_MOVES = 256  # starts of an operand over a loop, each of which is proved
 
 
 def wide(region: BufferRegion) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ class SharedOperand:
 
 
 def accumulation(given: Any, k: int) -> bool | Index:
-    """Return whether the product of a K step adds: the first as the call says, the others do.
+    """Return whether a K step accumulates: the first as the call says, later ones always.
 
     Args:
         given: of the call: True, False, or a number of variables, which may never be 0.
@@ -75,7 +75,7 @@ def accumulation(given: Any, k: int) -> bool | Index:
 
 
 def unswizzled(region: BufferRegion) -> tuple[TileLayout | None, Index]:
-    """Return where a region lies before the swizzle, its variables at 0, and what moves it.
+    """Return the region's unswizzled layout at loop variables 0, and the offset that they add.
 
     None where no layout says the region.
 

@@ -1,7 +1,7 @@
-"""Where regions lie in tensor memory: the lane and the bit of every element.
+"""Regions of tensor memory: the lane and the bit of every element.
 
-An operand of ``tcgen05`` is found by comparing: a region's places with those of the layout that the
-instruction prescribes. What agrees but for a first lane and column is addressed by these.
+A region fits an operand of ``tcgen05`` if its elements lie as the layout that the instruction
+prescribes says, but for a first lane and column: these are its address.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def places(layout: TileLayout, shape: tuple[int, ...], bits: int) -> tuple[Ints,
 
 @dataclass(frozen=True, eq=False)
 class TensorTile:
-    """A region in tensor memory with its variables at 0, and by how many columns these move it.
+    """A region of tensor memory at loop variables 0, and the offset in columns that they add.
 
     ``lane`` and ``bit``: of each element, copies along the last dimension.
     """

@@ -53,12 +53,12 @@ def uniform_over(
         for guard in ((guards,) if isinstance(guards, Guard) else guards)
         for part in _signed(guard)
     ]
-    apart = [part for part in parts if "thread" in part.variables()]
+    varying = [part for part in parts if "thread" in part.variables()]
     widest = "cta" if any("bx" in part.variables() for part in parts) else "cluster"
-    if not apart:
+    if not varying:
         return widest
-    found = min((_stepwise(part, threads) for part in apart), key=UNITS.index)
-    holds = None if found == "cta" else _holds(apart, threads)
+    found = min((_stepwise(part, threads) for part in varying), key=UNITS.index)
+    holds = None if found == "cta" else _holds(varying, threads)
     if holds is not None:
         found = max(found, _alike(holds, threads), key=UNITS.index)
     return found
@@ -155,15 +155,10 @@ def _check(
         _check_unit(op, unit, threads, asked, values)
         if isinstance(op, Let):
             values[op.var] = op.value.replaced(values)
-        elif isinstance(op, When):
-            inside = Condition(str(op).rstrip(":"), op.guards)
-            _check(op.body, threads, (*path, inside), dict(values))
-        elif isinstance(op, Loop):
-            inner = {name: value for name, value in values.items() if name != op.var}
-            more: tuple[Condition, ...] = ()
-            if isinstance(op.extent, Index):
-                ends = Guard(Index.free(op.var), 0, op.extent)
-                more = (Condition(str(op).rstrip(":"), (ends,)),)
+        elif isinstance(op, (Loop, When)):
+            own = op.var if isinstance(op, Loop) else ""
+            inner = {name: value for name, value in values.items() if name != own}
+            more = (Condition(str(op).rstrip(":"), op.guards),) if op.guards else ()
             _check(op.body, threads, (*path, *more), inner)
         elif isinstance(op, WarpSpecialize):  # one thread alone does what is produced
             _check(op.consume, threads, path, dict(values))

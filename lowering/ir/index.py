@@ -183,7 +183,9 @@ class Index:
     def __mul__(self, other: int) -> Index:
         """Multiply by a constant."""
         if not is_number(other):
-            raise LayoutError(f"index: {self} times {other!r}: a number fits, known before launch")
+            raise LayoutError(
+                f"index: {self} times {other!r}: the factor must be an integer known before launch"
+            )
         factor = int(other)
         if factor == 0:
             return Index()
@@ -303,32 +305,15 @@ class Index:
             total = total + c * atom.value(env)
         return total
 
-    def fixed(self, var: str, number: int) -> Index:
-        """Return the index with a variable set to a number.
-
-        >>> k = Index.of("k", 8)
-        >>> str((k % 2 * 16 + Index.of("lane", 32)).fixed("k", 3))
-        'lane + 16'
-        """
-        total = Index((), self.constant)
-        for coefficient, atom in self.terms:
-            if isinstance(atom, Digit):
-                known = atom.var == var
-                part = Index((), atom.value({var: number})) if known else Index(((1, atom),))
-            else:
-                left, right = (each.fixed(var, number) for each in (atom.left, atom.right))
-                both = not left.terms and not right.terms
-                made = Opaque(atom.op, left, right)
-                part = Index((), int(made.value({}))) if both else Index(((1, made),))
-            total += part * coefficient
-        return total
-
     def replaced(self, values: Mapping[str, Index]) -> Index:
         """Return the index with variables written out as what they stand for.
 
         >>> warp = Index.of("thread", 128) // 32
         >>> str((Index.of("w", 4) * 16 + Index.of("w", 4) % 2).replaced({"w": warp}))
         'thread // 32 * 16 + thread // 32 % 2'
+        >>> k = Index.of("k", 8)
+        >>> str((k % 2 * 16 + Index.of("lane", 32)).replaced({"k": Index((), 3)}))
+        'lane + 16'
         """
         total = Index((), self.constant)
         for coefficient, atom in self.terms:
@@ -384,15 +369,17 @@ class Index:
         for _, atom in self.terms:
             if isinstance(atom, Digit):
                 if atom.limit >= FREE and (atom.stride, atom.extent) != (1, atom.limit):
-                    raise LayoutError(f"index: {self} divides {atom.var}, which is any number")
+                    raise LayoutError(
+                        f"index: {self} divides {atom.var}, which only the launch knows"
+                    )
                 found[atom.var] = atom.limit
                 continue
             left, right = atom.left.free_variables(), atom.right.free_variables()
             if left & right or (atom.op != "*" and left | right):
                 names = ", ".join(sorted(left | right))
                 raise LayoutError(
-                    f"index: {self} is no polynomial of degree one in each of {names}, which are "
-                    "any numbers"
+                    f"index: {self} is no polynomial of degree one in each of {names}, which "
+                    "only the launch knows"
                 )
             found |= atom.left.limits() | atom.right.limits()
         return found
@@ -525,7 +512,9 @@ def _check_divisor(index: Index, divisor: Any) -> None:
         LayoutError: it is none.
     """
     if not is_number(divisor) or divisor < 1:
-        raise LayoutError(f"index: {index} divided by {divisor!r}: a number from 1 on fits")
+        raise LayoutError(
+            f"index: {index} divided by {divisor!r}: the divisor must be a positive integer"
+        )
 
 
 def _widened(text: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layoutalg import LayoutError, TCol
-from lowering.ir.index import Index
+from lowering.ir.index import FREE, Index, as_index
 from lowering.ir.ops import (
     Blend,
     BulkLoad,
@@ -54,14 +54,49 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Barrier:
-    """An array of mbarriers in shared memory, each complete after so many arrivals."""
+    """An array of mbarriers in shared memory; ``arrivals`` complete a phase of each."""
 
     name: str
     slots: int
     arrivals: int
 
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            LayoutError: no mbarriers, or more arrivals than one counts.
+        """
+        if type(self.slots) is not int or self.slots < 1:
+            raise LayoutError(
+                f"barrier: the slots of {self.name} must be a number from 1 on; got {self.slots!r}"
+            )
+        if type(self.arrivals) is not int or not 1 <= self.arrivals <= ARRIVALS:
+            raise LayoutError(
+                f"barrier: an mbarrier counts 1 to {ARRIVALS} arrivals; {self.name} got "
+                f"{self.arrivals!r}"
+            )
+
+    def slot(self, value: Any) -> int | Index:
+        """Return the number of one of the mbarriers, or an index that holds it.
+
+        Raises:
+            LayoutError: the array has fewer.
+
+        >>> Barrier("full", 2, 1).slot(1)
+        1
+        """
+        slot = value if type(value) is int else as_index(value, f"barrier {self.name}: the slot")
+        low, high = (slot, slot) if isinstance(slot, int) else (slot.low, slot.high)
+        if low < 0 or self.slots <= high < FREE:
+            raise LayoutError(
+                f"barrier {self.name}: its mbarriers are 0 to {self.slots - 1}; got {value}"
+                + ("" if low == high else f", which is {low} to {high}")
+            )
+        return slot
+
 
 BARRIER_BYTES = 8
+ARRIVALS = (1 << 20) - 1  # the most that an mbarrier counts (PTX ISA, mbarrier.init)
 
 
 @dataclass(frozen=True)
@@ -71,8 +106,9 @@ class KernelIR:
     ``params`` lie in global memory, ``shared`` in shared memory, ``registers`` in each thread,
     ``tensor`` in tensor memory. A body with ``scalars`` is one of a grid of CTAs, ``bx`` and
     ``by``; its parameters are pointers, then the scalars. ``cluster``: how many CTAs, neighbours
-    along ``bx``, run together and reach each other's shared and tensor memory. ``pdl``: it may be
-    launched while the kernel before it in its stream still runs, and waits for that one itself.
+    along ``bx``, run together and reach each other's shared and tensor memory. ``pdl``: by
+    programmatic dependent launch, it may start while the previous grid of its stream still runs,
+    and waits for that one itself.
     """
 
     params: tuple[Buffer, ...]
@@ -124,12 +160,12 @@ class KernelIR:
 
     @property
     def warp_specialized(self) -> bool:
-        """Whether a further warpgroup fills shared memory for the ``threads``."""
+        """Whether a producer warpgroup runs beside the ``threads``, the consumers."""
         return any(isinstance(op, WarpSpecialize) for op in walk(self.ops))
 
     @property
     def launched(self) -> int:
-        """Threads to launch: those that compute, and a warpgroup that fills."""
+        """Threads to launch: the ``threads``, and a producer warpgroup."""
         return self.threads + WARPGROUP * self.warp_specialized
 
     @property
@@ -290,7 +326,7 @@ def _written_in_part(ops: tuple[Op, ...]) -> set[str]:
 
 
 def _set(op: Op) -> Iterator[Registers]:
-    """Yield the registers that an operation sets whatever they held before."""
+    """Yield the registers that an operation sets without reading them."""
     into = getattr(op, "into", None)
     if isinstance(into, Registers) and into not in _read(op):
         yield into

@@ -72,7 +72,7 @@ def check_range(values: Matrix, dtype: DType, role: str) -> None:
 
 
 def poison(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Matrix:
-    """Return an array that shows every element nobody writes: NaN, or an unlikely integer."""
+    """Return an array of NaN, or of an unlikely integer, so that what is not written shows."""
     if dtype.kind in "iu":
         return np.full(shape, np.iinfo(dtype).min + 0x5A, dtype=dtype)
     return np.full(shape, np.nan).astype(dtype)

@@ -81,7 +81,7 @@ class Guard:
 class Op(ABC):
     """An operation. ``str(op)`` is its line of a script; that of a loop or branch, its first.
 
-    A class says of its operations:
+    A class says of its operations, as keywords:
 
     - ``bodies``: the fields that hold operations;
     - ``sources``, ``targets``: the fields that name buffers in memory which it reads, or writes;
@@ -91,16 +91,32 @@ class Op(ABC):
     - ``aligned``: whether its instruction waits for the whole warp: ``.sync.aligned``.
     """
 
-    bodies: ClassVar[tuple[str, ...]] = ()
-    sources: ClassVar[tuple[str, ...]] = ()
-    targets: ClassVar[tuple[str, ...]] = ()
-    shared_out: ClassVar[str] = ""
-    aligned: ClassVar[bool] = False
+    bodies: ClassVar[tuple[str, ...]]
+    sources: ClassVar[tuple[str, ...]]
+    targets: ClassVar[tuple[str, ...]]
+    shared_out: ClassVar[str]
+    aligned: ClassVar[bool]
+    _unit: ClassVar[str]
+
+    def __init_subclass__(
+        cls,
+        *,
+        unit: str = "",
+        shared_out: str = "",
+        aligned: bool = False,
+        bodies: tuple[str, ...] = (),
+        sources: tuple[str, ...] = (),
+        targets: tuple[str, ...] = (),
+    ) -> None:
+        if not unit and cls.unit is Op.unit:
+            raise TypeError(f"{cls.__name__}: an operation says its unit")
+        cls._unit, cls.shared_out, cls.aligned = unit, shared_out, aligned
+        cls.bodies, cls.sources, cls.targets = bodies, sources, targets
 
     @property
-    @abstractmethod
     def unit(self) -> str:
         """One of "thread", "warp", "warpgroup", "cta", "cluster"."""
+        return self._unit
 
     @abstractmethod
     def __str__(self) -> str: ...
@@ -140,10 +156,8 @@ class Op(ABC):
 
 
 @dataclass(frozen=True)
-class Zero(Op):
+class Zero(Op, unit="thread"):
     """Set registers to zero."""
-
-    unit = "thread"
 
     into: Registers
 
@@ -152,10 +166,8 @@ class Zero(Op):
 
 
 @dataclass(frozen=True)
-class Move(Op):
+class Move(Op, unit="thread"):
     """Copy registers, converting to the destination's dtype."""
-
-    unit = "thread"
 
     into: Registers
     source: Registers
@@ -165,13 +177,11 @@ class Move(Op):
 
 
 @dataclass(frozen=True)
-class Blend(Op):
+class Blend(Op, unit="thread"):
     """``into = alpha * into + beta * source``, in the type of ``into``; without source, the first.
 
     ``alpha`` and ``beta`` are names of scalars that the launch gives.
     """
-
-    unit = "thread"
 
     into: Registers
     alpha: str
@@ -184,15 +194,12 @@ class Blend(Op):
 
 
 @dataclass(frozen=True)
-class Mma(Op):
+class Mma(Op, unit="warp", aligned=True):
     """``d += a·b``: one warp-wide instruction; elements in PTX operand order.
 
     ``extra`` is what the instruction takes beside: the positions E of sparse A, or the scales of A
     and B.
     """
-
-    unit = "warp"
-    aligned = True
 
     instruction: MmaInst
     d: Registers
@@ -206,11 +213,8 @@ class Mma(Op):
 
 
 @dataclass(frozen=True)
-class Load(Op):
+class Load(Op, unit="thread", sources=("memory",)):
     """One vector load: consecutive addresses into registers."""
-
-    unit = "thread"
-    sources = ("memory",)
 
     into: Registers
     memory: str
@@ -222,16 +226,13 @@ class Load(Op):
 
 
 @dataclass(frozen=True)
-class Store(Op):
+class Store(Op, unit="thread", targets=("memory",)):
     """One vector store: registers to consecutive addresses.
 
     ``aliases``: the number of a copy in which two threads may write one cell, and either may win;
     0: of none. ``copies``: a bit for each thread that holds, in these registers, what another one
     stores for it; they must not differ.
     """
-
-    unit = "thread"
-    targets = ("memory",)
 
     memory: str
     address: Index
@@ -245,12 +246,8 @@ class Store(Op):
 
 
 @dataclass(frozen=True)
-class LoadMatrix(Op):
+class LoadMatrix(Op, unit="warp", aligned=True, sources=("memory",)):
     """``ldmatrix``: each lane gives the address of one 16-byte row; 1, 2 or 4 matrices."""
-
-    unit = "warp"
-    aligned = True
-    sources = ("memory",)
 
     into: Registers
     memory: str
@@ -264,12 +261,8 @@ class LoadMatrix(Op):
 
 
 @dataclass(frozen=True)
-class StoreMatrix(Op):
+class StoreMatrix(Op, unit="warp", aligned=True, targets=("memory",)):
     """``stmatrix``: the inverse of :class:`LoadMatrix`; ``aliases``, ``copies`` as of Store."""
-
-    unit = "warp"
-    aligned = True
-    targets = ("memory",)
 
     memory: str
     address: Index
@@ -285,11 +278,8 @@ class StoreMatrix(Op):
 
 
 @dataclass(frozen=True)
-class MoveMatrix(Op):
+class MoveMatrix(Op, unit="warp", aligned=True):
     """``movmatrix``: each word of ``source``, an 8x8 matrix across the warp, transposed."""
-
-    unit = "warp"
-    aligned = True
 
     into: Registers
     source: Registers
@@ -299,18 +289,13 @@ class MoveMatrix(Op):
 
 
 @dataclass(frozen=True)
-class Transfer(Op):
+class Transfer(Op, unit="thread", shared_out="cta", sources=("memory",), targets=("into",)):
     """Memory to memory, ``count`` consecutive elements per thread.
 
     ``asynchronous``: by ``cp.async``, complete after :class:`Wait`; else through registers.
     ``fill``: where the guards do not hold, zeros are written and nothing is read. ``aliases`` as of
     :class:`Store`.
     """
-
-    unit = "thread"
-    shared_out = "cta"
-    sources = ("memory",)
-    targets = ("into",)
 
     into: str
     into_address: Index
@@ -330,20 +315,16 @@ class Transfer(Op):
 
 
 @dataclass(frozen=True)
-class Commit(Op):
-    """Close a group of asynchronous transfers."""
-
-    unit = "thread"
+class Commit(Op, unit="thread"):
+    """``cp.async.commit_group``: close the open group of asynchronous transfers."""
 
     def __str__(self) -> str:
         return "cp.async.commit"
 
 
 @dataclass(frozen=True)
-class Wait(Op):
-    """Wait until at most ``pending`` groups of this thread's transfers are under way."""
-
-    unit = "thread"
+class Wait(Op, unit="thread"):
+    """``cp.async.wait_group``: at most ``pending`` of this thread's groups are still in flight."""
 
     pending: int
 
@@ -352,17 +333,13 @@ class Wait(Op):
 
 
 @dataclass(frozen=True)
-class BulkLoad(Op):
-    """A box of a matrix in global memory to consecutive cells of shared memory, by one thread.
+class BulkLoad(Op, unit="thread", sources=("memory",), targets=("into",)):
+    """One TMA load: a box of a matrix in global memory to consecutive cells of shared memory.
 
-    ``cp.async.bulk.tensor``: ``box`` rows and columns from ``place`` on; beyond the matrix there
-    are zeros. ``swizzle``: bytes of a row, whose 16-byte units are permuted by the row.
-    ``multicast``: to the same cells of every CTA of the cluster, and of its barrier.
+    ``cp.async.bulk.tensor``: ``box`` rows and columns from ``place`` on; zeros beyond the matrix.
+    ``swizzle``: bytes of a row, whose 16-byte units are permuted by the row. ``multicast``: to the
+    same cells of every CTA of the cluster, completing the same mbarrier there.
     """
-
-    unit = "thread"
-    sources = ("memory",)
-    targets = ("into",)
 
     into: str
     into_address: Index
@@ -380,7 +357,7 @@ class BulkLoad(Op):
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of one mbarrier out of an array of them: the one whose parity is given."""
+    """The phase of a given parity, of one mbarrier out of an array."""
 
     barrier: str
     slot: int | Index
@@ -391,15 +368,12 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class TmaLoad(Op):
-    """Thread 0 waits until the cells are free, then loads boxes; their bytes complete a barrier.
+class TmaLoad(Op, unit="thread", shared_out="cta"):
+    """TMA: thread 0 waits for phase ``free``, then loads boxes whose bytes complete an mbarrier.
 
     ``size``: bytes that come to this CTA, those that others of the cluster load for it included.
     Before dispatch ``loads`` are calls, and the size is not known.
     """
-
-    unit = "thread"
-    shared_out = "cta"
 
     barrier: str
     slot: int | Index
@@ -414,16 +388,8 @@ class TmaLoad(Op):
 
 
 @dataclass(frozen=True)
-class BulkStore(Op):
-    """Consecutive cells of shared memory to a box of a matrix in global memory, by one thread.
-
-    ``cp.async.bulk.tensor``: the reverse of :class:`BulkLoad`; beyond the matrix nothing is
-    written.
-    """
-
-    unit = "thread"
-    sources = ("source",)
-    targets = ("memory",)
+class BulkStore(Op, unit="thread", sources=("source",), targets=("memory",)):
+    """One TMA store: the inverse of :class:`BulkLoad`; nothing is written beyond the matrix."""
 
     memory: str
     place: tuple[Index, Index]
@@ -439,14 +405,11 @@ class BulkStore(Op):
 
 
 @dataclass(frozen=True)
-class TmaStore(Op):
-    """The first thread of each warpgroup stores boxes, and closes a group of them.
+class TmaStore(Op, unit="thread", shared_out="cta"):
+    """TMA: the first thread of each warpgroup stores boxes and commits them as one bulk group.
 
     Before dispatch ``stores`` are calls.
     """
-
-    unit = "thread"
-    shared_out = "cta"
 
     stores: tuple[BulkStore, ...]
 
@@ -455,11 +418,8 @@ class TmaStore(Op):
 
 
 @dataclass(frozen=True)
-class TmaStoreWait(Op):
-    """The first thread of each warpgroup waits until at most ``pending`` groups are being read."""
-
-    unit = "thread"
-    shared_out = "warpgroup"
+class TmaStoreWait(Op, unit="thread", shared_out="warpgroup"):
+    """``cp.async.bulk.wait_group.read``: at most ``pending`` groups still read shared memory."""
 
     pending: int
 
@@ -468,14 +428,12 @@ class TmaStoreWait(Op):
 
 
 @dataclass(frozen=True)
-class Arrive(Op):
-    """One arrival per warp at an mbarrier: what its threads read before, they have read.
+class Arrive(Op, unit="warp"):
+    """One arrival per warp at an mbarrier: it releases what the warp's threads did before.
 
-    A warp in which a guard does not hold, alike for its threads, does not arrive.
+    A warp in which a guard fails, which it does for all of its threads, does not arrive.
     ``everywhere``: at that mbarrier of every CTA of the cluster.
     """
-
-    unit = "warp"
 
     barrier: str
     slot: int | Index
@@ -488,10 +446,8 @@ class Arrive(Op):
 
 
 @dataclass(frozen=True)
-class TryWait(Op):
-    """Ask whether a phase is complete, for the next :class:`MbarrierWait` of it; nothing waits."""
-
-    unit = "thread"
+class TryWait(Op, unit="thread"):
+    """Test, without blocking, whether a phase is complete, for the next :class:`MbarrierWait`."""
 
     phase: Phase
 
@@ -500,10 +456,8 @@ class TryWait(Op):
 
 
 @dataclass(frozen=True)
-class MbarrierWait(Op):
-    """All threads wait until a phase is complete; ``tried``: unless a peek has seen that it is."""
-
-    unit = "thread"
+class MbarrierWait(Op, unit="thread"):
+    """Wait until a phase is complete; ``tried``: unless the last :class:`TryWait` saw it so."""
 
     phase: Phase
     tried: bool = False
@@ -514,11 +468,11 @@ class MbarrierWait(Op):
 
 @dataclass(frozen=True)
 class Sync(Op):
-    """A barrier of all threads of a scope: "warp", "warpgroup" or "cta", and orders their memory.
+    """A barrier of all threads of a "warp", "warpgroup", "cta" or "cluster", which orders memory.
 
-    That of a "cluster" orders it where ``memory`` says so; else none: mbarriers of the other CTAs
-    are ready after the first, and none of them ends before the last. It waits for all threads that
-    have not ended.
+    That of a cluster orders it only with ``memory``. Without, it still says that the mbarriers of
+    the other CTAs are initialised (the first one), and that they have not ended (the last one). It
+    waits for all threads that have not ended.
     """
 
     scope: str
@@ -559,14 +513,11 @@ class SharedMatrix:
 
 
 @dataclass(frozen=True)
-class Wgmma(Op):
+class Wgmma(Op, unit="warpgroup", aligned=True):
     """``d += a·b``, or ``d = a·b``: started by a whole warpgroup, complete after a wait.
 
     ``accumulate``: whether to add; or a number that says so where it is not 0.
     """
-
-    unit = "warpgroup"
-    aligned = True
 
     instruction: WgmmaInst
     d: Registers
@@ -604,36 +555,27 @@ class Wgmma(Op):
 
 
 @dataclass(frozen=True)
-class WgmmaFence(Op):
-    """``wgmma.fence``: registers touched before it may be operands of a :class:`Wgmma` after it."""
-
-    unit = "warpgroup"
-    aligned = True
+class WgmmaFence(Op, unit="warpgroup", aligned=True):
+    """``wgmma.fence``: orders accesses of registers before it with a :class:`Wgmma` after it."""
 
     def __str__(self) -> str:
         return "wgmma.fence"
 
 
 @dataclass(frozen=True)
-class WgmmaCommit(Op):
-    """Close a group of :class:`Wgmma`."""
-
-    unit = "warpgroup"
-    aligned = True
+class WgmmaCommit(Op, unit="warpgroup", aligned=True):
+    """``wgmma.commit_group``: close the open group of :class:`Wgmma`."""
 
     def __str__(self) -> str:
         return "wgmma.commit"
 
 
 @dataclass(frozen=True)
-class WgmmaWait(Op):
-    """Wait until at most ``pending`` groups are under way.
+class WgmmaWait(Op, unit="warpgroup", aligned=True):
+    """``wgmma.wait_group``: at most ``pending`` groups are still in flight.
 
-    ``complete`` are the registers that may be touched after it; reading them depends on the wait.
+    ``complete``: the accumulators that may be touched after it; each read of them depends on it.
     """
-
-    unit = "warpgroup"
-    aligned = True
 
     pending: int
     complete: tuple[Registers, ...] = ()
@@ -643,24 +585,19 @@ class WgmmaWait(Op):
 
 
 @dataclass(frozen=True)
-class ProxyFence(Op):
-    """``fence.proxy.async``: shared memory written before it may be read asynchronously.
+class ProxyFence(Op, unit="thread"):
+    """``fence.proxy.async``: what threads wrote to shared memory, the async proxy sees after it.
 
-    By a :class:`Wgmma`, or by a :class:`BulkStore`.
+    The async proxy: TMA, ``wgmma``, ``tcgen05``.
     """
-
-    unit = "thread"
 
     def __str__(self) -> str:
         return "fence.proxy.async"
 
 
 @dataclass(frozen=True)
-class Loop(Op):
+class Loop(Op, unit="thread", bodies=("body",)):
     """A loop: ``var`` runs over ``0 .. extent - 1``; one to ``unroll`` is gone before dispatch."""
-
-    unit = "thread"
-    bodies = ("body",)
 
     var: str
     extent: int | Index
@@ -691,10 +628,8 @@ class Loop(Op):
 
 
 @dataclass(frozen=True)
-class Let(Op):
+class Let(Op, unit="thread"):
     """Name the value of an index: ``var = value``, which lies in ``0 .. extent - 1``."""
-
-    unit = "thread"
 
     var: str
     value: Index
@@ -705,15 +640,12 @@ class Let(Op):
 
 
 @dataclass(frozen=True)
-class When(Op):
+class When(Op, unit="thread", bodies=("body",)):
     """Operations that run in the threads in which the guards hold.
 
     :mod:`lowering.ir.convergence` says over which threads a condition must be the same for what
     stands inside.
     """
-
-    unit = "thread"
-    bodies = ("body",)
 
     guards: tuple[Guard, ...]
     body: tuple[Op, ...]
@@ -723,14 +655,12 @@ class When(Op):
 
 
 @dataclass(frozen=True)
-class WarpSpecialize(Op):
-    """Two programs at once: one thread of a further warpgroup fills, the others do the rest.
+class WarpSpecialize(Op, unit="cta", bodies=("produce", "consume")):
+    """Warp specialization: a producer warpgroup beside the consumer warpgroups.
 
-    The further warpgroup gives most of its registers to the others (``setmaxnreg``).
+    One thread of the producer runs ``produce`` and loads by TMA; the producer gives most of its
+    registers to the consumers (``setmaxnreg``), which run ``consume``.
     """
-
-    unit = "cta"
-    bodies = ("produce", "consume")
 
     produce: tuple[Op, ...]
     consume: tuple[Op, ...]

@@ -29,9 +29,9 @@ def thread_coordinate(axis: Axis, thread: Any) -> Any:
     """
     if axis not in THREADS_OF:
         raise LayoutError(f"registers: axis {axis} does not count threads inside a CTA")
-    apart, whole = THREADS_OF[axis], THREADS_IN.get(str(axis.scope))
-    unit = thread // apart if apart > 1 else thread
-    return unit if whole is None else unit % (whole // apart)
+    step, whole = THREADS_OF[axis], THREADS_IN.get(str(axis.scope))
+    unit = thread // step if step > 1 else thread
+    return unit if whole is None else unit % (whole // step)
 
 
 def axis_extent(axis: Axis, threads: int) -> int:
@@ -63,7 +63,7 @@ def element_map(
 ) -> npt.NDArray[np.int64]:
     """Return the flat element that each register of each thread holds; -1 where it holds none.
 
-    Threads that the layout does not tell apart hold copies.
+    Threads at one coordinate of the layout hold copies.
 
     Args:
         layout: the layout of the whole buffer, over thread axes and axis m.
@@ -107,8 +107,8 @@ def element_map(
         radix *= size
     dense = np.full((radix, registers), -1, dtype=np.int64)
     dense[element_key, register] = np.broadcast_to(flat, np.broadcast(element_key, register).shape)
-    held: npt.NDArray[np.int64] = dense[thread_key]
-    return held
+    elements: npt.NDArray[np.int64] = dense[thread_key]
+    return elements
 
 
 def by_warpgroup(
@@ -126,8 +126,8 @@ def by_warpgroup(
     >>> by_warpgroup(np.array([0, 64, 64]), np.arange(3), 384) is None
     True
     """
-    apart = int(groups[-1] - groups[0])
-    step = int(values[-1] - values[0]) // max(1, apart)
+    span = int(groups[-1] - groups[0])
+    step = int(values[-1] - values[0]) // max(1, span)
     start = int(values[0]) - step * int(groups[0])
     if (values != start + step * groups).any():
         return None

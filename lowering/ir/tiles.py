@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -41,7 +41,7 @@ MEMORY_SCOPES = tuple(_PLACES)
 
 
 def _in_tensor_memory(layout: Layout) -> bool:
-    """Say whether a layout lies on lanes and columns alone; nothing is swizzled there."""
+    """Say whether a layout lies on TLane and TCol alone, unswizzled."""
     if not isinstance(layout, TileLayout):
         return False
     axes = {it.axis for it in (*layout.shard, *layout.replica)} | set(layout.offset)
@@ -49,7 +49,7 @@ def _in_tensor_memory(layout: Layout) -> bool:
 
 
 def reached(layout: Layout) -> dict[Axis, tuple[Size, Size]]:
-    """Return the first and the last place that a layout names on each axis, before a swizzle.
+    """Return the least and the largest coordinate of a layout on each axis, before its swizzle.
 
     >>> from layoutalg import S
     >>> reached(TileLayout(S[(8, 8) : (8, -1)] + 7))
@@ -65,24 +65,24 @@ def reached(layout: Layout) -> dict[Axis, tuple[Size, Size]]:
 
 
 def _check_addresses(name: str, layout: Layout) -> None:
-    """Refuse a layout that begins below the first cell, register or column.
+    """Refuse a layout with addresses, registers or columns below 0.
 
     Raises:
-        LayoutError: it does.
+        LayoutError: the least is named.
     """
     for axis, (low, _) in reached(layout).items():
         if axis.memory and less(low, 0):
             raise LayoutError(
-                f"Buffer {name}: places on axis {axis} are counted from 0 on; {layout} begins at "
+                f"Buffer {name}: coordinates on axis {axis} must be 0 or more; {layout} begins at "
                 f"{low}. Add {tidy(-low)} to its offset"
             )
 
 
 def _as_bounds(name: str, bounds: Any, dims: int) -> tuple[str | None, ...]:
-    """Return the name of a scalar, or None, for each dimension; a scalar's symbol has its name.
+    """Return the name of a scalar, or None, for each dimension.
 
     Raises:
-        LayoutError: too few or too many, or one is neither.
+        LayoutError: too few or too many, or one is no name, symbol or None.
     """
     if not isinstance(bounds, (tuple, list)) or len(bounds) != dims:
         raise LayoutError(
@@ -102,17 +102,17 @@ def _as_bounds(name: str, bounds: Any, dims: int) -> tuple[str | None, ...]:
 class Buffer:
     """A named tile of elements: in registers (``local``), shared, global or tensor memory.
 
-    ``bounds`` names for each dimension the scalar that ends it at run time (or is its symbol), or
-    None: copies stay below. They are multiples of ``multiple``, so that vectors of so many elements
-    lie inside or outside as a whole; a vector across a bound that may be any number is taken apart.
+    ``bounds`` has for each dimension the scalar (its name or symbol) that is its extent at run
+    time, or None; copies stay below it. Bounds are multiples of ``multiple``, so that a vector of
+    that many elements lies inside or outside as a whole; other vectors are split at a bound.
 
-    ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: it says which
-    lane and which register holds each element. Elsewhere the default is dense and row-major.
+    ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: the lane and the
+    register of each element. Elsewhere the default is dense and row-major.
 
     Raises:
-        LayoutError: unknown dtype or scope, a shape that is none, a layout of another number of
-            elements, a register buffer without one, or one in tensor memory elsewhere than on its
-            lanes and columns.
+        LayoutError: an unknown dtype or scope, an invalid shape, a layout with another number of
+            elements, no layout for registers or tensor memory, or axes other than TLane and TCol in
+            tensor memory.
 
     >>> Buffer("A", (16, 8), "float16", scope="global")[0:16, 0:8].shape
     (16, 8)
@@ -222,9 +222,9 @@ class Buffer:
 
 
 def cells(buffer: Buffer) -> int:
-    """Return how many elements of storage a buffer takes: registers per thread, or memory.
+    """Return the size of a buffer's storage in elements: registers per thread, or memory.
 
-    They are counted from 0 to the largest that the layout names.
+    It ends with the layout's largest register or address.
 
     >>> from layoutalg import fragments
     >>> A = fragments.get("mma.m16n8k16.f16", "A")
@@ -243,7 +243,7 @@ class BufferRegion:
     """A box of a buffer: ``(begin, end)`` per dimension.
 
     Raises:
-        LayoutError: no buffer, or a range is empty or leaves the buffer.
+        LayoutError: no buffer, or a range that is empty or leaves the buffer.
     """
 
     buffer: Buffer
@@ -272,15 +272,15 @@ class BufferRegion:
 
 
 def _is_default(name: str, value: Any) -> bool:
-    """Say whether an argument is at its default; an array, for one, never is."""
+    """Say whether an argument is at its default; an array never is."""
     return np.ndim(value) == 0 and bool(value == _DEFAULTS.get(name))
 
 
 @dataclass(frozen=True)
 class TilePrimitiveCall(Op):
-    """A tile primitive before dispatch: what to compute, at which scope, on which operands.
+    """A tile primitive before dispatch: an operation, its operands, the scope of its threads.
 
-    ``operands`` maps a role ("D", "A", "B", "C") to a region; ``config`` holds the rest.
+    ``operands`` maps a role ("D", "A", "B", "C") to a region; ``config`` holds other arguments.
     """
 
     op: str
@@ -290,11 +290,11 @@ class TilePrimitiveCall(Op):
     config: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the scope and that one name means one buffer.
+        """Check the operands and the scope.
 
         Raises:
-            LayoutError: an operand is no region, the scope or the variant is none, two buffers
-                share a name, or ``cp.async`` does not go from global to shared memory.
+            LayoutError: an operand is no region, the scope is unknown, ``dispatch`` is no name, two
+                buffers share a name, or ``cp.async`` does not go from global to shared memory.
         """
         for role in (*_ROLES.get(self.op, ()), *self.operands):
             region = self.operands.get(role)
@@ -323,10 +323,10 @@ class TilePrimitiveCall(Op):
                 )
 
     def _check_way(self) -> None:
-        """Refuse an asynchronous copy elsewhere than from global to shared memory.
+        """Refuse an asynchronous copy that does not go from global to shared memory.
 
         Raises:
-            LayoutError: it goes another way.
+            LayoutError: both sides are named.
         """
         dst, src = (self.operands[role] for role in ("dst", "src"))
         if (src.buffer.scope, dst.buffer.scope) != ("global", "shared"):
@@ -347,7 +347,7 @@ class TilePrimitiveCall(Op):
         return tuple(dict.fromkeys(region.buffer for region in self.operands.values()))
 
     def __str__(self) -> str:
-        """Return the call as it is written; arguments at their defaults are left out."""
+        """Return the call as written, without arguments at their defaults."""
         inside = [
             str(region) if region.buffer.name == role else f"{role}={region}"
             for role, region in self.operands.items()
@@ -358,7 +358,7 @@ class TilePrimitiveCall(Op):
 
 @dataclass(frozen=True)
 class Dispatched(Op):
-    """What dispatch made of a call by one variant; of a branch that no thread takes, nothing."""
+    """A call and the operations that a variant made of it; or a branch that no thread takes."""
 
     what: TilePrimitiveCall | When
     variant: str
@@ -380,9 +380,9 @@ class Dispatched(Op):
 
 
 def expanded(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    """Return operations with what dispatch made of each call in its place.
+    """Return operations with each :class:`Dispatched` replaced by the operations in it.
 
-    Stores that alias are told apart by the number of their copy.
+    ``aliases`` of a store becomes the number of its copy.
 
     >>> from lowering.ir.ops import Registers
     >>> zero = TilePrimitiveCall("zero", {"dst": Buffer("s", (4,), "f32", "shared").region()})
@@ -438,25 +438,24 @@ def gemm(
 ) -> TilePrimitiveCall:
     """Call ``D = alpha·A·B + beta·C``, synchronous, on register tiles.
 
-    With E, A is 2:4 sparse: (M, K/2), and element (i, j) of A stands in column ``j // 2 * 4 +
-    E[i, j]`` of the matrix that is meant. With SFA and SFB, blocks of A and B along K are
-    multiplied by their scales first. Operands of three dimensions (products, rows, columns) are
-    as many products.
+    With E, A is 2:4 sparse: (M, K/2), and its element (i, j) is in column ``j // 2 * 4 + E[i, j]``
+    of the dense matrix. With SFA and SFB, blocks of A and B along K are multiplied by their scales
+    first. Operands of three dimensions (batch, rows, columns) are a batch of products.
 
     Args:
         D: the (M, N) destination.
         A: (M, K), or (K, M) where ``transpose_A``.
         B: (K, N), or (N, K) where ``transpose_B``.
-        C: (M, N); D itself where left out.
+        C: (M, N); by default D.
         transpose_A: whether A is given as (K, M).
         transpose_B: whether B is given as (N, K).
         alpha: a number or a size symbol.
         beta: likewise.
         scope: which threads take part: thread, warp, warpgroup (wg), cta or cluster.
         dispatch: keep only the variant of this name, or the instruction of this key.
-        modifier: "satfinite" lets integers saturate; "xor" counts bits that differ instead of bits
+        modifier: "satfinite": integers saturate; "xor": count bits that differ, in place of bits
             that are both set ("and"); of block-scaled products the kind, such as "mxf4nvf4".
-        E: (M, K/2), two bits each (uint2): the positions of the nonzeros in their chunk of four.
+        E: (M, K/2) of uint2: the position of each nonzero in its chunk of four.
         SFA: (M, K/block), the scales of A.
         SFB: (K/block, N), the scales of B.
 
@@ -465,16 +464,8 @@ def gemm(
 
     Source: the ``gemm`` tile primitive of Apache TVM's TIRx.
     """
-    for name, flag in (("transpose_A", transpose_A), ("transpose_B", transpose_B)):
-        if not isinstance(flag, bool):
-            raise LayoutError(f"gemm: {name} must be True or False; got {flag!r}")
-    operands = {"D": as_region(D, "D", "gemm")}
-    operands["A"] = as_region(A, "A", "gemm")
-    operands["B"] = as_region(B, "B", "gemm")
-    operands["C"] = operands["D"] if C is None else as_region(C, "C", "gemm")
-    for role, extra in zip(EXTRAS, (E, SFA, SFB), strict=True):
-        if extra is not None:
-            operands[role] = as_region(extra, role, "gemm")
+    _check_flags("gemm", transpose_A=transpose_A, transpose_B=transpose_B)
+    given = {"D": D, "A": A, "B": B, "C": D if C is None else C, "E": E, "SFA": SFA, "SFB": SFB}
     config = {
         "transpose_A": transpose_A,
         "transpose_B": transpose_B,
@@ -483,7 +474,27 @@ def gemm(
     }
     if modifier is not None:
         config["modifier"] = modifier
-    return TilePrimitiveCall("gemm", operands, scope, dispatch, config)
+    return TilePrimitiveCall("gemm", _operands("gemm", given), scope, dispatch, config)
+
+
+def _operands(op: str, given: Mapping[str, Any]) -> dict[str, BufferRegion]:
+    """Return operands as regions, without those of EXTRAS that are not given."""
+    return {
+        role: as_region(value, role, op)
+        for role, value in given.items()
+        if value is not None or role not in EXTRAS
+    }
+
+
+def _check_flags(op: str, **flags: Any) -> None:
+    """Refuse a flag that is no bool.
+
+    Raises:
+        LayoutError: the first such one is named.
+    """
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise LayoutError(f"{op}: {name} must be True or False; got {flag!r}")
 
 
 def gemm_async(
@@ -501,11 +512,11 @@ def gemm_async(
 ) -> TilePrimitiveCall:
     """Call ``C = A·B``, or ``C += A·B``, by the asynchronous tensor core.
 
-    B lies in shared memory, A there, in registers or in tensor memory. The call starts the product:
-    C may be touched, and A and B overwritten, once a wait has completed it.
+    B is in shared memory; A there, in registers or in tensor memory. The call starts the product: C
+    may be touched, and A and B overwritten, after a wait for it.
 
-    Of a pair of CTAs (``cta_group`` 2) each names what it has itself: half the rows of A and C, and
-    half the columns of B; of C all columns.
+    In a 2-CTA cluster (``cta_group`` 2) each CTA names its own half: half the rows of A and of C,
+    and half the columns of B.
 
     Args:
         C: the (M, N) accumulator: in registers for ``wgmma``, in tensor memory for ``tcgen05``.
@@ -515,11 +526,11 @@ def gemm_async(
         SFB: (K/block, N), the scales of B.
         transA: whether A is given as (K, M), and SFA as (K/block, M).
         transB: whether B is given as (N, K), and SFB as (N, K/block).
-        accum: add to C; else C is overwritten. Also a number of variables: add where it is not 0,
-            as of the step along K.
-        scope: which threads take part; ``tcgen05`` is started by a thread, or one of a warp.
+        accum: whether to add to C, which is overwritten otherwise; or an expression of variables,
+            such as the step along K: add where it is not 0.
+        scope: which threads take part; ``tcgen05`` is issued by a thread, or one of a warp.
         dispatch: keep only the variant of this name.
-        cta_group: 1, or 2 for a pair of CTAs of one cluster.
+        cta_group: 1, or 2 for a 2-CTA cluster.
 
     Raises:
         LayoutError: an operand is no buffer, a flag is no bool, or the scope is unknown.
@@ -532,23 +543,16 @@ def gemm_async(
 
     Source: the ``gemm_async`` tile primitive of Apache TVM's TIRx.
     """
-    for name, flag in (("transA", transA), ("transB", transB)):
-        if not isinstance(flag, bool):
-            raise LayoutError(f"gemm_async: {name} must be True or False; got {flag!r}")
+    _check_flags("gemm_async", transA=transA, transB=transB)
     if not isinstance(accum, (bool, Index)) and not hasattr(accum, "free_symbols"):
         raise LayoutError(
-            f"gemm_async: accum must be True, False or a number of variables; got {accum!r}"
+            f"gemm_async: accum must be True, False or an expression of variables; got {accum!r}"
         )
     if type(cta_group) is not int or cta_group not in (1, 2):
         raise LayoutError(f"gemm_async: cta_group must be 1 or 2; got {cta_group!r}")
     config = {"transA": transA, "transB": transB, "accum": accum, "cta_group": cta_group}
     given = {"C": C, "A": A, "B": B, "SFA": SFA, "SFB": SFB}
-    operands = {
-        role: as_region(value, role, "gemm_async")
-        for role, value in given.items()
-        if value is not None or role in _ROLES["gemm_async"]
-    }
-    return TilePrimitiveCall("gemm_async", operands, scope, dispatch, config)
+    return TilePrimitiveCall("gemm_async", _operands("gemm_async", given), scope, dispatch, config)
 
 
 def copy(
@@ -567,8 +571,7 @@ def copy(
         scope: which threads take part: thread, warp, warpgroup (wg) or cta.
         dispatch: keep only the variant of this name.
         asynchronous: by ``cp.async``, from global to shared memory: complete after a wait.
-        aliases: elements of dst may share a place: any of those that go there stays. Otherwise
-            that is refused.
+        aliases: elements of dst may share an address, where any of them stays; else refused.
 
     Raises:
         LayoutError: an operand is no buffer, extents or dtypes differ, a flag is no bool, or an
@@ -576,19 +579,16 @@ def copy(
 
     Source: the ``copy`` tile primitive of Apache TVM's TIRx.
     """
-    operands = {"dst": as_region(dst, "dst", "copy"), "src": as_region(src, "src", "copy")}
+    operands = _operands("copy", {"dst": dst, "src": src})
     copied_shape(operands["dst"], operands["src"])
-    config = {}
-    for name, flag in (("asynchronous", asynchronous), ("aliases", aliases)):
-        if not isinstance(flag, bool):
-            raise LayoutError(f"copy: {name} must be True or False; got {flag!r}")
-        if flag:
-            config[name] = True
+    flags = {"asynchronous": asynchronous, "aliases": aliases}
+    _check_flags("copy", **flags)
+    config = {name: True for name, flag in flags.items() if flag}
     return TilePrimitiveCall("copy", operands, scope, dispatch, config)
 
 
 def copied_shape(one: BufferRegion, other: BufferRegion) -> tuple[int, ...]:
-    """Return the extents that are not 1, which two regions must share.
+    """Return the extents other than 1 of two regions, which must be the same.
 
     Raises:
         LayoutError: they differ, are not static, or the dtypes differ.

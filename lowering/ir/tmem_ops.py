@@ -35,13 +35,11 @@ class TensorMatrix:
 
 
 @dataclass(frozen=True)
-class TensorMma(Op):
+class TensorMma(Op, shared_out="cta"):
     """``d += a·b`` or ``d = a·b``, started by one thread.
 
     ``accumulate``: whether; or a number that says so where it is not 0. ``scales``: SFA and SFB.
     """
-
-    shared_out = "cta"
 
     what: Multiplication
     d: TensorMatrix
@@ -107,13 +105,11 @@ COPIES = {"32x128b.warpx4": (32, 128), "128x256b": (128, 256), "128x128b": (128,
 
 
 @dataclass(frozen=True)
-class TensorCopy(Op):
+class TensorCopy(Op, shared_out="cta"):
     """Rows of shared memory to lanes of tensor memory, started by one thread: ``tcgen05.cp``.
 
     ``shape``: rows by bits; ``warpx4`` writes 32 rows to each of the four groups of 32 lanes.
     """
-
-    shared_out = "cta"
 
     shape: str
     into: TensorMatrix
@@ -132,11 +128,8 @@ class TensorCopy(Op):
 
 
 @dataclass(frozen=True)
-class TensorLoad(Op):
+class TensorLoad(Op, unit="warp", aligned=True):
     """Tensor memory to registers, by every warp from a lane of its own: ``tcgen05.ld``."""
-
-    unit = "warp"
-    aligned = True
 
     shape: str
     count: int
@@ -154,11 +147,8 @@ class TensorLoad(Op):
 
 
 @dataclass(frozen=True)
-class TensorStore(Op):
+class TensorStore(Op, unit="warp", aligned=True):
     """Registers to tensor memory: the inverse of :class:`TensorLoad`, ``tcgen05.st``."""
-
-    unit = "warp"
-    aligned = True
 
     shape: str
     count: int
@@ -185,14 +175,11 @@ def moved(verb: str, shape: str, count: int) -> Fragment:
 
 
 @dataclass(frozen=True)
-class TensorWait(Op):
-    """Wait until this thread's loads ("ld") or stores ("st") are complete.
+class TensorWait(Op, unit="warp", aligned=True):
+    """``tcgen05.wait``: this thread's loads ("ld") or stores ("st") are complete.
 
-    ``complete``: the registers that loads fill; reading them depends on the wait.
+    ``complete``: the registers that were loaded; each read of them depends on it.
     """
-
-    unit = "warp"
-    aligned = True
 
     verb: str
     complete: tuple[Registers, ...] = ()
@@ -203,10 +190,11 @@ class TensorWait(Op):
 
 
 @dataclass(frozen=True)
-class TensorCommit(Op):
-    """An arrival at an mbarrier (of each CTA of a pair) once what was started is complete."""
+class TensorCommit(Op, shared_out="cta"):
+    """``tcgen05.commit``: arrive on an mbarrier when all prior async tensor operations finish.
 
-    shared_out = "cta"
+    With ``cta_group`` 2, on that of both CTAs.
+    """
 
     barrier: str
     slot: int | Index
@@ -224,10 +212,8 @@ class TensorCommit(Op):
 
 
 @dataclass(frozen=True)
-class TensorFence(Op):
-    """Order tensor memory "before" what other threads do after a barrier, or "after" it."""
-
-    unit = "thread"
+class TensorFence(Op, unit="thread"):
+    """``tcgen05.fence``: order accesses of tensor memory "before" a barrier, or "after" it."""
 
     side: str
 
@@ -237,10 +223,8 @@ class TensorFence(Op):
 
 
 @dataclass(frozen=True)
-class TensorAllocate(Op):
-    """Warp 0 allocates columns; after a barrier of the CTA all threads know where."""
-
-    unit = "cta"
+class TensorAllocate(Op, unit="cta"):
+    """``tcgen05.alloc``: warp 0 allocates columns; a barrier of the CTA tells all threads where."""
 
     columns: int
     cta_group: int = 1
@@ -251,10 +235,8 @@ class TensorAllocate(Op):
 
 
 @dataclass(frozen=True)
-class TensorFree(Op):
-    """After a barrier of the CTA, warp 0 frees the columns."""
-
-    unit = "cta"
+class TensorFree(Op, unit="cta"):
+    """``tcgen05.dealloc``: after a barrier of the CTA, warp 0 frees the columns."""
 
     columns: int
     cta_group: int = 1

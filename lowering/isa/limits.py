@@ -1,12 +1,12 @@
-"""What a CTA may have on a target: a table by compute capability."""
+"""Shared memory of a CTA on each target: a table by compute capability."""
 
 from __future__ import annotations
 
 from lowering.isa.mma import compute_capability
 
 KIB = 1024
-# Bytes of shared memory that one CTA can have, by compute capability; of one that is not listed,
-# that of the nearest before it.
+# Bytes of shared memory that one CTA can have, by compute capability; one that is not listed has
+# that of the nearest below it.
 # Source: CUDA C++ programming guide, Technical Specifications per Compute Capability, "Maximum
 # amount of shared memory per thread block".
 SHARED = {
@@ -19,7 +19,7 @@ def shared_limit(arch: str) -> int:
     """Return how many bytes of shared memory one CTA can have on a target.
 
     Raises:
-        LayoutError: no target.
+        LayoutError: an unknown target.
 
     >>> [shared_limit(arch) // 1024 for arch in ("sm_75", "sm_89", "sm_90a", "sm_100", "sm_121")]
     [64, 99, 227, 227, 99]

@@ -1,4 +1,4 @@
-"""PTX to machine code for any target, through nvJitLink: no GPU needed."""
+"""PTX or LTO-IR to machine code for any target, by nvJitLink; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TARGETS", "AssembleError", "assemble", "version"]
 
 
 class AssembleError(RuntimeError):
-    """The assembler refuses: the text is its own message."""
+    """nvJitLink refuses; the message has its log."""
 
 
 @cache
@@ -40,31 +40,31 @@ def version() -> str:
 
 
 def assemble(ptx: str, arch: str, name: str = "kernel", strict: bool = False) -> bytes:
-    """Return the machine code (a cubin) of a PTX text, which others may be linked with.
+    """Return the cubin of a PTX module.
 
     Args:
         ptx: a PTX module.
         arch: a target, such as ``sm_90`` or ``sm_90a``.
         name: what messages call the input.
-        strict: refuse what the assembler remarks upon, such as waits that it had to add.
+        strict: refuse code on which the assembler remarks, such as waits that it had to add.
 
     Raises:
-        AssembleError: the assembler refuses; its message is passed on.
+        AssembleError: the assembler refuses; the message has its log.
     """
     return _linked(ptx.encode() + b"\0", "PTX", arch, name, strict=strict)
 
 
 def link_whole(code: bytes, arch: str, name: str = "kernel", strict: bool = False) -> bytes:
-    """Return the machine code (a cubin) of LTO-IR that is a whole program.
+    """Return the cubin of LTO-IR that is a whole program.
 
     Args:
         code: LTO-IR.
         arch: a target, such as ``sm_90`` or ``sm_90a``.
         name: what messages call the input.
-        strict: refuse what the linker remarks upon, such as products that it runs one by one.
+        strict: refuse code on which the linker remarks, such as a wgmma that it serialises.
 
     Raises:
-        AssembleError: the linker refuses; its message is passed on.
+        AssembleError: the linker refuses; the message has its log.
     """
     return _linked(code, "LTOIR", arch, name, "-lto", strict=strict)
 
@@ -83,7 +83,7 @@ def _linked(
         link.add_data(handle, getattr(link.InputType, kind), data, len(data), name)
         link.complete(handle)
         found = _log(link, handle, "info").splitlines() if strict else []
-        # What it says of LTO-IR that it takes is none.
+        # INFO lines come with every LTO-IR: they are no remarks.
         if remarks := [each for each in found if not each.startswith("INFO: ")]:
             raise AssembleError(f"assemble for {arch}, with remarks: {chr(10).join(remarks)}")
         cubin = bytearray(link.get_linked_cubin_size(handle))

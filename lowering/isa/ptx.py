@@ -1,4 +1,4 @@
-"""Instructions as inline assembly: text and constraints. Strings only."""
+"""PTX instructions as inline assembly: the text, and the constraint of each operand."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from lowering.isa.grammar import statements
 from lowering.isa.mma import MmaInst
 
 _LETTERS = {"f32": "f", "f64": "d"}
-# Which targets have an instruction that not all have: by the longest name here that its mnemonic
-# begins with. Matrix instructions have rows of their own; a test holds this to nvJitLink.
+# The first target (or the targets) of an instruction that not all targets have. The longest name
+# that a mnemonic begins with counts. Matrix instructions have rows of their own; a test compares
+# this table with nvJitLink.
 # Source: PTX ISA, "Target ISA Notes" of each.
 ARCHS = {
     "cp.async": "sm_80", "cvt.rn.f16x2.f32": "sm_80", "cvt.rn.bf16x2.f32": "sm_80",
@@ -26,7 +27,7 @@ ARCHS = {
 
 
 def _arch(mnemonic: str) -> str:
-    """Return where an instruction is."""
+    """Return the targets of a mnemonic."""
     known = [name for name in ARCHS if mnemonic.startswith(name)]
     return ARCHS[max(known, key=len)] if known else TARGETS[0]
 
@@ -55,9 +56,9 @@ def counts(inst: MmaInst) -> tuple[int, int, int]:
 class Asm:
     """One asm statement: text with ``$n`` operands, constraint letters of outputs and inputs.
 
-    ``min_arch`` says which targets have it, as :mod:`layoutalg.fragments.targets` reads it; that of
-    its instructions in :data:`ARCHS` unless given. ``in_place``: the outputs are inputs too, after
-    the others, and are read before being written.
+    ``min_arch``: the targets that have it, as :mod:`layoutalg.fragments.targets` reads them; taken
+    from :data:`ARCHS` unless given. ``in_place``: the outputs are read-write operands, tied to
+    inputs that follow the others.
     """
 
     name: str
@@ -68,13 +69,13 @@ class Asm:
     in_place: bool = False
 
     def __post_init__(self) -> None:
-        """Look up the targets where they are not given."""
+        """Look the targets up in :data:`ARCHS` unless they are given."""
         if not self.min_arch:
             object.__setattr__(self, "min_arch", _arch(self.mnemonic))
 
     @property
     def mnemonic(self) -> str:
-        """The instruction with its qualifiers; of several, the one that the fewest targets have.
+        """The mnemonic with its qualifiers; of several instructions, the one with fewest targets.
 
         >>> cp_async(16).mnemonic, mbarrier_wait().mnemonic
         ('cp.async.cg.shared.global', 'mbarrier.try_wait.parity.shared::cta.b64')
@@ -94,15 +95,16 @@ class Asm:
 
 
 def check_target(calls: Iterable[Asm], arch: str, operation: str) -> None:
-    """Refuse a target that lacks a statement.
+    """Refuse a target that lacks an instruction.
 
     Args:
-        calls: what is stated.
+        calls: the statements of the kernel.
         arch: the target.
-        operation: what refuses it, for the message.
+        operation: named in the error.
 
     Raises:
-        LayoutError: the target lacks one; those that have it are named. Or it is unknown.
+        LayoutError: the target lacks one (the message names the targets that have it), or is
+            unknown.
 
     >>> check_target([cp_async(16)], "sm_75", "lower")
     Traceback (most recent call last):
@@ -115,7 +117,7 @@ have it
 
 
 def braced(start: int, count: int) -> str:
-    """Return operands in braces, as a vector of registers is written.
+    """Return a vector operand: registers in braces.
 
     >>> braced(2, 3)
     '{$2,$3,$4}'
@@ -126,8 +128,8 @@ def braced(start: int, count: int) -> str:
 def _extras(inst: MmaInst, start: int, selectors: tuple[int, ...]) -> str:
     """Return the operands after C, from ``$start`` on, each with its selector.
 
-    E is chosen from the first lanes of each group that hold it; a scale is byte ``selector`` of the
-    register of the first lanes.
+    The sparsity selector of E is 0; a scale is byte ``selector`` of the registers of the first
+    lanes of each group.
     """
     if not inst.extras:
         return ""
@@ -138,7 +140,7 @@ def _extras(inst: MmaInst, start: int, selectors: tuple[int, ...]) -> str:
 
 
 def mma_name(inst: MmaInst, selectors: tuple[int, ...] = ()) -> str:
-    """Return what the function of an mma is called.
+    """Return the name of the function that wraps an mma.
 
     >>> from lowering.isa.mma import MMA_INSTRUCTIONS
     >>> mma_name(MMA_INSTRUCTIONS[0])
@@ -149,11 +151,11 @@ def mma_name(inst: MmaInst, selectors: tuple[int, ...] = ()) -> str:
 
 
 def mma(inst: MmaInst, selectors: tuple[int, ...] = ()) -> Asm:
-    """Return the mma with C in registers of its own, after A, B and what else it takes.
+    """Return the mma with D and C in different registers; inputs are A, B, extra operands, C.
 
     Args:
         inst: the instruction.
-        selectors: of block scales, the byte of the register that holds the first of SFA and of SFB.
+        selectors: of block scales: the byte of its register at which SFA begins, and SFB.
 
     >>> from lowering.isa.mma import MMA_INSTRUCTIONS, named
     >>> print(mma(MMA_INSTRUCTIONS[2]).constraints)
@@ -178,7 +180,7 @@ def mma(inst: MmaInst, selectors: tuple[int, ...] = ()) -> Asm:
 
 
 def mma_in_place(inst: MmaInst, selectors: tuple[int, ...] = ()) -> str:
-    """Return the mma with C = D, operands numbered for CUDA C++.
+    """Return the mma with C and D in the same registers, operands numbered for CUDA C++.
 
     >>> from lowering.isa.mma import MMA_INSTRUCTIONS
     >>> print(mma_in_place(MMA_INSTRUCTIONS[2]))
@@ -190,7 +192,7 @@ def mma_in_place(inst: MmaInst, selectors: tuple[int, ...] = ()) -> str:
 
 
 def _access(token: str, bits: int) -> tuple[str, int, str]:
-    """Return (type, vector length, letter) of an access of so many bits of a dtype."""
+    """Return (PTX type, vector length, constraint letter) of an access of some bits."""
     if bits < 32:
         return f"u{bits}", 1, "r"
     if token == "f64":
@@ -203,7 +205,7 @@ def _pointer(space: str) -> str:
 
 
 def load(space: str, token: str, bits: int) -> Asm:
-    """Return the widest load of one access.
+    """Return the vector load of one access.
 
     Args:
         space: "global" or "shared"; shared addresses are 32-bit, global ones 64-bit.
@@ -222,7 +224,7 @@ def load(space: str, token: str, bits: int) -> Asm:
 
 
 def store(space: str, token: str, bits: int) -> Asm:
-    """Return the widest store of one access; the address comes first.
+    """Return the vector store of one access; operands: address, registers.
 
     >>> store("global", "f32", 64).text
     'st.global.v2.f32 [$0], {$1,$2};'
@@ -249,7 +251,7 @@ def ldmatrix(count: int, trans: bool) -> Asm:
 
 
 def stmatrix(count: int, trans: bool) -> Asm:
-    """Return ``stmatrix`` of 1, 2 or 4 matrices (sm_90); the address comes first.
+    """Return ``stmatrix`` of 1, 2 or 4 matrices (sm_90); operands: address, registers.
 
     >>> stmatrix(4, False).text
     'stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1,$2,$3,$4};'
@@ -260,8 +262,8 @@ def stmatrix(count: int, trans: bool) -> Asm:
     return Asm(f"stmatrix_{form.replace('.', '_')}", text, "", "r" + "r" * count, arch)
 
 
-# Shapes of ldmatrix and stmatrix for types of 8 bits and less: registers by count, types, whether
-# transposed. The fragment table has no rows for them.
+# Shapes of ldmatrix and stmatrix for 8-, 6- and 4-bit types, which have no rows in the fragment
+# table: registers by count, types, whether transposed.
 WIDE_ARCH = "sm_100a, sm_110a, sm_120a"
 _WIDE_TYPES = ("b8", "b8x16.b6x16_p32", "b8x16.b4x16_p64")
 WIDE: dict[tuple[str, str], tuple[dict[int, int], tuple[str, ...], bool]] = {
@@ -309,12 +311,12 @@ def cp_async(size: int) -> Asm:
 
 
 def cp_async_or_zero() -> Asm:
-    """Return ``cp.async`` of 16 bytes, of which the third operand says how many are read.
+    """Return ``cp.async`` of 16 bytes with a src-size operand: the rest is filled with zeros.
 
     >>> cp_async_or_zero().text
     'cp.async.cg.shared.global [$0], [$1], 16, $2;'
 
-    Source: PTX ISA, cp.async: the rest of the destination is filled with zeros.
+    Source: PTX ISA, cp.async.
     """
     return Asm("cp_async_16_or_zero", "cp.async.cg.shared.global [$0], [$1], 16, $2;", "", "rlr")
 
@@ -330,12 +332,12 @@ def cp_async_wait(pending: int) -> Asm:
 
 
 def mbarrier_init() -> Asm:
-    """Return ``mbarrier.init``: the address, then how many arrivals complete a phase."""
+    """Return ``mbarrier.init``; operands: address, expected arrivals."""
     return Asm("mbarrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", "", "rr")
 
 
 def mbarrier_init_fence() -> Asm:
-    """Return the fence after which bulk copies see initialised barriers."""
+    """Return the proxy fence between ``mbarrier.init`` and TMA's use of the mbarrier."""
     return Asm("mbarrier_init_fence", "fence.proxy.async.shared::cta;", "", "")
 
 
@@ -349,9 +351,9 @@ def mbarrier_arrive() -> Asm:
 
 
 def mbarrier_arrive_if() -> Asm:
-    """Return ``mbarrier.arrive`` where the second operand is not 0, without a branch.
+    """Return ``mbarrier.arrive`` under a predicate; operands: address, whether to arrive.
 
-    Source: a branch between a wgmma and its wait lets ptxas serialise both (warning C7515).
+    It is no branch: a branch between a wgmma and its wait makes ptxas serialise them (C7515).
     """
     text = (
         "{ .reg .pred taking; setp.ne.u32 taking, $1, 0; "
@@ -361,21 +363,22 @@ def mbarrier_arrive_if() -> Asm:
 
 
 def mapa() -> Asm:
-    """Return the address that an mbarrier has in another CTA of a cluster, whose rank comes second.
+    """Return ``mapa``: a shared address in another CTA of the cluster; operands: address, rank.
 
     >>> mapa().text
     'mapa.shared::cluster.u32 $0, $1, $2;'
 
-    Source: PTX ISA, mapa. What is added to the result stays in that CTA.
+    Offsets may be added to the result. Source: PTX ISA, mapa.
     """
     return Asm("mapa", "mapa.shared::cluster.u32 $0, $1, $2;", "r", "rr")
 
 
 def mbarrier_arrive_cluster() -> Asm:
-    """Return ``mbarrier.arrive`` in any CTA of a cluster, where the second operand is not 0.
+    """Return a predicated ``mbarrier.arrive`` in any CTA of the cluster; operands as above.
 
-    Source: PTX ISA, mbarrier.arrive. Its scope is left at the default: said to be that of the
-    cluster, it waits for all memory (``MEMBAR``), which the copy engine does not ask for.
+    The scope stays the default: ``.cluster`` compiles to a ``MEMBAR``, which TMA does not need.
+
+    Source: PTX ISA, mbarrier.arrive.
     """
     text = (
         "{ .reg .pred taking; setp.ne.u32 taking, $1, 0; "
@@ -385,15 +388,15 @@ def mbarrier_arrive_cluster() -> Asm:
 
 
 def fence_mbarrier_init() -> Asm:
-    """Return the fence after which other CTAs of a cluster may see initialised barriers."""
+    """Return the fence that makes ``mbarrier.init`` visible to the other CTAs of the cluster."""
     text = "fence.mbarrier_init.release.cluster;"
     return Asm("fence_mbarrier_init", text, "", "")
 
 
 def griddepcontrol() -> Asm:
-    """Return what lets a kernel begin early: the next one may; this one waits for the one before.
+    """Return ``griddepcontrol``: launch dependents, then wait for the previous grid.
 
-    What the kernel before in the stream wrote is visible after it. It costs nothing where that one
+    What the previous grid of the stream wrote is visible after it. It costs nothing where that grid
     has ended.
 
     >>> griddepcontrol().text
@@ -406,9 +409,10 @@ def griddepcontrol() -> Asm:
 
 
 def sync_cluster(memory: bool) -> Asm:
-    """Return the barrier of all threads of a cluster that have not ended.
+    """Return ``barrier.cluster``, which waits for all threads of the cluster that have not exited.
 
-    It orders what fences before it release, and not all memory, for which it would have to wait.
+    With ``memory`` it releases and acquires. Relaxed, it orders what a fence before it released,
+    and waits for no other memory.
 
     >>> sync_cluster(False).text
     'barrier.cluster.arrive.relaxed; barrier.cluster.wait;'
@@ -421,13 +425,13 @@ def sync_cluster(memory: bool) -> Asm:
 
 
 def mbarrier_arrive_expect_tx() -> Asm:
-    """Return ``mbarrier.arrive.expect_tx``: one arrival, and so many bytes that must come."""
+    """Return ``mbarrier.arrive.expect_tx``: one arrival; operands: address, bytes to expect."""
     text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
     return Asm("mbarrier_arrive_expect_tx", text, "", "rr")
 
 
 def mbarrier_wait() -> Asm:
-    """Return a loop over ``mbarrier.try_wait``: until the phase of a parity is complete."""
+    """Return a loop on ``mbarrier.try_wait`` until a phase completes; operands: address, parity."""
     text = (
         "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
         "@!done bra again; }"
@@ -436,7 +440,7 @@ def mbarrier_wait() -> Asm:
 
 
 def mbarrier_test_wait() -> Asm:
-    """Return ``mbarrier.test_wait`` as a word: 1 where the phase of a parity is complete."""
+    """Return ``mbarrier.test_wait`` as a word: 1 where the phase of the parity is complete."""
     text = (
         "{ .reg .pred done; mbarrier.test_wait.parity.shared::cta.b64 done, [$1], $2; "
         "selp.u32 $0, 1, 0, done; }"
@@ -445,7 +449,7 @@ def mbarrier_test_wait() -> Asm:
 
 
 def setmaxnreg(count: int, more: bool) -> Asm:
-    """Return ``setmaxnreg`` (sm_90a): a warp takes registers, or gives them back.
+    """Return ``setmaxnreg`` (sm_90a): raise or lower the registers of each thread of a warpgroup.
 
     >>> setmaxnreg(240, True).text
     'setmaxnreg.inc.sync.aligned.u32 240;'
@@ -455,7 +459,7 @@ def setmaxnreg(count: int, more: bool) -> Asm:
 
 
 def sync_warpgroup(threads: int) -> Asm:
-    """Return the barrier of a warpgroup; its number comes as an operand.
+    """Return a named barrier of a warpgroup; the operand is the number of the barrier.
 
     >>> sync_warpgroup(128).text
     'bar.sync $0, 128;'
@@ -464,7 +468,7 @@ def sync_warpgroup(threads: int) -> Asm:
 
 
 def sync_some(threads: int) -> Asm:
-    """Return the barrier of so many threads, those that come to it.
+    """Return named barrier 1, which so many threads wait at.
 
     >>> sync_some(256).text
     'bar.sync 1, 256;'
@@ -473,7 +477,7 @@ def sync_some(threads: int) -> Asm:
 
 
 def prefetch_tensormap() -> Asm:
-    """Return ``prefetch.tensormap``: the copy engine will want this tensor map.
+    """Return ``prefetch.tensormap``; operand: the tensor map.
 
     >>> prefetch_tensormap().text
     'prefetch.tensormap [$0];'
@@ -482,9 +486,9 @@ def prefetch_tensormap() -> Asm:
 
 
 def tma_load() -> Asm:
-    """Return ``cp.async.bulk.tensor`` of a box (sm_90): to, tensor map, column, row, barrier.
+    """Return the TMA load of a box; operands: shared address, tensor map, column, row, mbarrier.
 
-    Source: PTX ISA, cp.async.bulk.tensor; coordinates start with the innermost dimension.
+    Source: PTX ISA, cp.async.bulk.tensor; the innermost coordinate comes first.
     """
     text = (
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -494,7 +498,7 @@ def tma_load() -> Asm:
 
 
 def tma_load_multicast(cluster: int) -> Asm:
-    """Return the load of a box to the same place, and barrier, of every CTA of a cluster.
+    """Return the TMA load of a box to the same address and mbarrier of every CTA of a cluster.
 
     >>> tma_load_multicast(2).text.split("; ", 2)[1]
     'mov.b16 all, 3'
@@ -510,7 +514,7 @@ def tma_load_multicast(cluster: int) -> Asm:
 
 
 def tma_store() -> Asm:
-    """Return ``cp.async.bulk.tensor`` to global memory: tensor map, column, row, from where.
+    """Return the TMA store of a box; operands: tensor map, column, row, shared address.
 
     >>> tma_store().mnemonic
     'cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group'
@@ -525,7 +529,7 @@ def tma_store_commit() -> Asm:
 
 
 def tma_store_wait(pending: int) -> Asm:
-    """Return ``cp.async.bulk.wait_group.read``: shared memory may be written again after it.
+    """Return ``cp.async.bulk.wait_group.read``: shared memory has been read and may be reused.
 
     >>> tma_store_wait(1).text
     'cp.async.bulk.wait_group.read 1;'
@@ -535,7 +539,7 @@ def tma_store_wait(pending: int) -> Asm:
 
 
 def convert_pair(into: str, source: str) -> Asm:
-    """Return the conversion of two f32 to one word of two 16-bit floats; the high one comes first.
+    """Return ``cvt`` of two f32 to a word of two 16-bit floats; operands: high half, low half.
 
     Raises:
         LayoutError: other types.
@@ -549,7 +553,7 @@ def convert_pair(into: str, source: str) -> Asm:
 
 
 def split_pair(source: str) -> Asm:
-    """Return the conversion of one word of two 16-bit floats to two f32, the low one first.
+    """Return ``cvt`` of a word of two 16-bit floats to two f32, the low half first.
 
     Raises:
         LayoutError: another type.
@@ -567,6 +571,6 @@ def split_pair(source: str) -> Asm:
 
 
 def shared_address() -> Asm:
-    """Return the conversion of a generic address to a 32-bit shared one."""
+    """Return ``cvta`` of a generic address to a 32-bit shared one."""
     text = "{ .reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a; }"
     return Asm("shared_address", text, "r", "l")

@@ -1,4 +1,4 @@
-"""What tensor cores multiply and accumulate, on matrices in float64."""
+"""The arithmetic of tensor cores, on matrices in float64."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Matrix = npt.NDArray[Any]
 
 
 def expanded(values: Matrix, positions: Matrix) -> Matrix:
-    """Return the matrix whose nonzeros 2:4 sparse values are, two in each chunk of four columns.
+    """Return the dense matrix of 2:4 sparse values: two in each four columns, at their positions.
 
     >>> expanded(np.array([[5.0, 6.0]]), np.array([[1.0, 3.0]])).tolist()
     [[0.0, 5.0, 0.0, 6.0]]
@@ -41,7 +41,7 @@ def scaled(a: Matrix, b: Matrix, sfa: Matrix, sfb: Matrix) -> tuple[Matrix, Matr
 
 
 def as_multiplied(matrix: Matrix, token: str) -> Matrix:
-    """Return the values that an mma multiplies: tf32 reads the upper 19 bits of a register.
+    """Return the values that an mma multiplies: of tf32 the upper 19 bits of each register.
 
     >>> as_multiplied(np.array([1 + 2**-11, 1 + 2**-10]), "tf32").tolist()
     [1.0, 1.0009765625]

@@ -1,20 +1,21 @@
-"""Matrix descriptors: where a tensor core finds an operand in shared memory, from its layout.
+"""Matrix descriptors of operands in shared memory, derived from layouts and proved.
 
-The tensor core reads an operand in pieces of 8 lines of 16 bytes. A line lies along the major
-dimension (K, or M and N: "MN"); the 64-bit descriptor says where the pieces are. With ``w`` the
-width of the swizzle in bytes (16 where there is none), and 16-byte chunks counted along the major
-dimension, element by element from the start of the operand:
+The tensor core reads an operand in core matrices of 8 lines of 16 bytes. A line lies along the
+major dimension (K, or "MN": M or N); the 64-bit descriptor says where the core matrices are. With
+``w`` the width of the swizzle in bytes (16 without a swizzle), 16-byte chunks counted along the
+major dimension and lines along the other, an element's line and chunk are at
 
     address = line mod 8 * w + line // 8 * across + chunk mod (w/16) * 16 + chunk // (w/16) * along
 
-``along`` is the leading and ``across`` the stride byte offset, exchanged for MN without swizzle.
-Then a swizzle exchanges chunks: ``address ^ (((address >> 7) - base) mod (w/16)) << 4``. It sees
-whole addresses, so a step along K inside a swizzled line is a larger start and nothing else.
+``along`` is the leading and ``across`` the stride byte offset; they are exchanged for MN-major
+without swizzle. Then the swizzle permutes chunks: ``address ^ (((address >> 7) - base) mod (w/16))
+<< 4``. It acts on absolute addresses, so a step along K inside a swizzled line only changes the
+start address.
 
-``wgmma`` and ``tcgen05`` visit alike, and write the fields into 64 bits each in its own way.
+``wgmma`` and ``tcgen05`` read the same addresses, and encode the fields differently.
 
-A descriptor that :func:`describe` returns is proved: it visits every element of every operand tile
-where the layout puts it.
+A descriptor that :func:`describe` returns is proved: it reads every element of every operand tile
+at the address that the layout gives it.
 
 Source: PTX ISA, "Asynchronous warpgroup-level matrix shared memory layout", "Canonical Layouts",
 "Strides" and "Matrix Descriptor Format"; of tcgen05, "Shared memory descriptor".
@@ -46,7 +47,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a machine writes a descriptor: its swizzle codes, from which bit on, and what is fixed.
+    """The encoding of a descriptor: swizzle codes, their lowest bit, and constant bits.
 
     ``widths``: bits that an element may have; ``transposed``: those that may be MN-major.
     """
@@ -76,12 +77,12 @@ def _either(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """The fields of a matrix descriptor, but for the start address; offsets in bytes.
+    """The fields of a matrix descriptor without the start address; offsets in bytes.
 
-    ``major`` is no field of its own: it is the instruction's trans flag, and says how the offsets
-    are meant. ``base_offset`` is the row of 128 bytes, mod 8, in which the swizzle's pattern starts
-    where that is not at a multiple of it (1024 bytes for 128). ``machine``: whose bits are meant,
-    "wgmma" or "tcgen05".
+    ``major`` is not encoded: it is the instruction's transpose flag, and decides what the offsets
+    mean. ``base_offset``: the 128-byte row, mod 8, in which the swizzle pattern starts, where the
+    pattern is not aligned to its size (1024 bytes for 128B). ``machine``: the encoding, "wgmma" or
+    "tcgen05".
 
     >>> tile = Descriptor("K", 128, 16, 1024, 16)
     >>> hex(tile.bits(0x800))
@@ -104,7 +105,7 @@ class Descriptor:
         """Check the fields.
 
         Raises:
-            LayoutError: a mode, an offset or a width that no descriptor has.
+            LayoutError: a swizzle, an offset or a width that no descriptor has.
         """
         if self.major not in MAJORS:
             raise LayoutError(f"descriptor: the major dimension is K or MN; got {self.major!r}")
@@ -148,7 +149,7 @@ class Descriptor:
             start: bytes, in shared memory, before the swizzle.
 
         Raises:
-            LayoutError: no multiple of 16, or beyond what 14 bits hold.
+            LayoutError: not a multiple of 16, or more than 14 bits hold.
 
         >>> Descriptor.from_bits(Descriptor("MN", 64, 512, 1024, 16).bits(4096), "MN", 16)
         (Descriptor(major='MN', swizzle=64, leading=512, stride=1024, element_bits=16, \
@@ -187,10 +188,10 @@ base_offset=0, machine='wgmma'), 4096)
     def from_bits(
         cls, bits: int, major: str, element_bits: int, machine: str = "wgmma"
     ) -> tuple[Descriptor, int]:
-        """Return the fields and the start address that 64 bits say: the inverse of :meth:`bits`.
+        """Return the fields and the start address of 64 bits: the inverse of :meth:`bits`.
 
         Raises:
-            LayoutError: no machine, or bits that it does not take.
+            LayoutError: an unknown machine, or bits that are no descriptor of it.
 
         >>> Descriptor.from_bits(0x4000004000010080, "K", 8)[0].stride
         1024
@@ -210,7 +211,7 @@ base_offset=0, machine='wgmma'), 4096)
         return found, start
 
     def addresses(self, shape: Sequence[int], start: int) -> Ints:
-        """Return the byte address that the tensor core visits for each element of an operand.
+        """Return the byte address at which the tensor core reads each element of an operand.
 
         Args:
             shape: (M or N, K) of one instruction, in elements.
@@ -222,7 +223,7 @@ base_offset=0, machine='wgmma'), 4096)
         return self.places(shape, start) * self.element_bits // BYTE
 
     def places(self, shape: Sequence[int], start: int) -> Ints:
-        """Return the same, counted in elements: two of 4 bits share a byte, the first the low half.
+        """Return the same in elements: of two 4-bit elements in a byte, the first is the low half.
 
         >>> Descriptor("K", 32, 16, 256, 4, machine="tcgen05").places((8, 64), 0)[[0, 4], 33]
         array([ 33, 257])
@@ -230,7 +231,7 @@ base_offset=0, machine='wgmma'), 4096)
         return self.swizzled(start * BYTE // self.element_bits + self.linear(shape))
 
     def linear(self, shape: Sequence[int]) -> Ints:
-        """Return the place of each element relative to the first, in elements, unswizzled.
+        """Return the address of each element relative to the first, in elements, unswizzled.
 
         >>> Descriptor("MN", 0, 512, 128, 16).linear((16, 16))[[0, 1, 8, 0], [0, 0, 0, 8]]
         array([  0,   1,  64, 256])
@@ -253,7 +254,7 @@ base_offset=0, machine='wgmma'), 4096)
         return CHUNK * BYTE // self.element_bits
 
     def swizzled(self, place: Ints) -> Ints:
-        """Return places, in elements, after the swizzle.
+        """Return addresses, in elements, after the swizzle.
 
         >>> Descriptor("K", 64, 16, 512, 16).swizzled(np.array([0, 64, 128, 256])).tolist()
         [0, 72, 144, 256]
@@ -270,7 +271,7 @@ base_offset=0, machine='wgmma'), 4096)
 
 
 def swizzle_bytes(layout: Layout, dtype: str | DType) -> int:
-    """Return how many bytes the swizzle of a layout is wide: 0, 32, 64 or 128.
+    """Return the width of a layout's swizzle in bytes: 0, 32, 64 or 128.
 
     Raises:
         LayoutError: the tensor core has no such swizzle.
@@ -292,14 +293,14 @@ def swizzle_bytes(layout: Layout, dtype: str | DType) -> int:
     return int(CHUNK << layout.swizzle_len)
 
 
-def linear_places(layout: Layout, shape: Sequence[int]) -> Ints:
-    """Return the place of each element in memory before the swizzle, counted in elements.
+def linear_addresses(layout: Layout, shape: Sequence[int]) -> Ints:
+    """Return the address of each element before the swizzle, in elements.
 
     Raises:
         LayoutError: not a tile in memory with one address per element.
 
     >>> from layoutalg import parse
-    >>> linear_places(ComposeLayout(3, 3, 3, parse("S[()]")), (8, 64))[1, :2]
+    >>> linear_addresses(ComposeLayout(3, 3, 3, parse("S[()]")), (8, 64))[1, :2]
     array([64, 65])
     """
     tile = layout.tile_over(shape)
@@ -327,7 +328,7 @@ def starts(layout: Layout, shape: Sequence[int], dtype: str | DType, rows: int) 
     [[0, 32, 64, 96], [8192, 8224, 8256, 8288]]
     """
     bits = dtypes.get(dtype).bits
-    origins: Ints = linear_places(layout, shape)[::rows, :: STEP * BYTE // bits] * bits // BYTE
+    origins: Ints = linear_addresses(layout, shape)[::rows, :: STEP * BYTE // bits] * bits // BYTE
     return origins
 
 
@@ -343,22 +344,22 @@ def describe(
 ) -> Descriptor:
     """Return the descriptor of the operand tiles of a layout in shared memory, proved.
 
-    One descriptor serves all tiles of ``rows`` times 32 bytes of K; they differ in their start
-    address (:func:`starts`) alone.
+    One descriptor serves all tiles of ``rows`` by 32 bytes of K: they differ only in their start
+    address (:func:`starts`).
 
     Args:
         layout: over (M or N, K); a swizzle is that of a :class:`ComposeLayout`.
         shape: its extents, in elements.
         dtype: of the elements.
-        major: the dimension along which 16 bytes lie together, "K" or "MN".
+        major: the dimension along which 16 bytes are contiguous, "K" or "MN".
         rows: M or N of one instruction; by default all.
-        start: the address of the layout's address 0, in bytes; only its place in the swizzle's
-            pattern counts.
+        start: the byte address of the layout's address 0; it matters modulo the swizzle pattern.
         machine: "wgmma" or "tcgen05".
-        moves: by how many elements the operand may lie further on: the descriptor serves each.
+        moves: offsets in elements that are added to the operand: the descriptor is proved for each.
 
     Raises:
-        LayoutError: no descriptor says this layout; the first element that it would miss is named.
+        LayoutError: no descriptor describes this layout; the first element that it would read
+            elsewhere is named.
 
     >>> from layoutalg import S, TileLayout
     >>> print(describe(TileLayout(S[(8, 8, 2, 8) : (64, 8, 512, 1)]), (64, 16), "f16", "K"))
@@ -389,7 +390,7 @@ def describe(
         )
     base = start // ROW % 8 if swizzle and start % (swizzle * LINES) else 0
     fields = Descriptor(major, swizzle, 0, 0, row_type.bits, base, machine)
-    linear = linear_places(layout, extents) + start * BYTE // row_type.bits
+    linear = linear_addresses(layout, extents) + start * BYTE // row_type.bits
     found = proved(fields, linear, (rows, step), str(layout))
     for move in moves:
         _prove(found, linear + move, (rows, step), f"{layout}, {move} elements further on,")
@@ -397,16 +398,17 @@ def describe(
 
 
 def proved(fields: Descriptor, linear: Ints, tile: tuple[int, int], what: str) -> Descriptor:
-    """Return a descriptor with the offsets of a table of places, proved against all of it.
+    """Return a descriptor with the offsets of a table of addresses, proved against the whole table.
 
     Args:
         fields: the descriptor without its offsets.
-        linear: the place of each element before the swizzle, in elements.
-        tile: the extents of what one instruction reads.
+        linear: the address of each element before the swizzle, in elements.
+        tile: the extents of the operand of one instruction.
         what: the layout, for messages.
 
     Raises:
-        LayoutError: no descriptor says the table; the first element that it would miss is named.
+        LayoutError: no descriptor describes the table; the first element that it would read
+            elsewhere is named.
 
     >>> rows = 16 * np.arange(32)[:, None] + np.arange(16)  # 32 rows of 16 bytes
     >>> print(proved(Descriptor("K", 0, 0, 0, 8, machine="tcgen05"), rows, (32, 16), "rows"))
@@ -419,7 +421,7 @@ def proved(fields: Descriptor, linear: Ints, tile: tuple[int, int], what: str) -
 
 
 def _offsets(linear: Ints, fields: Descriptor, tile: tuple[int, int], what: str) -> tuple[int, int]:
-    """Return leading and stride byte offset as the places have them; 0 where nothing follows."""
+    """Return leading and stride byte offset from the addresses; 0 where nothing follows."""
     major, swizzle = fields.major, fields.swizzle
 
     def far(row: int, col: int) -> int:
@@ -442,7 +444,7 @@ def _offsets(linear: Ints, fields: Descriptor, tile: tuple[int, int], what: str)
 
 
 def _prove(found: Descriptor, linear: Ints, tile: tuple[int, int], what: str) -> None:
-    """Refuse a descriptor that visits an element anywhere but where the places are."""
+    """Refuse a descriptor that reads an element at another address than the table's."""
     rows, step = tile
     origins = linear[::rows, ::step]
     if (origins % found.unit).any():
@@ -468,13 +470,13 @@ def _prove(found: Descriptor, linear: Ints, tile: tuple[int, int], what: str) ->
 
 
 def _bytes(place: int, bits: int) -> str:
-    """Return the byte of a place, and the half of it where elements are narrower."""
+    """Return the byte of an address in elements, and the bit inside it."""
     byte, inside = divmod(int(place) * bits, BYTE)
     return f"{byte}" + (f" (bit {inside})" if inside else "")
 
 
 def tma_cells(rows: int, cols: int, swizzle: int, bits: int) -> npt.NDArray[np.int64]:
-    """Return where TMA writes each element of a box in shared memory, in elements from its first.
+    """Return the address at which TMA writes each element of a box, in elements from its first.
 
     Source: PTX ISA, tensor swizzling modes: the 16-byte units of a row of ``swizzle`` bytes are
     permuted by XOR with the number of the 128-byte line, modulo the units of a row.

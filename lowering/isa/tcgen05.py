@@ -1,8 +1,8 @@
-"""``tcgen05``: the instructions of the tensor core of sm_100, as checked rows and as assembly.
+"""``tcgen05``: the tensor core instructions of sm_100, as checked rows and as inline assembly.
 
-What ``tcgen05.mma`` multiplies is said in three places: its qualifiers name the kind of types, an
-*instruction descriptor* of 32 bits the types themselves, M, N and the majors, and the descriptors
-of the operands where these lie. :func:`encode` and :func:`decode` are the second; the NumPy warp
+``tcgen05.mma`` is described in three places: its qualifiers name the kind of types; a 32-bit
+*instruction descriptor* has the types, M, N and the majors; matrix descriptors say where the
+operands are. :func:`encode` and :func:`decode` are the instruction descriptor; the simulator
 multiplies what the decoded bits say.
 
 Source: PTX ISA, "TensorCore 5th Generation Family Instructions".
@@ -30,10 +30,11 @@ FEWEST_COLUMNS = 32  # that can be allocated; more are powers of two
 
 @dataclass(frozen=True)
 class Kind:
-    """Types that go together, and how the instruction descriptor names them.
+    """A kind of ``tcgen05.mma``: its types, and their codes in the instruction descriptor.
 
-    ``codes``: of A and B, by PTX name. ``scales``: types of the block scales, each with the
-    elements of a block. ``arch``: the targets that have the kind.
+    ``codes``: of A and B, by PTX name. ``mixed``: whether A and B may have different types.
+    ``transposed``: whether they may be MN-major. ``scales``: types of the block scales, each with
+    the elements of a block. ``arch``: the targets that have the kind.
     """
 
     codes: dict[str, int]
@@ -58,7 +59,7 @@ _SCALE_CODES = {"ue4m3": 0, "ue8m0": 1}
 
 
 def legal_m(kind: str, cta_group: int) -> tuple[int, ...]:
-    """Return the rows that an instruction of one CTA, or of a pair, may have.
+    """Return every M of an instruction of one CTA, or of a 2-CTA pair.
 
     >>> legal_m("f16", 1), legal_m("mxf4", 1), legal_m("f16", 2)
     ((64, 128), (128,), (128, 256))
@@ -69,9 +70,9 @@ def legal_m(kind: str, cta_group: int) -> tuple[int, ...]:
 
 
 def legal_n(kind: str, m: int, cta_group: int) -> tuple[int, ...]:
-    """Return the columns that an instruction of so many rows may have.
+    """Return every N of an instruction with an M.
 
-    Where sources differ (PTX ISA has steps of 8 for M = 128, and 24 for i8), what all allow.
+    Where sources differ (PTX ISA has steps of 8 for M = 128, and 24 for i8), those that all allow.
 
     >>> legal_n("f16", 64, 1)[:3], legal_n("f16", 128, 1)[:3], legal_n("i8", 64, 1)[:3]
     ((8, 16, 24), (16, 32, 48), (8, 16, 32))
@@ -90,7 +91,7 @@ def legal_n(kind: str, m: int, cta_group: int) -> tuple[int, ...]:
 class TensorInst:
     """One ``tcgen05.mma``: D[m,n] += A[m,k]·B[k,n], k being 32 bytes of A.
 
-    Of a pair of CTAs (``cta_group`` 2) each has half the rows of A and D, and half the columns of
+    With ``cta_group`` 2 each CTA of the pair has half the rows of A and D, and half the columns of
     B. ``scale`` is the type of the block scales, ``block`` the elements of K that share one.
 
     >>> get("f16", 128, 256).ptx
@@ -110,7 +111,7 @@ class TensorInst:
         """Check the row.
 
         Raises:
-            LayoutError: a kind, types or a shape that there is not.
+            LayoutError: an unknown kind, or types or a shape that it does not have.
         """
         kind = KINDS.get(self.kind)
         if kind is None:
@@ -145,7 +146,7 @@ class TensorInst:
 
     @property
     def k(self) -> int:
-        """The products of one element: 32 bytes of A."""
+        """K: 32 bytes of A."""
         return STEP * BYTE // self.a.bits
 
     @property
@@ -165,7 +166,7 @@ class TensorInst:
 
     @property
     def scales(self) -> int:
-        """How many block scales a row of A or a column of B has; 0 without."""
+        """The block scales of a row of A or a column of B; 0 without."""
         return self.k // self.block if self.block else 0
 
     @property
@@ -175,7 +176,7 @@ class TensorInst:
 
     @property
     def qualified(self) -> str:
-        """The kind, and whether it is of one CTA or of a pair."""
+        """The qualifiers for the CTA group and the kind."""
         return f"cta_group::{self.cta_group}.kind::{self.kind}"
 
     @property
@@ -202,7 +203,7 @@ class TensorInst:
         return has(self.min_arch, arch)
 
     def __str__(self) -> str:
-        """Return ``tcgen05.m128n256k16.f16.f16``, with the scales and a pair of CTAs."""
+        """Return ``tcgen05.m128n256k16.f16.f16``, then the scales, then ``cta2`` for a pair."""
         parts = [f"tcgen05.m{self.m}n{self.n}k{self.k}"]
         parts += [self.kind] * (self.kind != self.a.token) + [self.a.token, self.b.token]
         parts += [f"{self.scale.token}.block{self.block}"] if self.scale else []
@@ -265,9 +266,9 @@ def operand_types() -> Iterator[tuple[str, str, str, str | None]]:
 
 @dataclass(frozen=True)
 class Multiplication:
-    """What an instruction descriptor says: instruction, majors of A and B, bytes of the scales.
+    """What an instruction descriptor encodes: instruction, majors of A and B, bytes of the scales.
 
-    ``scale_bytes``: which byte of their cells holds the first scale of a row of A, of a column
+    ``scale_bytes``: at which byte of a 32-bit cell the scales of a row of A begin, and of a column
     of B.
     """
 
@@ -279,7 +280,7 @@ class Multiplication:
         """Check the majors and bytes.
 
         Raises:
-            LayoutError: what the instruction does not have.
+            LayoutError: a major or a byte that the instruction does not have.
         """
         inst = self.instruction
         for role, major in zip("AB", self.majors, strict=True):
@@ -322,10 +323,10 @@ def encode(what: Multiplication) -> int:
 
 
 def decode(kind: str, block: int, cta_group: int, bits: int) -> Multiplication:
-    """Return what an instruction descriptor says to an instruction of these qualifiers.
+    """Return the meaning of an instruction descriptor for an instruction of these qualifiers.
 
     Raises:
-        LayoutError: bits that mean nothing there.
+        LayoutError: bits that have no meaning for them.
 
     >>> str(decode("f16", 0, 1, 0x8410010).instruction)
     'tcgen05.m128n256k16.f16.f16'
@@ -357,10 +358,10 @@ def decode(kind: str, block: int, cta_group: int, bits: int) -> Multiplication:
 
 
 def multiply(what: Multiplication, a: Descriptor | None, b: Descriptor, accumulate: str) -> Asm:
-    """Return the instruction: D's address, A (an address, or the low word of a descriptor), B.
+    """Return the instruction; operands: address of D, A, B, then SFA and SFB with block scales.
 
-    Then, with block scales, the addresses of SFA and SFB; then, where ``accumulate`` is "maybe",
-    a word: whether to add to D.
+    A and B are low words of descriptors, or A an address. Where ``accumulate`` is "maybe", a last
+    operand says whether to add to D.
 
     Args:
         what: the instruction.
@@ -396,9 +397,9 @@ tcgen05.mma.cta_group::1.kind::f16 [$0], [$1], b, 0x4020010, add; }'
 
 
 def allocate(columns: int, cta_group: int) -> Asm:
-    """Return what a whole warp does: allocate columns, and write their address to shared memory.
+    """Return ``tcgen05.alloc`` of a warp, which writes the address of the columns to shared memory.
 
-    It gives up the right to allocate more, so that other CTAs of the multiprocessor may.
+    ``relinquish_alloc_permit`` follows, so that other CTAs of the SM may allocate.
 
     >>> print(allocate(64, 1).text.split("; ")[0])
     tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], 64
@@ -412,7 +413,7 @@ def allocate(columns: int, cta_group: int) -> Asm:
 
 
 def free(columns: int, cta_group: int) -> Asm:
-    """Return what a whole warp does: free the columns at an address.
+    """Return ``tcgen05.dealloc`` of a warp; operand: the address of the columns.
 
     >>> free(64, 1).text
     'tcgen05.dealloc.cta_group::1.sync.aligned.b32 $0, 64;'
@@ -425,12 +426,12 @@ _HALF = {"16x32bx2": ", 0"}  # how many columns further right lanes 16 to 31 of 
 
 
 def load(shape: str, count: int, letters: str) -> Asm:
-    """Return ``tcgen05.ld``: words of a warp from an address; they are there after a wait.
+    """Return ``tcgen05.ld``: words of a warp from an address, complete after a wait.
 
     Args:
         shape: lanes by bits.
-        count: how often it goes to the right.
-        letters: of the registers, one each: those of f32 must not be converted from integers.
+        count: repetitions along the columns: ``.xN``.
+        letters: a constraint letter for each register; "f" saves f32 a conversion from integers.
 
     >>> load("32x32b", 2, "ff").text
     'tcgen05.ld.sync.aligned.32x32b.x2.b32 {$0,$1}, [$2];'
@@ -442,7 +443,7 @@ def load(shape: str, count: int, letters: str) -> Asm:
 
 
 def store(shape: str, count: int, letters: str) -> Asm:
-    """Return ``tcgen05.st``: an address, then words of a warp; they are there after a wait.
+    """Return ``tcgen05.st``; operands: address, words of a warp; complete after a wait.
 
     Args: as of :func:`load`.
 
@@ -459,7 +460,8 @@ def wait(verb: str, letters: str = "") -> Asm:
 
     Args:
         verb: which.
-        letters: of the registers that loads fill: they pass through, so that no read comes before.
+        letters: constraint letters of the registers that loads fill: operands, so that no read
+            moves before the wait.
 
     >>> wait("ld", "rr").constraints
     '=r,=r,0,1'
@@ -470,7 +472,7 @@ def wait(verb: str, letters: str = "") -> Asm:
 
 
 def copy(shape: str, source: Descriptor, cta_group: int) -> Asm:
-    """Return ``tcgen05.cp``: an address, and the low word of a descriptor of shared memory.
+    """Return ``tcgen05.cp``; operands: address, low word of the matrix descriptor of the source.
 
     >>> copy("32x128b.warpx4", Descriptor("K", 0, 0, 128, 8, machine="tcgen05"), 1).text
     '{ .reg .b64 s; mov.b64 s, {$1, 0x4008}; tcgen05.cp.cta_group::1.32x128b.warpx4 [$0], s; }'
@@ -484,9 +486,9 @@ def copy(shape: str, source: Descriptor, cta_group: int) -> Asm:
 
 
 def commit(cta_group: int) -> Asm:
-    """Return ``tcgen05.commit``: an mbarrier gets an arrival once all before is complete.
+    """Return ``tcgen05.commit``: arrive on the mbarrier when prior async tensor operations finish.
 
-    Of a pair, the mbarriers at this address of both CTAs do.
+    With ``cta_group`` 2, on the mbarrier at this address of both CTAs.
 
     >>> commit(1).text
     'tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$0];'
@@ -499,7 +501,7 @@ def commit(cta_group: int) -> Asm:
 
 
 def fence(side: str) -> Asm:
-    """Return the fence "before" or "after" a barrier of threads.
+    """Return ``tcgen05.fence`` "before" or "after" a thread synchronization.
 
     >>> fence("after").text
     'tcgen05.fence::after_thread_sync;'
@@ -508,7 +510,7 @@ def fence(side: str) -> Asm:
 
 
 def elected() -> Asm:
-    """Return 1 in one thread of the warp, 0 in the others; always the same one.
+    """Return ``elect.sync``: 1 in one thread of the warp, always the same, 0 in the others.
 
     >>> elected().mnemonic
     'elect.sync'
@@ -522,10 +524,10 @@ def _named(text: str) -> str:
 
 
 def allocated(columns: int) -> int:
-    """Return how many columns are allocated for so many: a power of two, at least 32.
+    """Return the columns to allocate for so many: a power of two, at least 32.
 
     Raises:
-        LayoutError: more than there are.
+        LayoutError: more than 512.
 
     >>> allocated(5), allocated(160)
     (32, 256)

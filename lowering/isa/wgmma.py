@@ -1,4 +1,4 @@
-"""``wgmma``: the warpgroup-wide instructions of sm_90a, as checked rows and as inline assembly."""
+"""``wgmma``: the warpgroup-wide mma of sm_90a, as checked rows and as inline assembly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lowering.isa.smem_descriptor import STEP, Descriptor
 
 ARCH = "sm_90a"  # the only target that has it
 
-# operand types of one kind go together; then the accumulators of the kind
+# types of A and B that may be mixed, and their accumulators
 _KINDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("f16",), ("f32", "f16")),
     (("bf16",), ("f32",)),
@@ -28,7 +28,7 @@ _KINDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 def accumulators(a: str, b: str) -> tuple[str, ...]:
-    """Return the accumulator types of two operand types; none where they do not go together.
+    """Return the accumulator types of two operand types; none where no wgmma multiplies them.
 
     >>> accumulators("e4m3", "e5m2"), accumulators("f16", "bf16")
     (('f32', 'f16'), ())
@@ -40,8 +40,8 @@ def accumulators(a: str, b: str) -> tuple[str, ...]:
 class WgmmaInst:
     """One ``wgmma.mma_async``: D[64,n] += A[64,k]·B[k,n], k being 32 bytes of A.
 
-    Its fragments are those of the table: "A.reg" for A in registers, and D. ``modifier`` is
-    "satfinite" where integers saturate.
+    Its fragments are in the table: "A.reg" for A in registers, and D. ``modifier`` is "satfinite"
+    where integers saturate.
 
     >>> get(128, "f16").ptx
     'wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16'
@@ -57,8 +57,8 @@ class WgmmaInst:
         """Check the row against its fragments.
 
         Raises:
-            LayoutError: types that do not go together, an N that the type lacks, or a fragment that
-                says something else.
+            LayoutError: types that no wgmma multiplies, an N that the type lacks, or a fragment of
+                another shape or type.
         """
         known = accumulators(self.a.token, self.b.token)
         if self.d.token not in known:
@@ -101,7 +101,7 @@ class WgmmaInst:
 
     @property
     def k(self) -> int:
-        """The products of one element: 32 bytes of A."""
+        """K: 32 bytes of A."""
         return STEP * 8 // self.a.bits
 
     def fragment(self, role: str) -> Fragment:
@@ -130,7 +130,7 @@ class WgmmaInst:
 
     @property
     def min_arch(self) -> str:
-        """The target that has the instruction."""
+        """The target that has it."""
         return ARCH
 
     def runs_on(self, arch: str) -> bool:
@@ -189,9 +189,9 @@ def operand_types() -> Iterator[tuple[str, str, str]]:
 
 
 def multiply(inst: WgmmaInst, a: Descriptor | None, b: Descriptor, accumulate: bool) -> Asm:
-    """Return the instruction: D in place, then A (registers, or a descriptor) and B's descriptor.
+    """Return the instruction; operands: D (read and written), A (registers or descriptor), B.
 
-    Of a descriptor an operand is the low word alone: the high one is part of the text.
+    The operand of a descriptor is its low word; the high word is a constant of the text.
 
     Args:
         inst: which one.
@@ -212,10 +212,10 @@ wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {$0,$1,$2,$3}, {$4,$5,$6,$7}, 
 def multiply_in_turn(
     inst: WgmmaInst, a: Descriptor | None, b: Descriptor, accumulate: bool | None, count: int
 ) -> Asm:
-    """Return several products on one D as one statement: A and B of the first, of the next, ….
+    """Return several products on one D as one statement; operands: D, then A and B of each product.
 
-    So D passes once through what compilers see. Arguments as :func:`multiply`; all products but
-    the first accumulate, and the first, where ``accumulate`` is None, if the last word is not 0.
+    So compilers see D as one read-write operand. Arguments as :func:`multiply`; all products but
+    the first accumulate; the first too where ``accumulate`` is None and the last operand is not 0.
 
     >>> tile = Descriptor("K", 0, 128, 256, 16)
     >>> multiply_in_turn(get(8, "f16"), None, tile, False, 2).inputs
@@ -258,7 +258,7 @@ def multiply_in_turn(
 
 
 def matrix_descriptor(descriptor: Descriptor) -> Asm:
-    """Return the low word of an operand's descriptor, from its 32-bit start address.
+    """Return the low word of a matrix descriptor; operand: the 32-bit start address.
 
     >>> matrix_descriptor(Descriptor("K", 0, 128, 256, 16)).text
     'shr.u32 $0, $1, 4; and.b32 $0, $0, 0x3fff; or.b32 $0, $0, 0x80000;'
@@ -269,7 +269,7 @@ def matrix_descriptor(descriptor: Descriptor) -> Asm:
 
 
 def same_in_warp() -> Asm:
-    """Return what the first lane of the warp has: compilers then know that all have the same.
+    """Return a word of lane 0 in all lanes, so that compilers know that it is uniform in the warp.
 
     >>> same_in_warp().text
     'shfl.sync.idx.b32 $0, $1, 0, 0x1f, 0xffffffff;'
@@ -279,7 +279,7 @@ def same_in_warp() -> Asm:
 
 
 def fence() -> Asm:
-    """Return ``wgmma.fence``: registers before it are ready for what comes after it."""
+    """Return ``wgmma.fence``: orders register accesses before it with the wgmma after it."""
     return Asm("wgmma_fence", "wgmma.fence.sync.aligned;", "", "", ARCH)
 
 
@@ -289,11 +289,11 @@ def commit() -> Asm:
 
 
 def wait(pending: int, letters: str) -> Asm:
-    """Return ``wgmma.wait_group``; what it completes passes through, so that no read comes before.
+    """Return ``wgmma.wait_group``; the accumulators are operands, so no read moves before it.
 
     Args:
-        pending: groups that may still be under way.
-        letters: of the registers that are complete after it.
+        pending: groups that may still be in flight.
+        letters: constraint letters of the accumulators that are complete after it.
 
     >>> print(wait(0, "ff").constraints)
     =f,=f,0,1
@@ -304,5 +304,5 @@ def wait(pending: int, letters: str) -> Asm:
 
 
 def proxy_fence() -> Asm:
-    """Return ``fence.proxy.async``: what was written is visible to the tensor core's own reads."""
+    """Return ``fence.proxy.async``: the async proxy sees shared memory that was written before."""
     return Asm("fence_proxy_async", "fence.proxy.async.shared::cta;", "", "")

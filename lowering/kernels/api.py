@@ -18,15 +18,8 @@ from lowering.kernels.config import EDGE, Config, Form, Problem, fitted
 from lowering.kernels.matmul import launch_of, program_of
 from lowering.launch import arrays
 from lowering.launch.arrays import DeviceMatrix
-from lowering.launch.driver import (
-    Device,
-    DeviceMemory,
-    Loaded,
-    compiled,
-    device,
-    download,
-    tensor_maps,
-)
+from lowering.launch.cache import compiled
+from lowering.launch.driver import Device, DeviceMemory, Loaded, device, download, tensor_maps
 
 
 @cache

@@ -21,7 +21,8 @@ from lowering.kernels import tuning
 from lowering.kernels.api import Uploaded, forget_plans, loaded, matmul, multiply
 from lowering.kernels.config import STEP, Config, Form, fitted
 from lowering.kernels.core import fragments_over
-from lowering.launch.driver import Device, Loaded, call, compiled
+from lowering.launch.cache import compiled
+from lowering.launch.driver import Device, Loaded, call
 from lowering.programs.kernel import Kernel
 from lowering.programs.program import KernelProgram
 

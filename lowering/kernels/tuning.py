@@ -16,7 +16,8 @@ from pathlib import Path
 
 from layoutalg import LayoutError
 from lowering.kernels.config import Config, Form
-from lowering.launch.driver import Device, cache_folder, sources_digest, write_whole
+from lowering.launch.cache import cache_folder, sources_digest, write_whole
+from lowering.launch.driver import Device
 
 # The configs that a search looks at, each with its worth at full load: the share of the rate of
 # 128x256x64 by wgmma, without clusters, that a multiprocessor reaches with it on an H200.

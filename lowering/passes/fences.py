@@ -95,7 +95,7 @@ class _ProxyFences:
                 skipped = isinstance(op, When) or not isinstance(op.extent, int)
                 unfenced = after or (skipped and before)
                 op = replace(op, body=body)
-            elif isinstance(op, WarpSpecialize):  # the producer does nothing but fill
+            elif isinstance(op, WarpSpecialize):  # the producer writes nothing itself
                 consume, unfenced = self.run(op.consume, unfenced)
                 op = replace(op, consume=consume)
             elif isinstance(op, Arrive) or (isinstance(op, Sync) and op.orders):

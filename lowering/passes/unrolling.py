@@ -60,7 +60,7 @@ def _at(value: Any, var: str, number: int) -> Any:
         config = {name: _argument(each, var, number) for name, each in value.config.items()}
         return replace(value, operands=operands, config=config)
     if isinstance(value, Index):
-        return value.fixed(var, number)
+        return value.replaced({var: Index((), number)})
     if isinstance(value, tuple):
         return tuple(_at(each, var, number) for each in value)
     if is_dataclass(value) and not isinstance(value, type):

@@ -24,40 +24,39 @@ from lowering.ir.tiles import expanded
 
 
 def check_producer(ops: tuple[Op, ...]) -> None:
-    """Refuse what more than one thread would have to do, where one thread alone fills.
+    """Refuse what one thread alone cannot do in a producer.
 
     Raises:
-        LayoutError: something else than fills.
+        LayoutError: something else than TMA loads and control flow.
     """
     for op in walk(expanded(ops)):
         if not isinstance(op, (TmaLoad, BulkLoad, Loop, When, Let)):
             raise LayoutError(
-                f"producer: one thread is there, and it fills: tma_load(…), loops, branches and "
-                f"let fit; got {op}"
+                f"producer: one thread runs it, so that only tma_load(), loop(), when() and let() "
+                f"may stand there; got {op}"
             )
 
 
 def check_one_producer(ops: tuple[Op, ...], name: str) -> None:
-    """Refuse a second producer warpgroup, or one that would begin again in a loop.
+    """Refuse a second producer warpgroup, or one in a loop.
 
     Raises:
-        LayoutError: there is such a one.
+        LayoutError: the kernel has either.
     """
     count = sum(isinstance(op, WarpSpecialize) for op in walk(ops))
     loops = [op.body for op in walk(ops) if isinstance(op, Loop)]
     looped = any(isinstance(each, WarpSpecialize) for body in loops for each in walk(body))
     if count > 1 or looped:
         raise LayoutError(
-            f"producer: a kernel has one producer warpgroup, which begins once; {name} has "
+            f"producer: a kernel has one producer warpgroup, in no loop; {name} has "
             + ("it in a loop" if looped else str(count))
         )
 
 
 def by_consumers(ops: tuple[Op, ...], threads: int) -> tuple[Op, ...]:
-    """Return operations in which the producer warpgroup does nothing but produce, and meet.
+    """Return operations outside :class:`WarpSpecialize` guarded, so that consumers alone run them.
 
-    Before the roles part, and after they join, all warpgroups run: what only the threads of the
-    kernel do stands in branches that hold in those alone. Where all meet, they stay.
+    All warpgroups take part in barriers of the CTA, and know what ``let`` names: those stay bare.
 
     >>> from lowering.ir.ops import Phase, Registers, TryWait, Zero, script
     >>> zero = Zero(Registers("r", (0,)))
@@ -86,7 +85,7 @@ def by_consumers(ops: tuple[Op, ...], threads: int) -> tuple[Op, ...]:
 
 
 def _is_of_all(op: Op) -> bool:
-    """Say whether a producer warpgroup takes part in an operation, or in what stands in it."""
+    """Say whether a producer warpgroup takes part in an operation, or in one in its body."""
     if isinstance(op, (Loop, When)):
         return any(_is_of_all(each) for each in op.body if not isinstance(each, Let))
     return isinstance(op, (Let, WarpSpecialize)) or (

@@ -1,7 +1,7 @@
-"""Which accumulators a wait for ``wgmma`` completes: it must name them for a compiler to see it.
+"""The accumulators that a ``wgmma`` wait completes: it names them, so that compilers see a use.
 
-That is all that was started before, but for what may be under way after the wait: what is not
-committed, and the groups that it leaves pending, on every way through loops and branches.
+They are those of all products before it, less those that may be in flight after it on some path:
+of products that are not committed, and of groups that the wait leaves pending.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lowering.ir.ops import (
     walk,
 )
 
-WAYS = 256  # the most ways through a program that are told apart
+WAYS = 256  # the most states, of different paths through a program, that are told apart
 
 Group = frozenset[Registers]
 State = tuple[tuple[Group, ...], Group]  # closed groups, the newest last, and the open one
@@ -29,7 +29,7 @@ Path = tuple[int, ...]
 
 
 class _Ways:
-    """What was started before each wait, and what may be under way after it."""
+    """What was started before each wait, and what may be in flight after it."""
 
     def __init__(self, most: int) -> None:
         self.most = most  # groups that some wait leaves pending: older ones make no difference
@@ -38,7 +38,7 @@ class _Ways:
         self.after: dict[Path, set[Registers]] = {}
 
     def run(self, ops: tuple[Op, ...], states: set[State], path: Path) -> set[State]:
-        """Return in which states operations leave what was in one of some states."""
+        """Return the states after operations, from the states before them."""
         for at, op in enumerate(ops):
             here = (*path, at)
             if isinstance(op, Wgmma):
@@ -64,7 +64,7 @@ class _Ways:
         return closed[max(0, len(closed) - self.most) :]
 
     def repeated(self, op: Loop | When, states: set[State], path: Path) -> set[State]:
-        """Return the states after a body that may run, once or again."""
+        """Return the states after a body that may run, or repeat."""
         found, fresh = set(states), set(states)
         while True:
             fresh = self.run(op.body, fresh, path) - found
@@ -83,7 +83,7 @@ class _Ways:
 
 
 def with_completed(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    """Return operations whose waits for products name what they complete.
+    """Return operations in which each :class:`WgmmaWait` names the accumulators it completes.
 
     >>> [str(op) for op in with_completed((WgmmaCommit(), WgmmaWait(0)))]
     ['wgmma.commit', 'wgmma.wait(0)']

@@ -1,16 +1,19 @@
-"""Claims: the tables that a machine must show if layouts are right, and where it does not."""
+"""Claims about one warp: the tables that a machine must show if layouts are right."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments import Fragment
-from lowering.probing.mma import BASE, NOWHERE, Ints, place_name
+from lowering.probing.mma import BASE
+from lowering.probing.raw import NOWHERE, Ints, place_name
+from lowering.probing.subject import Change, Words, wrong_changes
 
 TWICE = -2  # entry of a claimed table: two things are said to be there
 
@@ -49,7 +52,7 @@ class Claim:
         places = np.where(inside, lane * fragment.slots + slot, NOWHERE)
         return cls(fragment.operand, fragment.slots, places)
 
-    def moved(self, change: Callable[[Ints, Ints], tuple[Ints, Ints]]) -> Claim:
+    def moved(self, change: Change) -> Claim:
         """Return the claim with every (lane, slot) changed."""
         lane, slot = change(self.places // self.slots, self.places % self.slots)
         inside = (lane >= 0) & (lane < WARP)
@@ -124,32 +127,21 @@ def claimed_tables(instruction: str, claims: Mapping[str, Claim]) -> dict[str, I
     return {"stored": claims["src"].elements()}
 
 
-def first_difference(
-    measured: Mapping[str, Ints], claimed: Mapping[str, Ints], slots: Mapping[str, int]
-) -> str | None:
-    """Return the first place at which a claim is refuted, in words; None where there is none."""
-    for name, seen in measured.items():
-        said = claimed[name]
+def words_of(slots: Mapping[str, int]) -> Words:
+    """Return how differences of the tables of one warp are said; ``slots`` of each operand."""
+
+    def words(name: str, at: tuple[int, ...], seen: Any, said: Any) -> tuple[str, str]:
         if name.startswith("products"):
-            pairs = np.argwhere(seen != said)
-            if pairs.size:
-                i, j = (int(v) for v in pairs[0])
-                return (
-                    f"A {place_name(i, slots['A'])} with B {place_name(j, slots['B'])}: the "
-                    f"machine {_landing(int(seen[i, j]), slots['D'])}, the claim "
-                    f"{_landing(int(said[i, j]), slots['D'])}; {len(pairs)} of {seen.size} pairs "
-                    "differ"
-                )
-            continue
-        places = np.flatnonzero((seen != said).reshape(len(seen), -1).any(axis=1))
-        if places.size:
-            first = int(places[0])
-            width = slots[{"accumulator": "D", "positions": "E"}.get(name, list(slots)[-1])]
-            return (
-                f"{place_name(first, width)}: the machine has {_cell(name, seen[first])}, the "
-                f"claim {_cell(name, said[first])}; {len(places)} of {len(seen)} places differ"
-            )
-    return None
+            where = f"A {place_name(at[0], slots['A'])} with B {place_name(at[1], slots['B'])}"
+            machine, claim = (_landing(int(each), slots["D"]) for each in (seen, said))
+            return f"{where}: the machine {machine}, the claim {claim}", "pairs "
+        where = place_name(
+            at[0], slots[{"accumulator": "D", "positions": "E"}.get(name, list(slots)[-1])]
+        )
+        machine, claim = (_cell(name, each) for each in (seen, said))
+        return f"{where}: the machine has {machine}, the claim {claim}", "places "
+
+    return words
 
 
 def _landing(place: int, slots: int) -> str:
@@ -158,7 +150,7 @@ def _landing(place: int, slots: int) -> str:
     return "says two things" if place == TWICE else f"adds to D {place_name(place, slots)}"
 
 
-def _cell(name: str, cell: Ints) -> str:
+def _cell(name: str, cell: Any) -> str:
     if name == "accumulator":
         return f"what place {cell} of C holds"
     if name == "positions":
@@ -171,30 +163,6 @@ def _cell(name: str, cell: Ints) -> str:
 
 
 def wrong_claims(fragment: Fragment) -> dict[str, Claim]:
-    """Return known wrong claims for an operand: what a certificate must refute.
-
-    Two registers exchanged (a1 and a2 where there are four), or two slots of one register; lanes
-    4g + t at 2g + t; the lanes shifted by one.
-
-    >>> from layoutalg import fragments
-    >>> list(wrong_claims(fragments.get("mma.m16n8k16.f16", "A")))
-    ['registers 1 and 2 exchanged', 'stride of the groups halved', 'lanes shifted by one']
-    """
+    """Return known wrong claims for an operand: what a certificate must refute."""
     right = Claim.of(fragment)
-    kind, unit, count = "registers", fragment.pack, fragment.registers
-    if count == 1:
-        kind, unit, count = "slots", 1, fragment.slots
-    one, two = (1, 2) if count > 2 and kind == "registers" else (0, 1)
-
-    def exchanged(lane: Ints, slot: Ints) -> tuple[Ints, Ints]:
-        place = slot // unit
-        other = np.where(place == one, two, np.where(place == two, one, place))
-        return lane, other * unit + slot % unit
-
-    found = {f"{kind} {one} and {two} exchanged": right.moved(exchanged)} if count > 1 else {}
-    return found | {
-        "stride of the groups halved": right.moved(
-            lambda lane, slot: (lane // 4 * 2 + lane % 4, slot)
-        ),
-        "lanes shifted by one": right.moved(lambda lane, slot: (lane + 1, slot)),
-    }
+    return {name: right.moved(change) for name, change in wrong_changes(fragment).items()}

@@ -1,103 +1,57 @@
-"""What a machine alone shows of an instruction: raw kernels, and the tables read from them.
-
-No layout takes part: registers are loaded from plain images, ``image[experiment, lane, slot]``, and
-stored to such images; a *place* is ``lane * slots + slot``.
-"""
+"""What a machine shows of the instructions of one warp: mma, ldmatrix, stmatrix, movmatrix."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from layoutalg import LayoutError, S, TileLayout, tx
+from layoutalg import LayoutError
 from layoutalg.algebra.axis import WARP
 from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.matrices import logical
 from lowering.ir.ops import (
-    Load,
     LoadMatrix,
     Loop,
     Mma,
     MoveMatrix,
     Op,
     Registers,
-    Store,
     StoreMatrix,
     Sync,
     Transfer,
 )
 from lowering.ir.tiles import Buffer
 from lowering.isa import dtypes, ptx
-from lowering.isa.dtypes import DType
 from lowering.isa.mma import MmaInst
 from lowering.isa.semantics import PAIRS
-from lowering.launch import driver
-from lowering.launch.arguments import arguments
-from lowering.simulator.run import execute
+from lowering.probing.raw import (
+    NOWHERE,
+    Image,
+    Ints,
+    Measurement,
+    ProbeError,
+    Run,
+    as_integers,
+    check_predicted,
+    image_buffer,
+    moves,
+    place_name,
+    register_buffer,
+    small_integers,
+)
 
 WARPS = 32  # experiments that run side by side in one CTA
 RANDOM = 32  # products of random integers that the measured relation must predict
 LARGE = 1 << 24  # cells of an image; above it only B's places are taken one by one
-ACCESS = 128  # bits of the widest load and store
-NOWHERE = -1  # entry of a table: nothing is there
 ROW = 8  # 16-bit cells of the rows that matrix instructions move
 TILE = 768  # cells of shared memory that they are probed in
 
 # Positions of all slots of E that leave room: in each chunk, columns 0 and 2.
 BASE = np.tile(np.array([0, 2], dtype=np.int8), WARP * 8)
 
-Ints = npt.NDArray[np.int64]
-Image = npt.NDArray[np.int8]
-Array = npt.NDArray[Any]
-Run = Callable[[KernelIR, str, Mapping[str, Array]], Mapping[str, Array]]
-
-
-class ProbeError(LayoutError):
-    """A machine shows what no instruction of the kind can show."""
-
-
-def simulator(body: KernelIR, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Run a body on the NumPy warp; return the parameters that it writes."""
-    machine = execute(body, matrices)
-    return {b.name: logical(b, machine.memory[b.name].values) for b in body.written}
-
-
-def device(body: KernelIR, name: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Run a body on the GPU; return the parameters that it writes."""
-    return driver.run(body, name, arguments(body, matrices))
-
 
 # -- raw kernels ----------------------------------------------------------------------------------
-
-
-def image_buffer(name: str, shape: tuple[int, ...], dtype: DType | str) -> Buffer:
-    """Return a buffer of global memory that holds registers as they are, or cells."""
-    return Buffer(name, shape, dtype, "global")
-
-
-def register_buffer(name: str, threads: int, slots: int, dtype: DType | str) -> Buffer:
-    """Return the registers of all threads as they are: element ``[thread, slot]``."""
-    return Buffer(
-        name, (threads, slots), dtype, layout=TileLayout(S[(threads, slots) : (1 @ tx, 1)])
-    )
-
-
-def moves(registers: Buffer, image: str, start: Index, load: bool) -> list[Op]:
-    """Load registers from an image, or store them to it, in the widest accesses."""
-    threads, slots = registers.shape
-    width = math.gcd(slots, max(1, ACCESS // registers.dtype.bits))
-    ops: list[Op] = []
-    for first in range(0, slots, width):
-        elements = Registers(registers.name, tuple(range(first, min(first + width, slots))))
-        at = start + Index.of("thread", threads) * slots + first
-        ops.append(Load(elements, image, at) if load else Store(image, at, elements))
-    return ops
 
 
 def product_body(inst: MmaInst, steps: int) -> KernelIR:
@@ -204,24 +158,6 @@ def move_body() -> KernelIR:
 # -- measurements ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """What a machine showed: integer tables by name, and how many experiments it took."""
-
-    ptx: str
-    experiments: int
-    tables: Mapping[str, Ints]
-
-
-def place_name(place: int, slots: int) -> str:
-    """Return a place in words.
-
-    >>> place_name(21, 4)
-    'lane 5 slot 1'
-    """
-    return f"lane {place // slots} slot {place % slots}"
-
-
 def _codes(places: int) -> Image:
     """Return a row of ones, then a row per binary digit of the place's number."""
     digits = np.arange(places) >> np.arange((places - 1).bit_length())[:, None] & 1
@@ -263,18 +199,6 @@ def _decoded(out: Ints, role: str, slots: tuple[int, int], others: int) -> Ints:
     if (found[one_hot, other] != landing).any():
         raise ProbeError(f"probe: a pair of {role} and the other operand lands in two places of D")
     return found
-
-
-def small_integers(shape: tuple[int, ...], dtype: DType, start: int) -> Image:
-    """Return small integers, exact in the type, by a formula."""
-    index = np.arange(start, start + int(np.prod(shape)), dtype=np.uint64)
-    mixed = (index * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
-    low, high = (0, 1) if dtype.token == "b1" else (-3, 3)
-    if dtype.token in ("u8", "u4"):
-        low = 0
-    small: Image = (mixed % np.uint64(high - low + 1)).astype(np.int8).reshape(shape)
-    small += np.int8(low)
-    return small
 
 
 def in_both_orders(inst: MmaInst) -> bool:
@@ -337,7 +261,7 @@ def measure_product(inst: MmaInst, run: Run) -> Measurement:
     accumulator = np.where((of_c == 1).sum(1) == 1, (of_c == 1).argmax(1), NOWHERE)
     _check_prediction(relation, accumulator, dense, products)
     tables = {"products": relation, "accumulator": accumulator}
-    return Measurement(ptx.mma(inst).text, total, tables)
+    return Measurement(total, tables)
 
 
 def _products(inst: MmaInst, images: Mapping[str, Image], run: Run) -> Ints:
@@ -351,10 +275,8 @@ def _products(inst: MmaInst, images: Mapping[str, Image], run: Run) -> Ints:
         rest = np.broadcast_to(image[:1], (steps * WARPS - total, image.shape[1]))
         values = np.concatenate([image, rest]).reshape(buffer.shape)
         given[buffer.name] = values.astype(buffer.dtype.numpy)
-    shown = run(body, "probe", given)["D_image"].reshape(steps * WARPS, -1).astype(np.float64)
-    if (shown != np.rint(shown)).any():
-        raise ProbeError("probe: sums of products of integers must be integers; D shows others")
-    return shown[:total].astype(np.int64)
+    shown = run(body, "probe", given)["D_image"].reshape(steps * WARPS, -1)
+    return as_integers(shown)[:total]
 
 
 def measure_sparse(inst: MmaInst, run: Run) -> Measurement:
@@ -401,7 +323,7 @@ def measure_sparse(inst: MmaInst, run: Run) -> Measurement:
     _check_sparse(inst, relation, moved, positions, run)
     tables = {**found.tables, "products moved": moved, "positions": positions}
     total = found.experiments + experiments + RANDOM
-    return Measurement(ptx.mma(inst).text, total, tables)
+    return Measurement(total, tables)
 
 
 def _check_sparse(inst: MmaInst, relation: Ints, moved: Ints, positions: Ints, run: Run) -> None:
@@ -428,11 +350,7 @@ def _check_sparse(inst: MmaInst, relation: Ints, moved: Ints, positions: Ints, r
                 value = images["E"][row, np.flatnonzero(positions == place)[0]]
                 products = images["A"][row, place].astype(np.int64) * images["B"][row, at[value]]
                 np.add.at(want[row], landing[value], products)
-    if (want != out).any():
-        raise ProbeError(
-            f"probe: the tables found predict {int((want == out).all(1).sum())} of {len(out)} "
-            "products of random integers at random positions"
-        )
+    check_predicted(want, out, "the tables found predict", " at random positions")
 
 
 def _check_prediction(
@@ -446,11 +364,8 @@ def _check_prediction(
     for row in range(len(out)):
         np.add.at(want[row], relation[i, j], a[row, i] * b[row, j])
         np.add.at(want[row], accumulator[held], c[row, held])
-    if (want != out).any():
-        raise ProbeError(
-            f"probe: the relation found predicts {int((want == out).all(1).sum())} of {len(out)} "
-            "products of random integers; the instruction is no sum of the products found"
-        )
+    rest = "; the instruction is no sum of the products found"
+    check_predicted(want, out, "the relation found predicts", rest)
 
 
 def _matrix_table(cells: Ints, what: str) -> Ints:
@@ -477,9 +392,9 @@ def measure_load(count: int, trans: bool, run: Run) -> Measurement:
     """Measure ``ldmatrix``: every cell of the tile holds its own number."""
     labels = np.arange(TILE).astype(np.float16)
     out = run(load_body(count, trans), "probe", {"labels": labels})["out"]
-    text = ptx.ldmatrix(count, trans).text
     cells = out.reshape(len(out), -1).astype(np.int64)
-    return Measurement(text, len(out), {"received": _matrix_table(cells, text)})
+    table = _matrix_table(cells, ptx.ldmatrix(count, trans).text)
+    return Measurement(len(out), {"received": table})
 
 
 def measure_store(count: int, trans: bool, run: Run) -> Measurement:
@@ -497,7 +412,7 @@ def measure_store(count: int, trans: bool, run: Run) -> Measurement:
     text = ptx.stmatrix(count, trans).text
     if (np.count_nonzero(out != NOWHERE, axis=1) != places).any():
         raise ProbeError(f"probe: {text} must store each of {places} slots once")
-    return Measurement(text, len(out), {"stored": _matrix_table(cells, text)})
+    return Measurement(len(out), {"stored": _matrix_table(cells, text)})
 
 
 def measure_move(run: Run) -> Measurement:
@@ -505,4 +420,4 @@ def measure_move(run: Run) -> Measurement:
     given = {"labels": np.arange(WARP * 2).reshape(WARP, 2).astype(np.float16)}
     out = run(move_body(), "probe", given)["out"].reshape(-1).astype(np.int64)
     moved = np.stack([out // 2, out % 2], axis=-1)
-    return Measurement(ptx.movmatrix().text, 1, {"moved": moved})
+    return Measurement(1, {"moved": moved})

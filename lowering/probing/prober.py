@@ -1,15 +1,7 @@
 """Probing: what a machine alone shows of an instruction, compared with what our layouts say.
 
-No layout takes part in the measurement: registers are loaded from plain images, ``image[experiment,
-lane, slot]``, and stored to such images; a *place* is ``lane * slots + slot``. What can be seen:
-
-- An mma: which place of A meets which place of B, and in which place of D the product lands. That
-  is the three fragments up to one common relabelling of M, one of N and one of K, and no more.
-- ``ldmatrix``, ``stmatrix``, ``movmatrix``: everything, against addresses. They tie the labels of a
-  16-bit mma to memory.
-
-A certificate says which part was measured and which is convention. Known wrong claims run along: a
-certificate that does not refute each of them is vacuous, and says so.
+A record says which part was measured and which is convention. Known wrong claims run along: a
+record that does not refute each of them is vacuous, and says so.
 """
 
 from __future__ import annotations
@@ -17,132 +9,14 @@ from __future__ import annotations
 import datetime
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Mapping
 
 from layoutalg import LayoutError, TileLayout
-from layoutalg import fragments as table
-from layoutalg.algebra.axis import WARP
-from layoutalg.fragments import Fragment
-from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
-from lowering.probing.certificate import Certificate, digest, from_json, to_json
-from lowering.probing.claims import (
-    TWICE,
-    Claim,
-    claimed_products,
-    claimed_tables,
-    first_difference,
-    wrong_claims,
-)
-from lowering.probing.mma import (
-    NOWHERE,
-    RANDOM,
-    Ints,
-    Measurement,
-    ProbeError,
-    Run,
-    device,
-    in_both_orders,
-    load_body,
-    measure_load,
-    measure_move,
-    measure_product,
-    measure_sparse,
-    measure_store,
-    product_body,
-    simulator,
-)
+from lowering.probing import warp_subjects, wgmma_subjects
+from lowering.probing.raw import Run, device, simulator
+from lowering.probing.record import ProbeRecord, digest
+from lowering.probing.subject import Subject, first_difference
 from lowering.verification.checker import as_machine
-
-__all__ = [
-    "NOWHERE", "TWICE", "Certificate", "Claim", "ProbeError", "Run", "claimed_products", "digest",
-    "family", "first_difference", "from_json", "in_both_orders", "is_tied", "labels", "load_body",
-    "measure_load", "measure_move", "measure_product", "measure_sparse", "measure_store",
-    "memory_labels", "names", "probe", "product_body", "simulator", "to_json", "wrong_claims",
-]  # fmt: skip
-
-
-# -- labels ---------------------------------------------------------------------------------------
-
-
-def labels(relation: Ints, d: int) -> dict[str, Ints]:
-    """Return A, B and D as (m, k), (k, n) and (m, n) labels, from the measured relation alone.
-
-    Labels are numbers of classes in the order in which A's places, then B's, show them: two places
-    of A share k where they meet the same places of B, and m where they reach the same places of D.
-
-    Args:
-        relation: (A place, B place) -> D place.
-        d: places of D.
-
-    Raises:
-        ProbeError: the relation is not that of a matrix product.
-
-    >>> A, B, D = (Claim.of(table.get("mma.m16n8k8.f16", role)) for role in "ABD")
-    >>> found = labels(claimed_products(A, B, D), WARP * D.slots)
-    >>> found["A"][:4].tolist(), found["B"][0].tolist(), found["D"][:2].tolist()
-    ([[0, 0], [0, 1], [1, 0], [1, 1]], [0, 0], [[0, 0], [0, 1]])
-    """
-    met = relation != NOWHERE
-    k_a = _classes([row.tobytes() for row in met])
-    m_a = _classes([bytes(np.unique(row[row != NOWHERE])) for row in relation])
-    n_b = _classes([bytes(np.unique(col[col != NOWHERE])) for col in relation.T])
-    k_b = k_a[met.argmax(0)]
-    found = {"A": np.stack([m_a, k_a], -1), "B": np.stack([k_b, n_b], -1)}
-    found["D"] = np.full((d, 2), NOWHERE, dtype=np.int64)
-    i, j = np.nonzero(met)
-    found["D"][relation[i, j]] = np.stack([m_a[i], n_b[j]], -1)
-    place = np.full((m_a.max() + 1, n_b.max() + 1), NOWHERE, dtype=np.int64)
-    place[found["D"][:, 0], found["D"][:, 1]] = np.arange(d)
-    product = np.where(k_a[:, None] == k_b, place[m_a[:, None], n_b], NOWHERE)
-    if (found["D"] == NOWHERE).any() or (product != relation).any():
-        raise ProbeError("probe: what the machine shows is not the relation of a matrix product")
-    return found
-
-
-def _classes(keys: Sequence[bytes]) -> Ints:
-    """Number equal keys alike, in the order of their first appearance."""
-    numbers: dict[bytes, int] = {}
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
-
-
-def memory_labels(inst: MmaInst, run: Run) -> dict[str, Ints]:
-    """Return (row, column) in memory of what ldmatrix gives each place of A and B: measured.
-
-    A comes from a row-major 16 x K tile, lane l pointing at row l mod 16, column 8*(l // 16); B by
-    ``.trans`` from a row-major K x 8 tile, lane l pointing at row l mod K.
-    """
-    lane = np.arange(WARP)
-    starts = {
-        "A": np.stack([lane % 16, lane // 16 * 8], -1),
-        "B": np.stack([lane % inst.k, 0 * lane], -1),
-    }
-    found = {}
-    for role, start in starts.items():
-        count = inst.fragment(role).registers
-        cells = measure_load(count, role == "B", run).tables["received"]
-        found[role] = start[cells[:, 0]] + np.stack([0 * cells[:, 1], cells[:, 1]], -1)
-    return found
-
-
-def is_tied(relation: Ints, memory: Mapping[str, Ints]) -> bool:
-    """Say whether the relation is the product of the two tiles in memory.
-
-    Columns of A's tile meet rows of B's of the same number, and D's place follows from the row of
-    the one and the column of the other.
-    """
-    a, b = memory["A"], memory["B"]
-    met = a[:, None, 1] == b[None, :, 0]
-    if (met != (relation != NOWHERE)).any():
-        return False
-    i, j = np.nonzero(met)
-    place = np.full((a[:, 0].max() + 1, b[:, 1].max() + 1), NOWHERE, dtype=np.int64)
-    place[a[i, 0], b[j, 1]] = relation[i, j]
-    return bool((place[a[i, 0], b[j, 1]] == relation[i, j]).all())
-
-
-# -- probes --------------------------------------------------------------------------------------
 
 
 def machine_names(machine: str) -> tuple[str, str]:
@@ -158,63 +32,33 @@ def machine_names(machine: str) -> tuple[str, str]:
     return name.strip(), driver.strip()
 
 
-def rows_text(values: Ints, slots: int) -> tuple[str, ...]:
-    """Return a table of pairs as text: one row per lane."""
-    pairs = [":".join(map(str, pair)) for pair in values.reshape(-1, 2).tolist()]
-    return tuple(" ".join(pairs[at : at + slots]) for at in range(0, len(pairs), slots))
+def names(family: bool = False) -> tuple[str, ...]:
+    """Return what is probed: the mma that dispatch chooses and the matrix instructions.
 
+    Args:
+        family: whether every other mma, and all of wgmma, follow.
 
-def names() -> tuple[str, ...]:
-    """Return the instructions that are probed together; :func:`family` names more.
-
-    >>> names()[1], names()[-1]
-    ('mma.m16n8k16.f16', 'movmatrix.m8n8.trans.b16')
+    >>> names()[1], names()[-1], names(family=True)[-1]
+    ('mma.m16n8k16.f16', 'movmatrix.m8n8.trans.b16', 'descriptor.B.f16.K.32+1')
     """
-    verbs = ("ldmatrix.m8n8", "stmatrix.m8n8", "movmatrix.m8n8")
-    matrices = [name for name in table.names() if name.startswith(verbs)]
-    return (*map(str, MMA_INSTRUCTIONS), *matrices)
+    more = (*warp_subjects.family(), *wgmma_subjects.names()) if family else ()
+    return tuple(dict.fromkeys((*warp_subjects.names(), *more)))
 
 
-def family() -> tuple[str, ...]:
-    """Return every mma that can be probed: all but b1 xor and the block-scaled.
+def subject(name: str, layouts: Mapping[str, TileLayout] | None = None) -> Subject:
+    """Return what is probed under a name, with our claims or with those of layouts.
 
-    >>> family()[1], family()[-1]
-    ('mma.m16n8k16.f16 f16', 'mma.sp.m16n8k16.bf16')
+    Raises:
+        LayoutError: no such name, or layouts that are none of its operands.
     """
-    rows = (*MMA_FAMILY, *MMA_EXTENDED)
-    return tuple(str(row) for row in rows if row.modifier != "xor" and "SFA" not in row.extras)
-
-
-def _mma(instruction: str) -> MmaInst | None:
-    return next((row for row in (*MMA_FAMILY, *MMA_EXTENDED) if str(row) == instruction), None)
-
-
-def _operands(instruction: str) -> tuple[Fragment, ...]:
-    """Return the operands of an instruction that can be probed, in the order of the claims."""
-    row = _mma(instruction)
-    if row is not None:
-        return tuple(row.fragment(role) for role in ("A", "B", "D", *row.extras))
-    if instruction not in names():
-        raise LayoutError(
-            f"probe: no instruction is named {instruction!r}; known: {', '.join(names())}, and the "
-            "other mma of the fragment table but the block-scaled"
-        )
-    return table.rows(instruction)
-
-
-def _measure(instruction: str, run: Run) -> Measurement:
-    row = _mma(instruction)
-    if row is not None:
-        return measure_sparse(row, run) if row.kind == "sp" else measure_product(row, run)
-    parts = instruction.split(".")
-    if parts[0] == "movmatrix":
-        return measure_move(run)
-    measure = measure_load if parts[0] == "ldmatrix" else measure_store
-    return measure(int(parts[2][1:]), "trans" in parts, run)
-
-
-def _role(fragment: Fragment) -> str:
-    return {"C/D": "D"}.get(fragment.operand.split(".")[0], fragment.operand.split(".")[0])
+    if name.startswith(("wgmma", "descriptor")):
+        if layouts:
+            raise LayoutError(
+                f"probe: layouts of one warp's instructions can be claimed; {name} is of a "
+                "warpgroup, and claims its fragments and descriptors"
+            )
+        return wgmma_subjects.wgmma_subject(name)
+    return warp_subjects.warp_subject(name, layouts or {})
 
 
 def probe(
@@ -222,11 +66,11 @@ def probe(
     machine: str | None = None,
     claims: Mapping[str, TileLayout] | None = None,
     run: Run | None = None,
-) -> Certificate:
+) -> ProbeRecord:
     """Measure an instruction and compare it with layouts; by default with our fragments.
 
     Args:
-        instruction: one of :func:`names` or :func:`family`, such as ``mma.m16n8k16.f16``.
+        instruction: one of :func:`names`, such as ``mma.m16n8k16.f16`` or ``wgmma.m64n128 f32``.
         machine: "device" or "simulator"; by default the GPU where there is one.
         claims: operand ("A", "B", "D", "dst", "src") -> layout over laneid and m, to be compared in
             place of our own.
@@ -236,104 +80,30 @@ def probe(
         LayoutError: no such instruction, machine or operand.
         ProbeError: the machine shows what no such instruction can show.
 
-    >>> certificate = probe("ldmatrix.m8n8.x2.b16", "simulator")
-    >>> certificate.verdict, certificate.is_hardware
+    >>> record = probe("ldmatrix.m8n8.x2.b16", "simulator")
+    >>> record.verdict, record.is_hardware
     ('agrees', False)
     """
     machine = as_machine(machine, "probe")
     run = run or (device if machine == "device" else simulator)
-    by_role = {_role(fragment): fragment for fragment in _operands(instruction)}
-    given = dict(claims or {})
-    if not set(given) <= set(by_role):
-        raise LayoutError(
-            f"probe: {instruction} has the operands {', '.join(by_role)}; got {', '.join(given)}"
-        )
-    own = {role: Claim.of(fragment) for role, fragment in by_role.items()}
-    held = {role: Claim.of(by_role[role], layout) for role, layout in given.items()}
-    measurement = _measure(instruction, run)
-    slots = {role: fragment.slots for role, fragment in by_role.items()}
-    refuted = {
-        f"{role}: {name}": first_difference(
-            measurement.tables, claimed_tables(instruction, own | {role: wrong}), slots
-        )
-        for role in (next(iter(by_role)), *({"E"} & set(by_role)))
-        for name, wrong in wrong_claims(by_role[role]).items()
-    }
-    measured, convention, rows = _statements(instruction, measurement, slots, run)
-    name, driver = machine_names(machine)
-    layouts = {role: given.get(role, fragment.layout) for role, fragment in by_role.items()}
-    return Certificate(
+    asked = subject(instruction, claims)
+    found = asked.measure(run)
+    conclusion = asked.conclude(found, run)
+    return ProbeRecord(
         instruction,
-        measurement.ptx,
+        asked.ptx,
         machine,
-        name,
-        driver,
+        *machine_names(machine),
         datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        measurement.experiments,
-        {role: str(layout) for role, layout in layouts.items()},
-        {key: digest(key, values) for key, values in measurement.tables.items()},
-        rows,
-        measured,
-        convention,
-        first_difference(measurement.tables, claimed_tables(instruction, own | held), slots),
-        refuted,
+        found.experiments,
+        asked.claims,
+        {name: digest(name, values) for name, values in found.tables.items()},
+        conclusion.rows,
+        conclusion.measured,
+        conclusion.convention,
+        first_difference(found.tables, asked.claimed, asked.words),
+        {
+            name: first_difference(found.tables, tables, asked.words)
+            for name, tables in asked.wrong.items()
+        },
     )
-
-
-def _statements(
-    instruction: str, measurement: Measurement, slots: Mapping[str, int], run: Run
-) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """Return what was measured, what is convention, and the tables as text."""
-    inst = _mma(instruction)
-    if inst is None:
-        ((key, values),) = measurement.tables.items()
-        width = list(slots.values())[-1]
-        if key == "moved":
-            return (
-                ("everything: which slot of which lane comes out in each lane and slot",),
-                ("that the source is laid out as ldmatrix gives it; then its transpose comes out",),
-                {key: rows_text(values, width)},
-            )
-        where = "the lane whose address gives the row, and the column"
-        return (
-            (
-                f"everything: for each lane and slot {where}, with the addresses in "
-                f"{measurement.experiments} orders",
-            ),
-            ("none: addresses are memory",),
-            {key: rows_text(values, width)},
-        )
-    relation = measurement.tables["products"]
-    met = (relation != NOWHERE).any(axis=0)
-    found = labels(relation[:, met], WARP * slots["D"])
-    every = np.full((relation.shape[1], 2), NOWHERE, dtype=np.int64)
-    every[met] = found["B"]
-    found["B"] = every
-    measured = [
-        "which A slot meets which B slot, and in which D slot the product lands: "
-        f"{relation.size} pairs, {'A and B' if in_both_orders(inst) else 'B'} slot by slot",
-        f"D starts from C, slot by slot; {RANDOM} products of random integers are exact",
-    ]
-    convention = [
-        f"which numbers the {inst.m} rows, {inst.n} columns and {inst.k} k have: a permutation "
-        "common to A and D, to B and D, or to A and B shows in no product"
-    ]
-    if inst.kind == "sp":
-        measured.append(
-            "which slot of E, in which lane, places which slot of A, and in which B slot it meets "
-            f"then; {RANDOM} products of random integers at random positions are exact"
-        )
-    if inst in MMA_FAMILY and inst.a.bits == inst.b.bits == 16:
-        memory = memory_labels(inst, run)
-        if is_tied(relation, memory):
-            measured.append(
-                "with A by ldmatrix from a row-major 16 x K tile (lane l at row l mod 16, column "
-                "8*(l // 16)) and B by ldmatrix.trans from a row-major K x 8 tile (lane l at row "
-                "l mod K), D is the product of the two tiles in memory"
-            )
-            convention = [
-                "the order of the addresses; with it, the numbers of rows, columns and k are those "
-                "of memory"
-            ]
-    rows = {role: rows_text(values, slots[role]) for role, values in found.items()}
-    return tuple(measured), tuple(convention), rows

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from layoutalg import ComposeLayout, S, TileLayout
 from layoutalg.fragments import Fragment
@@ -41,11 +39,16 @@ from lowering.isa import smem_descriptor, wgmma
 from lowering.isa.dtypes import DType
 from lowering.isa.smem_descriptor import CHUNK, LINES, STEP, Descriptor, describe
 from lowering.isa.wgmma import WgmmaInst
-from lowering.probing.mma import (
+from lowering.probing.raw import (
     ACCESS,
     NOWHERE,
+    Array,
+    Ints,
+    Measurement,
     ProbeError,
     Run,
+    as_integers,
+    check_predicted,
     image_buffer,
     moves,
     register_buffer,
@@ -55,9 +58,6 @@ from lowering.probing.mma import (
 GROUPS = 8  # warpgroups of one CTA that try different places of A
 RANDOM = 16  # products of random integers that the measured relation must predict
 PATTERN = 1024  # bytes of the longest swizzle pattern
-
-Ints = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
 
 # The largest base whose digits a type holds exactly.
 _BASES = {
@@ -293,12 +293,7 @@ def reading_body(placed: Placed, parts: int) -> KernelIR:
 # -- measurements ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a machine showed: one integer table, and how many instructions it took."""
-
-    experiments: int
-    table: Ints
+_FOUND = "what was found predicts", "; the instruction does something else"
 
 
 def digits(cells: int, dtype: DType) -> Array:
@@ -331,13 +326,6 @@ def numbers(images: Ints, dtype: DType) -> Ints:
     return np.where(images[0] == 1, found, NOWHERE)
 
 
-def _as_integers(shown: Array) -> Ints:
-    values = np.asarray(shown).astype(np.float64)
-    if (values != np.rint(values)).any():
-        raise ProbeError("probe: sums of products of integers must be integers; D shows others")
-    return values.astype(np.int64)
-
-
 def _launch(
     body: KernelIR, given: Mapping[str, Array], run: Run, name: str = "wgmma_probe"
 ) -> Ints:
@@ -346,10 +334,10 @@ def _launch(
         key: values.reshape(body.buffer(key).shape).astype(body.buffer(key).dtype.numpy)
         for key, values in given.items()
     }
-    return _as_integers(run(body, name, typed)["D_image"])
+    return as_integers(run(body, name, typed)["D_image"])
 
 
-def measure_product(inst: WgmmaInst, run: Run) -> Measured:
+def measure_product(inst: WgmmaInst, run: Run) -> Measurement:
     """Measure which place of A meets which cell of B, and in which place of D the product lands.
 
     Every place of A alone, against ones and the digits of the cells' numbers; then random integers,
@@ -381,16 +369,8 @@ def measure_product(inst: WgmmaInst, run: Run) -> Measured:
     i, j = np.nonzero(relation != NOWHERE)
     for row, each in zip(want, left[a:].astype(np.int64), strict=True):
         np.add.at(row, relation[i, j], each[i] * right[-1, j].astype(np.int64))
-    _check_prediction(want, out[-1, a:])
-    return Measured(total * len(right), relation)
-
-
-def _check_prediction(want: Ints, out: Ints) -> None:
-    if (want != out).any():
-        raise ProbeError(
-            f"probe: what was found predicts {int((want == out).all(1).sum())} of {len(out)} "
-            "products of random integers; the instruction does something else"
-        )
+    check_predicted(want, out[-1, a:], *_FOUND)
+    return Measurement(total * len(right), {"products": relation})
 
 
 def _scattered(fragment: Fragment, matrices: Array) -> Array:
@@ -420,7 +400,7 @@ def selectors(inst: WgmmaInst) -> Ints:
     return found
 
 
-def measure_accumulator(inst: WgmmaInst, run: Run) -> Measured:
+def measure_accumulator(inst: WgmmaInst, run: Run) -> Measurement:
     """Measure the (row, column) of every place of D: rows by A's fragment, columns of B's memory.
 
     Raises:
@@ -451,11 +431,11 @@ def measure_accumulator(inst: WgmmaInst, run: Run) -> Measured:
     matrix = np.empty((inst.k, inst.n), dtype=np.int64)
     matrix[of_cell[:, 1], of_cell[:, 0]] = right[-1]
     want = start[2:].astype(np.int64) + (dense @ matrix)[:, m, n]
-    _check_prediction(want, out[-1, 2:])
-    return Measured(len(left) * len(right), np.stack([m, n], -1))
+    check_predicted(want, out[-1, 2:], *_FOUND)
+    return Measurement(len(left) * len(right), {"elements": np.stack([m, n], -1)})
 
 
-def measure_reading(placed: Placed, run: Run) -> Measured:
+def measure_reading(placed: Placed, run: Run) -> Measurement:
     """Measure the cell that each element of a layout is read from, tile by tile."""
     inst = placed.instruction
     images = digits(placed.cells, placed.dtype)
@@ -473,4 +453,4 @@ def measure_reading(placed: Placed, run: Run) -> Measured:
     if placed.operand == "B":
         cell = cell[..., : inst.k, :].swapaxes(-1, -2)
     table: Ints = cell.swapaxes(1, 2).reshape(placed.shape)
-    return Measured(int(np.prod(shown.shape[:3])), table)
+    return Measurement(int(np.prod(shown.shape[:3])), {"cells": table})

@@ -1,9 +1,9 @@
 """``Kernel``: a builder of whole kernels out of tile primitives.
 
-A kernel is a list of statements on tiles: copies, gemms, barriers, loops. Lowering is a short
-pipeline, each step of which can be printed: *tile* (as written), *unrolled* (loops that do not stay
-are gone), *dispatched* (each primitive beside the variant that took it), *operations* (registers
-and addresses).
+A kernel is a tree of calls on tiles (copies, gemms), barriers, loops and branches. The passes in
+:mod:`lowering.programs.stages` lower it; ``script(stage)`` prints the tree after each stage: *tile*
+(as written), *unrolled* (no loop with ``unroll`` is left), *dispatched* (each call beside the
+variant that took it), *operations* (registers and addresses).
 """
 
 from __future__ import annotations
@@ -68,7 +68,6 @@ from lowering.programs.program import KernelProgram
 
 CLUSTERS = (1, 2)  # CTAs that may run together
 MOST = 1 << 16  # values of variables together, up to which a range is exact
-ARRIVALS = (1 << 20) - 1  # the most that an mbarrier counts (PTX ISA, mbarrier.init)
 
 
 class Kernel:
@@ -103,14 +102,14 @@ class Kernel:
         Args:
             name: of the kernel.
             threads: of the CTA, whole warps.
-            arch: the target, such as ``sm_90``; variants that it lacks decline.
-            cluster: 2: pairs of CTAs, neighbours along bx, reach each other's shared memory.
-            pdl: let launches say that the kernel may begin while the one before it in its stream
-                still runs; it makes its barriers ready, and then waits for that one.
+            arch: the target, such as ``sm_90``; variants whose instruction it lacks decline.
+            cluster: CTAs per cluster, along bx: 2 reach each other's shared memory.
+            pdl: programmatic dependent launch: the kernel may start, and initialize its mbarriers,
+                before the previous kernel of its stream ends; then it waits for that one.
 
         Raises:
             LayoutError: the name is no identifier, the threads are no whole warps, or the target
-                has no such cluster.
+                has no clusters or no programmatic dependent launch.
         """
         names.check_kernel(name)
         if type(threads) is not int or not 32 <= threads <= 1024 or threads % 32:
@@ -119,9 +118,7 @@ class Kernel:
             raise LayoutError(f"Kernel: a cluster has 1 or 2 CTAs; got {cluster!r}")
         compute_capability(arch)  # refuses what is no target
         if cluster > 1 and not has(ARCHS["barrier.cluster"], arch):
-            raise LayoutError(
-                f"Kernel: {arch} has no clusters of CTAs; sm_90 and newer have; got {cluster}"
-            )
+            raise LayoutError(f"Kernel: cluster=2 needs {ARCHS['barrier.cluster']}; got {arch}")
         if pdl and not has(ARCHS["griddepcontrol"], arch):
             raise LayoutError(
                 f"Kernel: programmatic dependent launch needs {ARCHS['griddepcontrol']}; got {arch}"
@@ -155,7 +152,7 @@ class Kernel:
 
     @property
     def thread(self) -> Index:
-        """The number of the thread in its CTA: an index for ``when``, ``let`` and ``arrive``.
+        """The thread's number in its CTA: an index for ``when``, ``let`` and ``arrive``.
 
         >>> k = Kernel("k", threads=128)
         >>> str(k.thread), str(k.warp), str(k.lane), str(k.warpgroup), [str(b) for b in k.block]
@@ -165,27 +162,27 @@ class Kernel:
 
     @property
     def warp(self) -> Index:
-        """The number of the warp in its CTA."""
+        """The warp's number in its CTA."""
         return self.thread // WARP
 
     @property
     def lane(self) -> Index:
-        """The number of the thread in its warp."""
+        """The thread's number in its warp."""
         return self.thread % WARP
 
     @property
     def warpgroup(self) -> Index:
-        """The number of the warpgroup in its CTA."""
+        """The warpgroup's number in its CTA."""
         return self.thread // WARPGROUP
 
     @property
     def block(self) -> tuple[Index, Index]:
-        """The place of the CTA in its grid, (bx, by)."""
+        """The coordinates of the CTA in the grid, (bx, by)."""
         return Index.free("bx"), Index.free("by")
 
     @property
     def _taken(self) -> set[str]:
-        """The names that mean something already, those of variables included."""
+        """The names in use, those of variables included."""
         return {self.name, *self.buffers, *self.scalars, *self.barriers, *self._variables}
 
     def _add_buffer(self, buffer: Buffer) -> Buffer:
@@ -205,8 +202,8 @@ class Kernel:
         """Declare a parameter: a buffer in global memory, dense and row-major by default.
 
         A stride may be a number times the symbol of a scalar; ``bounds`` and ``multiple``: see
-        :class:`Buffer`. An extent of 2**24 stands for any up to that: a launch takes a matrix of
-        the extents that ``bounds`` say, or its own.
+        :class:`Buffer`. An extent of 2**24 stands for any extent up to that: a launch takes the
+        matrix's own extents, which ``bounds`` name.
 
         Raises:
             LayoutError: the name is taken, an extent is no number, or as :class:`Buffer`.
@@ -219,14 +216,14 @@ class Kernel:
         for extent in buffer.shape:
             if type(extent) is not int:
                 raise LayoutError(
-                    f"param: extents are numbers; {name} has {extent}. Give the largest, 2**24 for "
-                    "any, and say bounds=(…) with the scalars that end it; rows a scalar's "
-                    "number of elements apart have its symbol as stride in the layout"
+                    f"param: extents must be numbers; {name} has {extent}. Give the largest, 2**24 "
+                    "for any, and name the scalars that bound it at run time by bounds=(…); a "
+                    "stride of the layout may be a scalar's symbol"
                 )
         return self._add_buffer(buffer)
 
     def scalar(self, name: str, token: str = "s32") -> Any:
-        """Declare a number that the launch gives, and return its symbol.
+        """Declare a number that the launch passes, and return its symbol.
 
         Args:
             name: letters alone, as of a loop variable.
@@ -243,17 +240,17 @@ class Kernel:
         return symbol
 
     def let(self, name: str, value: Any, extent: int | None = None) -> Any:
-        """Name the value of an index, and return its symbol: any number from 0 on.
+        """Name the value of an index, a number from 0 on, and return its symbol.
 
         Args:
             name: letters alone.
-            value: what it stands for: an index, or what makes one.
-            extent: of how many values it is one; by default as many as it may take. Fewer, of what
-                the launch decides, are a promise, which the launch is held to.
+            value: an index, or what makes one.
+            extent: the value is below it; by default below the index's own bound. A smaller extent
+                of a value that depends on scalars is a promise, which each launch checks.
 
         Raises:
-            LayoutError: the name is taken or has other signs than letters, the value may lie
-                beyond the extent, or an unrolled loop around would name it once per step.
+            LayoutError: the name is taken or has other characters than letters, the value may lie
+                beyond the extent, or an unrolled loop around it would define it once per step.
 
         >>> k = Kernel("k", threads=64)
         >>> k.let("w", k.warp).extent
@@ -261,22 +258,20 @@ class Kernel:
         """
         index = as_index(value, f"let: the value of {name}")
         if extent is not None and (type(extent) is not int or extent < 1):
-            raise LayoutError(f"let: {name} is one of so many values, 1 or more; got {extent!r}")
+            raise LayoutError(f"let: the extent of {name} must be 1 or more; got {extent!r}")
         low, high = index.low, index.high
         known = not index.free_variables()
         if known and not 0 <= low <= high < (FREE if extent is None else extent):
             low, high = self._reach(index)
             if low < 0 or high >= (FREE if extent is None else extent):
-                what = "of the numbers" if extent is None else f"of {extent} values"
-                raise LayoutError(
-                    f"let: {name} is one {what} from 0 on; {index} is {low} to {high}"
-                )
+                what = "0 or more" if extent is None else f"in 0..{extent - 1}"
+                raise LayoutError(f"let: {name} must be {what}; {index} is {low} to {high}")
         if extent is None:
             extent = min(FREE, high + 1) if low >= 0 else FREE
         if self._unrolled:
             raise LayoutError(
-                f"let: {name} would be named once per step of the unrolled loop "
-                f"{self._unrolled[-1]}; let that loop stay, or name it outside"
+                f"let: {name} would be defined once per step of the unrolled loop "
+                f"{self._unrolled[-1]}; define it outside, or leave that loop rolled"
             )
         symbol = self._symbol(name, extent, "let")
         self._visible.append(name)
@@ -285,9 +280,9 @@ class Kernel:
         return symbol
 
     def _reach(self, index: Index) -> tuple[int, int]:
-        """Return the least and the largest value of an index that no launch decides.
+        """Return the least and the largest value of an index that depends on no scalar.
 
-        Exactly, where few values decide: only where the branches around let threads come.
+        They are exact, under the branches around, where its variables have few values together.
         """
         written = index.replaced(self._named)
         exact = index if written.free_variables() else written
@@ -303,13 +298,13 @@ class Kernel:
         return (int(found.min()), int(found.max())) if found.size else (0, 0)
 
     def rank(self, name: str = "rank") -> Any:
-        """Name the number of the CTA in its cluster, and return its symbol.
+        """Name the rank of the CTA in its cluster, and return its symbol.
 
         Args:
             name: letters alone.
 
         Raises:
-            LayoutError: the name is taken or has other signs than letters.
+            LayoutError: the name is taken or has other characters than letters.
         """
         return self.let(name, Index.free("bx") % self.cluster, self.cluster)
 
@@ -320,18 +315,18 @@ class Kernel:
         names.check_variable(name, operation, taken)
         if name in self._visible:
             raise LayoutError(
-                f"{operation}: {name} has a value here already; a loop inside another, and what "
-                "let() names, need names of their own"
+                f"{operation}: {name} is in scope already; nested loops and let() need names of "
+                "their own"
             )
         self._variables.add(name)
         return DigitSymbol(name, extent)
 
     @contextmanager
     def producer(self) -> Iterator[None]:
-        """Let one thread of a further warpgroup do the fills of the ``with`` block.
+        """Warp specialization: one thread of an extra warpgroup runs the ``with`` block.
 
-        What follows, to the end of the enclosing block, the threads of the kernel do meanwhile. A
-        kernel has one such block, in no loop; :meth:`lower` refuses others.
+        It issues the TMA loads. The threads of the kernel are the consumers: they run what follows
+        the block, to the end of the enclosing one. A kernel has one producer, in no loop.
         """
         with self._block() as body:
             yield
@@ -353,10 +348,10 @@ class Kernel:
 
     @contextmanager
     def when(self, value: Any, below: Any, at_least: int = 0) -> Iterator[None]:
-        """Run the statements of the ``with`` block where ``at_least <= value < below``.
+        """Run the ``with`` block where ``at_least <= value < below``.
 
-        The condition may differ between threads as far as each statement inside allows: a product
-        takes whole warps, a copy between memories all threads of the CTA.
+        Threads may decide differently as far as each statement inside allows: a product needs whole
+        warps, a copy from memory to memory all threads of the CTA.
 
         Args:
             value: a number, an index such as :attr:`warp`, or a sum of multiples of variables.
@@ -386,9 +381,9 @@ class Kernel:
         """Allocate a buffer in registers ("local"), in shared or in tensor memory ("tmem").
 
         Raises:
-            LayoutError: another scope, a buffer in registers or tensor memory without a layout, a
-                layout of registers that names threads which the CTA does not have or gives one of
-                them more than 4096 elements, or a taken name.
+            LayoutError: another scope, a taken name, a buffer in registers or tensor memory without
+                a layout, or a layout that names threads which the CTA does not have or gives a
+                thread more than 4096 elements.
         """
         if scope not in ("local", "shared", "tmem"):
             raise LayoutError(
@@ -398,7 +393,7 @@ class Kernel:
         buffer = Buffer(name, shape, dtype, scope, layout)
         if scope == "local":
             last = reached(buffer.layout).get(m, (0, 0))[1]
-            advice = "Deal it out to more threads, or go through parts of it in a loop that stays"
+            advice = "Distribute it over more threads, or loop over parts of it without unroll=True"
             check_budget(f"alloc: {name}", last + 1, REGISTERS, "elements in each thread", advice)
             check_threads_exist(buffer, self.threads)
         return self._add_buffer(buffer)
@@ -456,9 +451,9 @@ class Kernel:
     ) -> None:
         """Start ``C = A·B`` or ``C += A·B``: see :func:`lowering.gemm_async`.
 
-        The fences that it needs are placed by the lowering: of registers here, of what threads
-        wrote to A and B before the next :meth:`sync`. ``commit("gemm")`` closes a group of
-        products, ``wait(0, "gemm")`` completes them.
+        Lowering inserts the fences: ``wgmma.fence`` here, and ``fence.proxy.async`` at the
+        :meth:`sync` after threads wrote A or B. ``commit("gemm")`` closes a group of products,
+        ``wait(0, "gemm")`` waits for them.
         """
         _check_keywords(gemm_async, config, ("C", "A", "B", "SFA", "SFB", "scope"))
         self._add_call(gemm_async(C, A, B, SFA, SFB, scope=scope or self.scope, **config))
@@ -497,25 +492,17 @@ class Kernel:
         self._add_call(TilePrimitiveCall("blend", operands, self.scope, config=config))
 
     def barrier(self, name: str, slots: int, arrivals: int) -> Barrier:
-        """Declare an array of mbarriers, each complete after so many arrivals.
+        """Declare an array of mbarriers.
 
         Args:
             name: of the array.
-            slots: how many mbarriers there are.
-            arrivals: how many complete a phase of one: 1 .. 2**20 - 1.
+            slots: the number of mbarriers.
+            arrivals: that complete a phase of each: 1 .. 2**20 - 1.
 
         Raises:
             LayoutError: the name is taken, or a number is none of those.
         """
         names.check_buffer(name, self.name, self._taken)
-        if type(slots) is not int or slots < 1:
-            raise LayoutError(
-                f"barrier: {name} has a number of mbarriers from 1 on as slots; got {slots!r}"
-            )
-        if type(arrivals) is not int or not 1 <= arrivals <= ARRIVALS:
-            raise LayoutError(
-                f"barrier: an mbarrier counts 1 to {ARRIVALS} arrivals; {name} got {arrivals!r}"
-            )
         self.barriers[name] = Barrier(name, slots, arrivals)
         return self.barriers[name]
 
@@ -527,59 +514,70 @@ class Kernel:
         free: tuple[Barrier, Any, Any] | None = None,
         multicast: Sequence[tuple[Buffer | BufferRegion, Buffer | BufferRegion]] = (),
     ) -> None:
-        """Let thread 0 copy tiles to shared memory in bulk; their bytes complete a barrier.
+        """Load tiles to shared memory by TMA, which thread 0 issues; their bytes complete a phase.
 
         Args:
-            barrier: of one arrival.
+            barrier: whose mbarrier counts the bytes; of one arrival.
             slot: which of its mbarriers: a number, or the symbol of a variable.
             copies: (destination, source) of each tile.
-            free: the barrier, slot and parity of the phase that must be complete before.
-            multicast: likewise, of tiles that go to the same cells of every CTA of the cluster: of
-                each, a CTA copies its part, and the barrier awaits the parts of all.
+            free: (barrier, slot, parity) of a phase to wait for first.
+            multicast: likewise, of tiles for every CTA of the cluster: each CTA loads its part of
+                them for all, and the mbarrier counts the parts of all.
 
         Raises:
-            LayoutError: a multicast without a cluster, a barrier or a buffer that is not of this
-                kernel, or copies that are no pairs.
+            LayoutError: a multicast without a cluster, a barrier or a buffer of another kernel, or
+                copies that are no pairs.
         """
         if multicast and self.cluster == 1:
-            raise LayoutError(f"tma_load: {self.name} has no cluster to which a multicast could go")
-        calls: list[Any] = []
-        pairs = (*_pairs(copies, "tma_load"), *_pairs(multicast, "tma_load"))
-        for place, (dst, src) in enumerate(pairs):
-            operands = {
-                "dst": as_region(dst, "dst", "tma_load"),
-                "src": as_region(src, "src", "tma_load"),
-            }
-            config = {"multicast": True} if place >= len(copies) else {}
-            call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map", config)
-            calls.append(self._own(call))
+            raise LayoutError(f"tma_load: multicast needs cluster=2; {self.name} has cluster=1")
+        calls = self._boxes("tma_load", copies, "tensor_map")
+        calls += self._boxes("tma_load", multicast, "tensor_map", multicast=True)
         if free is not None and not (isinstance(free, (tuple, list)) and len(free) == 3):
             raise LayoutError(f"tma_load: free is (barrier, slot, parity), or None; got {free!r}")
         phase = None if free is None else self._phase(*free, operation="tma_load")
-        at = self._slot(barrier, slot, "tma_load")
-        self._add(TmaLoad(barrier.name, at, 0, tuple(calls), phase))
+        place = self._slot(barrier, slot, "tma_load")
+        self._add(TmaLoad(barrier.name, place, 0, calls, phase))
 
     def tma_store(self, *copies: tuple[Buffer | BufferRegion, Buffer | BufferRegion]) -> None:
-        """Let the first thread of each warpgroup copy its rows of tiles to global memory in bulk.
+        """Store tiles from shared to global memory by TMA, as one group of copies.
+
+        The first thread of each warpgroup issues the stores of its equal part of the rows.
 
         Args:
-            copies: (destination, source) of each tile; its rows are dealt out in equal parts.
+            copies: (destination, source) of each tile.
 
         Raises:
-            LayoutError: what is no pair, or a buffer that is not of this kernel.
+            LayoutError: what is no pair, or a buffer of another kernel.
         """
-        calls: list[Any] = []
-        for dst, src in _pairs(copies, "tma_store"):
+        self._add(TmaStore(self._boxes("tma_store", copies, "tensor_map_store")))
+
+    def _boxes(self, operation: str, copies: Any, variant: str, **config: Any) -> tuple[Any, ...]:
+        """Return a call for each copy by TMA, which must be a pair.
+
+        Raises:
+            LayoutError: copies are no list, one is no pair, or a buffer is of another kernel.
+        """
+        if not isinstance(copies, (tuple, list)):
+            raise LayoutError(
+                f"{operation}: copies are a list of pairs (destination, source); got {copies!r}"
+            )
+        calls = []
+        for each in copies:
+            if not isinstance(each, (tuple, list)) or len(each) != 2:
+                what = each if isinstance(each, (Buffer, BufferRegion)) else repr(each)
+                raise LayoutError(
+                    f"{operation}: a copy is a pair (destination, source); got {what}"
+                )
             operands = {
-                "dst": as_region(dst, "dst", "tma_store"),
-                "src": as_region(src, "src", "tma_store"),
+                role: as_region(side, role, operation)
+                for role, side in zip(("dst", "src"), each, strict=True)
             }
-            call = TilePrimitiveCall("bulk_copy", operands, self.scope, "tensor_map_store")
+            call = TilePrimitiveCall("bulk_copy", operands, self.scope, variant, config)
             calls.append(self._own(call))
-        self._add(TmaStore(tuple(calls)))
+        return tuple(calls)
 
     def tma_store_wait(self, pending: int = 0) -> None:
-        """Let those threads wait until at most ``pending`` of their drains still read."""
+        """Wait, in the threads that store, until at most ``pending`` groups still read."""
         _check_pending(pending, "tma_store_wait")
         self._add(TmaStoreWait(pending))
 
@@ -595,11 +593,11 @@ class Kernel:
         Args:
             barrier: of the mbarrier.
             slot: which one.
-            where: (value, below): arrive only where ``value < below``, alike in each warp.
+            where: (value, below): arrive only where ``value < below``, uniform in each warp.
             everywhere: at that mbarrier of every CTA of the cluster.
 
         Raises:
-            LayoutError: the barrier is not of this kernel, or ``where`` is no pair.
+            LayoutError: the barrier is of another kernel, or ``where`` is no pair.
         """
         guards: tuple[Guard, ...] = ()
         if where is not None:
@@ -611,7 +609,7 @@ class Kernel:
         self._add(Arrive(barrier.name, place, guards, everywhere and self.cluster > 1))
 
     def try_wait(self, barrier: Barrier, slot: Any, parity: Any) -> None:
-        """Ask early whether a phase is complete; the wait for it must say that it was peeked."""
+        """Test once whether a phase is complete; its :meth:`mbarrier_wait` says ``tried=True``."""
         self._add(TryWait(self._phase(barrier, slot, parity, "try_wait")))
 
     def mbarrier_wait(self, barrier: Barrier, slot: Any, parity: Any, tried: bool = False) -> None:
@@ -621,10 +619,10 @@ class Kernel:
             barrier: of the mbarrier.
             slot: which one.
             parity: a number, or a sum of multiples of variables; its lowest bit counts.
-            tried: whether a :meth:`try_wait` at the same phase came before.
+            tried: whether the last :meth:`try_wait` tested this phase: no wait where it succeeded.
 
         Raises:
-            LayoutError: the barrier is not of this kernel, or has no such slot.
+            LayoutError: the barrier is of another kernel, or has no such slot.
         """
         self._add(MbarrierWait(self._phase(barrier, slot, parity, "mbarrier_wait"), tried))
 
@@ -634,33 +632,25 @@ class Kernel:
         return Phase(barrier.name, place, asked)
 
     def _slot(self, barrier: Barrier, value: Any, operation: str) -> int | Index:
-        """Return the number of an mbarrier, or the index of a variable that holds it.
+        """Return the number of an mbarrier, or an index.
 
         Raises:
-            LayoutError: the barrier is none of this kernel, or the array has fewer.
+            LayoutError: the barrier is of another kernel, or the array has fewer.
         """
         if not isinstance(barrier, Barrier) or self.barriers.get(barrier.name) != barrier:
             raise LayoutError(
                 f"{operation}: {barrier if isinstance(barrier, Buffer) else repr(barrier)} is not "
                 f"a barrier of kernel {self.name}; declare it with barrier()"
             )
-        slot = value if type(value) is int else as_index(value, f"barrier {barrier.name}: the slot")
-        low, high = (slot, slot) if isinstance(slot, int) else (slot.low, slot.high)
-        if low < 0 or barrier.slots <= high < FREE:
-            raise LayoutError(
-                f"barrier {barrier.name}: its mbarriers are 0 to {barrier.slots - 1}; got {value}"
-                + ("" if low == high else f", which is {low} to {high}")
-            )
-        return slot
+        return barrier.slot(value)
 
     def sync(self, scope: str = "cta", memory: bool = False) -> None:
-        """Add a barrier of the CTA, or of each warpgroup or warp, that orders their memory.
-
-        Or of the cluster: other CTAs may be reached between two of them.
+        """Synchronize the threads of a scope, and order their memory.
 
         Args:
-            scope: whose.
-            memory: let a barrier of the cluster order memory too, which takes longer.
+            scope: "cta", "warpgroup" or "warp"; or "cluster", between two of which other CTAs may
+                be reached.
+            memory: whether a barrier of the cluster orders memory too, which takes longer.
 
         Raises:
             LayoutError: another scope, a kernel without clusters, or threads that are no whole
@@ -671,7 +661,7 @@ class Kernel:
                 f"sync: the scope must be cluster, cta, warpgroup or warp; got {scope!r}"
             )
         if scope == "cluster" and self.cluster == 1:
-            raise LayoutError(f"sync: {self.name} has no cluster; cta is its widest scope")
+            raise LayoutError(f"sync: scope cluster needs cluster=2; {self.name} has cluster=1")
         if scope == "warpgroup" and self.threads % WARPGROUP:
             raise LayoutError(f"sync: {self.threads} threads are no whole warpgroups")
         self._add(Sync(scope, memory and scope == "cluster"))
@@ -681,8 +671,8 @@ class Kernel:
 
         Args:
             of: which.
-            barrier: of products in tensor memory: an mbarrier gets an arrival once they, and the
-                copies there, are complete. :meth:`wait_for` it.
+            barrier: of ``tcgen05``: its mbarrier gets an arrival when all products and copies to
+                tensor memory so far are complete; :meth:`mbarrier_wait` for it.
             slot: which of the barrier's mbarriers.
 
         Raises:
@@ -696,7 +686,7 @@ class Kernel:
         self._add(WgmmaCommit() if _asynchronous(of) == "gemm" else Commit())
 
     def wait(self, pending: int = 0, of: str = "copy") -> None:
-        """Wait until at most ``pending`` groups are under way.
+        """Wait until at most ``pending`` groups are in flight.
 
         After ``wait(0, "gemm")`` the accumulators of all products so far may be touched.
 
@@ -708,14 +698,14 @@ class Kernel:
 
     @contextmanager
     def loop(self, var: str, extent: Any, unroll: bool = False) -> Iterator[Any]:
-        """Repeat the statements of the ``with`` block; yields the variable, a size symbol.
+        """Repeat the ``with`` block; yields the variable, a size symbol.
 
         Args:
             var: name of the variable, which runs over ``0 .. extent - 1``: letters alone, so that
-                it is none of the names that kernel texts make.
-            extent: how often: a number, an index, or the symbol of a scalar or of a :meth:`let`.
-            unroll: expand the loop at lowering. Register regions that move with the variable need
-                that: register numbers are static.
+                it collides with no name that kernel texts make.
+            extent: a number, an index, or the symbol of a scalar or of a :meth:`let`.
+            unroll: expand the loop before dispatch. Register regions that move with the variable
+                need it: register numbers are static.
 
         Raises:
             LayoutError: the name is taken or no identifier, or the extent is below 1.
@@ -725,7 +715,7 @@ class Kernel:
         if (known and extent < 1) or not (known or named):
             raise LayoutError(f"loop: the extent must be a number from 1 on; got {extent!r}")
         if unroll and not known:
-            raise LayoutError(f"loop: {var} has {extent} steps, known at launch; it must stay")
+            raise LayoutError(f"loop: unroll=True needs a number as extent; {var} has {extent}")
         most = extent if known else as_index(extent).high
         symbol = self._symbol(var, most if 0 < most < FREE - 1 else FREE, "loop")
         with self._block(var, unrolled=unroll) as body:
@@ -734,16 +724,17 @@ class Kernel:
         self._add(Loop(var, times, _closed(body), unroll))
 
     def lower(self) -> KernelProgram:
-        """Lower all statements.
+        """Lower the kernel, by the passes in :data:`lowering.programs.stages.STAGES`.
 
         Raises:
             DispatchError: a call fits no variant; the error lists each reason.
-            LayoutError: the shared buffers do not fit, or a block is still open.
+            LayoutError: a block is still open, or what :func:`lowering.programs.stages.check`
+                refuses.
         """
         if len(self._blocks) > 1:
             raise LayoutError(
                 f"lower: a block of kernel {self.name} is still open; lower it after the `with` of "
-                "loop(), when() or producing() has ended"
+                "loop(), when() or producer() has ended"
             )
         by_scope = {
             scope: tuple(b for b in self.buffers.values() if b.scope == scope)
@@ -766,7 +757,7 @@ class Kernel:
 
 
 def _closed(block: Sequence[Op]) -> tuple[Op, ...]:
-    """Return the operations of a block; what follows a producer, its consumers do."""
+    """Return the operations of a block; consumers run what follows a producer."""
     for at, op in enumerate(block):
         if isinstance(op, WarpSpecialize):
             return (*block[:at], replace(op, consume=_closed(block[at + 1 :])))
@@ -776,12 +767,7 @@ def _closed(block: Sequence[Op]) -> tuple[Op, ...]:
 def _check_keywords(
     primitive: Callable[..., TilePrimitiveCall], given: Mapping[str, Any], taken: Sequence[str]
 ) -> None:
-    """Refuse keywords that a primitive does not have.
-
-    Args:
-        primitive: what makes the call.
-        given: the keywords of the caller.
-        taken: those that have parameters of their own.
+    """Refuse keywords that a primitive does not have, or that have parameters of their own.
 
     Raises:
         LayoutError: the known ones are listed.
@@ -802,8 +788,7 @@ def _check_pending(pending: Any, operation: str) -> None:
     """
     if type(pending) is not int or pending < 0:
         raise LayoutError(
-            f"{operation}: pending is how many groups may be under way after it, a number from 0 "
-            f"on; got {pending!r}"
+            f"{operation}: pending must be a number of groups from 0 on; got {pending!r}"
         )
 
 
@@ -814,22 +799,5 @@ def _asynchronous(kind: str) -> str:
         LayoutError: another kind.
     """
     if kind not in ("copy", "gemm"):
-        raise LayoutError(f"commit, wait: of copy or of gemm; got {kind!r}")
+        raise LayoutError(f"commit, wait: of must be 'copy' or 'gemm'; got {kind!r}")
     return kind
-
-
-def _pairs(copies: Any, operation: str) -> Sequence[tuple[Any, Any]]:
-    """Return copies, each of which must be a pair.
-
-    Raises:
-        LayoutError: they are no list, or one is no pair.
-    """
-    if not isinstance(copies, (tuple, list)):
-        raise LayoutError(
-            f"{operation}: copies are a list of pairs (destination, source); got {copies!r}"
-        )
-    for each in copies:
-        if not isinstance(each, (tuple, list)) or len(each) != 2:
-            what = each if isinstance(each, (Buffer, BufferRegion)) else repr(each)
-            raise LayoutError(f"{operation}: a copy is a pair (destination, source); got {what}")
-    return copies

@@ -273,16 +273,15 @@ class KernelProgram(Executable):
         return f"{self.name}: {body.threads} threads, {body.shared_bytes} bytes shared{more}"
 
     def script(self, stage: str = "operations") -> str:
-        """Return the program after a step of lowering.
+        """Return the program after a stage of lowering: see :mod:`lowering.programs.stages`.
 
         Raises:
-            LayoutError: no such step.
+            LayoutError: no such stage.
         """
         if stage not in self.stages:
-            raise LayoutError(f"script: the steps are {', '.join(self.stages)}; got {stage!r}")
-        if stage == "operations":
-            return self.body.script()
-        return script(self.stages[stage].ops)
+            raise LayoutError(f"script: the stages are {', '.join(self.stages)}; got {stage!r}")
+        ir = self.stages[stage]
+        return ir.script() if stage == "operations" else script(ir.ops)
 
     def trace(self, grid: tuple[int, int] | None = None, **given: Any) -> Machine:
         """Run on the NumPy warp and return the first CTA: registers, memory, bank counts of all.

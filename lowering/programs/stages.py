@@ -49,7 +49,7 @@ def lower(ir: KernelIR, name: str) -> dict[str, KernelIR]:
         DispatchError: a call fits no variant; the error lists each reason.
         LayoutError: too many operations, or what :func:`check` refuses.
     """
-    advice = "Let a loop stay (without unroll=True)"
+    advice = "Leave a loop rolled (without unroll=True)"
     check_budget(f"lower: {name}", steps(ir.ops), OPERATIONS, "unrolled statements", advice)
     found = {}
     for stage, passes in STAGES.items():
@@ -73,8 +73,8 @@ def check(ir: KernelIR, name: str) -> None:
         for bound in buffer.bounds:
             if bound is not None and Scalar(bound) not in ir.scalars:
                 raise LayoutError(
-                    f"Kernel {name}: {buffer.name} ends at {bound}, which is no s32 scalar of the "
-                    f"kernel: declare it with scalar({bound!r})"
+                    f"Kernel {name}: the bound {bound} of {buffer.name} is no s32 scalar of the "
+                    f"kernel; declare it with scalar({bound!r})"
                 )
     names.check_scopes(ir.ops, [each.name for each in ir.scalars])
     _check_sizes(ir)

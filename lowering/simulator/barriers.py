@@ -1,4 +1,4 @@
-"""Barriers on the NumPy warp: of threads, of clusters, and mbarriers as threads meet them."""
+"""Barriers on the NumPy warp: of threads, of clusters, mbarriers, and the proxy fence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lowering.simulator.order import PASSED
 
 @simulate.of(Sync)
 def _sync(machine: Machine, op: Sync) -> None:
-    """Order the memory of all threads, or of each warp or warpgroup; of a cluster, if asked."""
+    """Order the memory of each warp, warpgroup or CTA; that of a cluster where ``memory`` asks."""
     if op.scope == "cluster":
         if op.memory and machine.ordered < machine.meetings:
             machine.order.meet(machine.order.actors[None])
@@ -33,7 +33,7 @@ def _sync(machine: Machine, op: Sync) -> None:
 
 
 def sync_all(machine: Machine) -> None:
-    """Order the memory of all threads; that which will produce is one of them until then."""
+    """Order the memory of all threads of the CTA, the producer's before it is specialized."""
     meeting = machine.agents
     if machine.body.warp_specialized and not machine.specialized:
         meeting = np.append(meeting, machine.order.agent(machine.rank, "producer"))
@@ -42,15 +42,15 @@ def sync_all(machine: Machine) -> None:
 
 @simulate.of(ProxyFence)
 def _fence_proxy(machine: Machine, op: ProxyFence) -> None:
-    """Let what the active threads know as written be read asynchronously."""
+    """Make the writes that the active threads know of visible to the async proxy."""
     machine.order.fence_proxy(machine.agents[machine.mask])
 
 
 @simulate.of(Arrive)
 def _arrive(machine: Machine, op: Arrive) -> None:
-    """Let the first lane of every warp arrive, where the guards hold.
+    """Arrive by the first lane of each warp, where the guards hold.
 
-    Everywhere: a lane for each CTA of the cluster, in the order of their ranks.
+    Everywhere: by one lane for each CTA of the cluster, in the order of their ranks.
     """
     first = machine.base + np.flatnonzero(machine.active(op.guards)[::WARP]) * WARP
     if not first.size:
@@ -65,7 +65,7 @@ def _arrive(machine: Machine, op: Arrive) -> None:
 
 @simulate.of(TryWait)
 def _try_wait(machine: Machine, op: TryWait) -> None:
-    """Note what each active thread asks, and how many phases it knows to be complete."""
+    """Note which phase each active thread tests, and how many it knows to be complete."""
     state, parity = machine.phase(op.phase, op)
     known = state.known_to(machine.order.known[PASSED, machine.agents[machine.mask]])
     machine.tried[machine.mask, :2] = state.agent, parity
@@ -74,10 +74,10 @@ def _try_wait(machine: Machine, op: TryWait) -> None:
 
 @simulate.of(MbarrierWait)
 def _mbarrier_wait(machine: Machine, op: MbarrierWait) -> None:
-    """Let the active threads know what a phase gives.
+    """Let the active threads acquire what a complete phase releases.
 
     Raises:
-        SimulationError: the phase was not the one peeked at, or can never complete.
+        SimulationError: the last try_wait was for another phase, or the phase cannot complete.
     """
     state, parity = machine.phase(op.phase, op)
     who = machine.agents[machine.mask]
@@ -87,22 +87,22 @@ def _mbarrier_wait(machine: Machine, op: MbarrierWait) -> None:
         other = (tried[:, :2] != (state.agent, parity)).any(axis=1)
         if other.any():
             raise SimulationError(
-                f"simulate: {op} counts on a peek at the same phase; the last of "
-                f"{machine.order.name(int(who[other][0]))} was at another"
+                f"simulate: {op} relies on a try_wait for the same phase; the last of "
+                f"{machine.order.name(int(who[other][0]))} was for another"
             )
         known = tried[:, 2]
     state.observe(op, who, known, machine.order)
-    machine.parted |= machine.mask
+    machine.diverged |= machine.mask
 
 
 def passes(machine: Machine, phase: Phase, op: Op) -> bool:
-    """Let boxes under way arrive, and say whether a phase is complete.
+    """Complete TMA loads in flight, and say whether a phase is complete.
 
-    The tensor core arrives as late as it may: where nothing else lets the phase pass.
+    ``tcgen05.commit`` arrives as late as it may: where nothing else completes the phase.
     """
     state, parity = machine.phase(phase, op)
     while state.completed % 2 == parity and machine.committed:
         commit, done, released = machine.committed.pop(0)
         done.arrive(commit, np.array([machine.tensor.core]), released[:, None], machine.order)
-    state.land(machine.order)
+    state.complete_loads(machine.order)
     return state.completed % 2 != parity

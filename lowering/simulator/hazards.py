@@ -1,11 +1,11 @@
-"""The race detector of the NumPy warp: which accesses of one cell are ordered, and which race.
+"""The race detector of the simulator: which accesses of one cell are ordered, and which race.
 
 Two accesses of one cell of which one writes, by different agents, race unless one happens before
 the other. These are the rules; :class:`~lowering.simulator.order.Order` holds what they make known.
 
-Agents. Every thread of every CTA, and the thread that produces; beside them what runs by itself:
-the products (``wgmma``) of each warp, the bulk stores of each warpgroup's first thread, the boxes
-that complete one mbarrier, and ``tcgen05``. A warp's threads are no unit: they are not in lockstep,
+Agents. Every thread of every CTA, and the producer thread; beside them the async proxy: the
+``wgmma`` of each warp, the TMA stores of each warpgroup's first thread, the TMA loads that complete
+one mbarrier, and ``tcgen05``. A warp's threads are no unit: they are not in lockstep,
 and neither ``mma`` nor ``ldmatrix`` nor ``stmatrix`` orders memory.
 
 Order, always transitive (who knows, passes on what others have told it):
@@ -17,13 +17,13 @@ Order, always transitive (who knows, passes on what others have told it):
   after it has waited for the phase (acquire). One lane per warp arrives, its first (everywhere: at
   each CTA of the cluster that of its rank): what the other lanes did it must have been told, by a
   ``sync``.
-- Boxes (TMA loads) are written between their ``fill`` and the completion of its mbarrier's phase,
-  and read global memory then; whoever waits for that phase knows. ``fill`` is itself an arrival.
+- A TMA load reads global and writes shared memory between its ``tma_load`` and the completion of
+  its mbarrier's phase; whoever waits for that phase knows. ``tma_load`` is itself an arrival.
 - ``cp.async`` reads and writes between its start and the ``wait`` of the thread that started it; it
   is as if this thread did both at that ``wait``. Groups complete in order.
 - ``wgmma`` reads shared memory between its start and the wait of its group, which tells each thread
   that waits about its own warp; who knows of all four warps knows that it has read.
-- A bulk store (TMA store) reads shared memory between its start and ``drained``, which tells the
+- A TMA store reads shared memory between its ``tma_store`` and ``tma_store_wait``, which tells the
   thread that started it. Nothing in a kernel waits for what it writes to global memory.
 - ``tcgen05`` reads and writes between its start and the phase that its commit completes, which
   tells who waits for it also what the thread that started it had been told. The rules of tensor
@@ -38,9 +38,9 @@ Phases of an mbarrier. However fast the threads are, an arrival must count, and 
 the same phase. Whether a thread came so far is all that matters here: a ``.sync`` instruction of a
 warp, which orders no memory, orders its threads in this, and so does a box from another CTA.
 
-- Who arrives (with a ``fill``, a box or a commit of the tensor core too) must know that the phase
-  before is complete: await it, or come after one who has, or after all that arrived in it.
-- A wait, or a peek, may pass on the latest phase of the same parity: who waits for a phase must
+- Who arrives (by a ``tma_load``, a multicast box or a ``tcgen05.commit`` too) must know that the
+  phase before is complete: wait for it, or come after one who has, or after all that arrived in it.
+- A wait, or a try_wait, may pass on the latest phase of the same parity: who waits for a phase must
   know that the one before is complete.
 - A phase may be complete as soon as all have arrived: all of them together must come after every
   wait for the phase before, or such a wait is overtaken, and waits forever.
@@ -114,12 +114,12 @@ READERS = {
         "a wgmma of {} read with no barrier in between: sync first",
     ),
     "tma_store": (
-        "{} still reads: wait until it is drained",
+        "{} still reads: wait with tma_store_wait",
         "{} read with no barrier in between: sync first",
     ),
     "tcgen05": (
-        "{} still reads: commit it to an mbarrier, and await that",
-        "{} read, and nobody awaited its commit before",
+        "{} still reads: commit it to an mbarrier, and wait for that",
+        "{} read, and no thread waited for its commit",
     ),
     "tma_load": (
         "{} still reads: wait for its mbarrier",
@@ -281,7 +281,7 @@ class Cells:
         self.async_proxy[cell] = isinstance(by, Async)
 
     def _begin(self, cell: Ints, order: Order) -> None:
-        """Forget what came before a write that is ordered after all of it."""
+        """Drop the history of cells whose new write is ordered after all of it."""
         self.latest[cell] = NEVER
         self.since[cell] = order.clock
         self.copy[cell] = 0
@@ -310,7 +310,7 @@ class Cells:
         return at, np.arange(len(at)) + np.repeat(first - np.cumsum(count) + count, count)
 
     def _restamp(self, cell: Ints, who: Ints, stamp: int) -> None:
-        """Say when writes that alias were done; those that go on are never known."""
+        """Set when writes that alias were done; FOREVER for those in flight."""
         if self.beside.size:
             at, column = self._beside(cell)
             by = np.broadcast_to(who, cell.shape).reshape(-1)[at]
@@ -318,14 +318,14 @@ class Cells:
             self.beside[STAMP, column[ours]] = stamp
 
     def finish(self, cell: Ints, values: Matrix) -> None:
-        """Give cells the values that were written."""
+        """Complete writes: give cells their values."""
         self.values[cell] = values
         self.written[cell] = True
         if self.tracked:
             self.pending[cell] = False
 
     def finish_later(self, cell: Ints, values: Matrix, who: Ints, order: Order) -> None:
-        """Give cells the values that threads wrote, as if they did now; see :meth:`copy_later`."""
+        """Complete writes of ``cp.async``, as if the threads wrote now; see :meth:`copy_later`."""
         self.values[cell] = values
         self.written[cell] = True
         if self.tracked:
@@ -337,7 +337,7 @@ class Cells:
     def copy_later(self, cell: Ints, who: Ints | None = None) -> None:
         """Note that writes that were started are complete only after a wait.
 
-        ``who``: the threads that wait, each for its own; None: all at once, for something else.
+        ``who``: the threads of a ``cp.async``, each of which waits for its own; None: TMA.
         """
         self.written[cell] = False
         if self.tracked:
@@ -346,12 +346,12 @@ class Cells:
                 self._restamp(cell, who, FOREVER)
 
     def copy_from(self, cell: Ints) -> None:
-        """Note that a copy which somebody waits for later reads cells until then."""
+        """Note that a ``cp.async`` reads cells until it is waited for."""
         if self.tracked:
             np.add.at(self.copying, cell, 1)
 
     def copied(self, cell: Ints, me: Ints, order: Order) -> None:
-        """Note that those who waited for copies have read their cells."""
+        """Note that the ``cp.async`` of those who waited have read their cells."""
         if self.tracked:
             np.add.at(self.copying, cell, -1)
             self.note(cell, me, order)
@@ -444,7 +444,7 @@ class Cells:
     def _check_elsewhere(
         self, op: Op, cell: Ints, by: By, order: Order, verb: str, touched: Bools, did: str
     ) -> None:
-        """Refuse what a CTA that ran before, and might run after, touched."""
+        """Refuse cells that another CTA touched: the two may run in either order."""
         if touched[cell].any():
             at, who = tuple(np.argwhere(touched[cell])[0]), _named(cell, by)
             raise SimulationError(
@@ -453,7 +453,7 @@ class Cells:
             )
 
     def _after_reads(self, op: Op, cell: Ints, by: By, order: Order) -> None:
-        """Refuse to overwrite what was read since the last write, and that is not known."""
+        """Refuse to overwrite cells whose reads since the last write are not ordered before."""
         who = _named(cell, by)
         since = self.since[cell]
         copied = self.copying[cell] > 0
@@ -511,7 +511,7 @@ class Cells:
     # -- the whole ----------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Note what the CTAs that ran did: those to come are not ordered after them."""
+        """Note what the CTAs that ran touched: nothing orders later CTAs after them."""
         if not self.tracked:
             return
         if self.elsewhere is None:

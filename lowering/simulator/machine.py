@@ -34,9 +34,9 @@ from lowering.simulator.wgmma_hazards import Register, Warpgroup
 
 @dataclass(frozen=True)
 class Copies:
-    """What threads copy by one ``cp.async``: (threads, cells), and of which group of each it is.
+    """A ``cp.async`` in flight: what it copies, (threads, cells), and its group in each thread.
 
-    ``cell``: what is read, by those who read: where it fills with zeros, not all do.
+    ``cell``: what the threads in ``reads`` read; the others write zeros.
     """
 
     op: Transfer
@@ -99,7 +99,7 @@ class Machine:
         self.env["thread"] = np.arange(threads)
         self.base = self.order.base(self.rank)
         self.agents = self.base + np.arange(threads)
-        self.parted = np.zeros(threads, dtype=bool)  # waited, since their warps converged last
+        self.diverged = np.zeros(threads, dtype=bool)  # waited, since their warps converged last
         self.tried = np.full((threads, 3), NEVER)  # mbarrier, parity, phases known to be complete
         self.shared = {buffer.name for buffer in self.body.shared}
         self.tracked = self.shared | {buffer.name for buffer in self.body.written}
@@ -131,7 +131,7 @@ class Machine:
     # -- registers ----------------------------------------------------------------------------
 
     def read(self, source: Registers, op: Op) -> Matrix:
-        """Return registers of all threads; refuse any that nothing wrote, of those active.
+        """Return registers of all threads; those of active threads must be written.
 
         Raises:
             SimulationError: nothing wrote a register of an active thread.
@@ -159,18 +159,18 @@ class Machine:
     # -- numbers ------------------------------------------------------------------------------
 
     def active(self, guards: Sequence[Guard], mask: Bools | None = None) -> Bools:
-        """Return which of the active threads, or of others, take part."""
+        """Return in which of the active threads, or of ``mask``, all guards hold."""
         taking: Bools = (self.mask if mask is None else mask).copy()
         for guard in guards:
             taking &= guard.holds(self.env)
         return taking
 
     def number(self, value: int | Index) -> Any:
-        """Return a number that may be an index."""
+        """Return a number, or the value of an index."""
         return value.value(self.env) if isinstance(value, Index) else value
 
     def addresses(self, index: Index) -> Ints:
-        """Return the address of every thread."""
+        """Return the value of an address in every thread."""
         return np.broadcast_to(
             np.asarray(index.value(self.env), dtype=np.int64), (self.body.threads,)
         )
@@ -212,9 +212,9 @@ class Machine:
         self.count_groups(name, start.reshape(-1, lanes), self.mask.reshape(-1, lanes), size, op)
 
     def count_groups(self, name: str, groups: Ints, taking: Bools, size: int, op: Op) -> None:
-        """Count the wavefronts of groups of starts: one each, and one per further conflict.
+        """Count the wavefronts of groups of starts: one each, and one per bank conflict.
 
-        What does not take part asks for nothing: it stands for one that does.
+        A lane that does not take part counts as one that does, which costs nothing.
         """
         if name not in self.shared or not taking.any():
             return
@@ -249,7 +249,7 @@ class Machine:
 
     @property
     def filler(self) -> int:
-        """The agent that orders boxes: the thread that produces, where it runs, or the first."""
+        """The agent that starts TMA loads: the producer thread, or thread 0."""
         return self.order.agent(self.rank, "producer") if self.producing else self.base
 
 

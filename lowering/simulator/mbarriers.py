@@ -37,10 +37,10 @@ class Complete:
 
 @dataclass
 class Mbarrier:
-    """An mbarrier: arrivals of this phase, phases completed, boxes under way.
+    """An mbarrier: arrivals of this phase, phases completed, loads in flight.
 
-    ``agent``: the boxes that complete it. ``owed``: bytes that this phase awaits and that nothing
-    has ordered yet. ``gathered``: what those who arrived released, this phase included; ``given``:
+    ``agent``: the TMA loads that complete it. ``owed``: bytes that this phase expects and that no
+    load brings yet. ``gathered``: what those who arrived released, this phase included; ``given``:
     without it, for those who have waited. ``waited``: when each agent waited last. ``arrivals``:
     who arrived in this phase, and when; ``last``: by what operation.
     """
@@ -56,7 +56,7 @@ class Mbarrier:
     last: Op | None = None
 
     def __post_init__(self) -> None:
-        """Begin with nothing to give."""
+        """Begin with nothing to release."""
         self.given = self.gathered.copy()
         self.waited = np.full_like(self.gathered[PASSED], NEVER)
 
@@ -67,11 +67,11 @@ class Mbarrier:
 
     @property
     def full(self) -> bool:
-        """Whether all that this phase awaits has been ordered."""
+        """Whether all arrivals and bytes that this phase expects are there or in flight."""
         return self.arrived >= self.expected and self.owed <= 0
 
     def known_to(self, known: Ints) -> Ints:
-        """Return how many phases some know to be complete.
+        """Return how many phases each of some threads knows to be complete.
 
         One is known to those who waited for it, or know of one who has, or of all that arrived.
 
@@ -89,7 +89,7 @@ class Mbarrier:
         return found
 
     def observe(self, op: Op, who: Ints, known: Ints, order: Order) -> None:
-        """Let threads see the phase that was completed last, and acquire what it gives.
+        """Let threads pass a wait for the last complete phase, and acquire what it releases.
 
         Args:
             op: for messages.
@@ -105,13 +105,13 @@ class Mbarrier:
             raise SimulationError(
                 f"simulate: {op} may pass on an older phase of {order.barrier(self.agent)}: "
                 f"{order.name(int(who[late][0]))} does not know that the phase before is complete: "
-                "await that first"
+                "wait for that first"
             )
         self.waited[who] = order.clock
         order.acquire(who, self.given)
 
     def arrive(self, op: Op, who: Ints, released: Ints, order: Order) -> None:
-        """Let some arrive, and release what they know.
+        """Arrive, and release what those who arrive know.
 
         Args:
             op: for messages.
@@ -131,12 +131,12 @@ class Mbarrier:
         if not self.in_flight and not self.owed:
             self.complete(order)
 
-    def send(
+    def start_load(
         self, op: Op, box: InFlight, size: int, who: Ints, released: Ints, order: Order
     ) -> None:
-        """Let a box be under way, of so many bytes; see :meth:`arrive`.
+        """Start a TMA load of so many bytes; see :meth:`arrive`.
 
-        Once it has come, so far have threads that the one who sent it knew to have.
+        Its completion says that threads have come as far as the one that starts it knew.
         """
         self.check_begun(op, who, released, order, 1)
         self.gathered[PASSED] = np.maximum(self.gathered[PASSED], released[PASSED, 0])
@@ -144,18 +144,18 @@ class Mbarrier:
         self.owed -= size
 
     def check_begun(self, op: Op, who: Ints, released: Ints, order: Order, room: int) -> None:
-        """Refuse what may count for a phase before that has begun, or after so many have come."""
+        """Refuse arrivals that may count for an earlier phase, or that exceed those expected."""
         late = self.known_to(released[PASSED]) < self.completed
         late[room:] = True
         if late.any():
             raise SimulationError(
                 f"simulate: {op} may count for an older phase of "
                 f"{order.barrier(self.agent)}: {order.name(int(who[late][0]))} does not know that "
-                "it is complete: await that first"
+                "it is complete: wait for that first"
             )
 
-    def land(self, order: Order) -> None:
-        """Let the boxes under way arrive, once all of the phase were ordered."""
+    def complete_loads(self, order: Order) -> None:
+        """Complete the loads in flight, once all that the phase expects were started."""
         if self.arrived < self.expected or self.owed:
             return
         for each in self.in_flight:

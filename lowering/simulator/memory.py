@@ -175,7 +175,7 @@ def _transpose(machine: Machine, op: MoveMatrix) -> None:
 
 @simulate.of(Transfer)
 def _transfer(machine: Machine, op: Transfer) -> None:
-    """Copy cells from memory to memory, at once or when its group is waited for."""
+    """Copy cells from memory to memory: now, or by ``cp.async`` at the wait for its group."""
     taking = machine.active(op.guards)
     for name, address in ((op.memory, op.address), (op.into, op.into_address)):
         machine.check_aligned(name, machine.addresses(address)[taking], op.count, op)
@@ -203,13 +203,13 @@ def _transfer(machine: Machine, op: Transfer) -> None:
 
 @simulate.of(Commit)
 def _commit(machine: Machine, op: Commit) -> None:
-    """Close the groups of the active threads."""
+    """Close the open group of each active thread."""
     machine.closed[machine.mask] += 1
 
 
 @simulate.of(Wait)
 def _wait(machine: Machine, op: Wait) -> None:
-    """Complete all but the newest groups; a group that is still open never completes."""
+    """Complete all but the ``pending`` newest closed groups."""
     left = []
     for each in machine.copies:
         thread = each.who[:, 0] - machine.base

@@ -6,8 +6,8 @@ from now on. Meetings, releases and acquires pass whole rows of such numbers on,
 transitive, as of vector clocks. :mod:`lowering.simulator.hazards` writes down which operation does
 what here.
 
-An agent is a thread, or what runs beside the threads: the products that a warp started, the bulk
-stores of a warpgroup, the boxes that complete one mbarrier, the tensor core of tensor memory. What
+An agent is a thread, or a part of the async proxy: the ``wgmma`` of a warp, the TMA stores of a
+warpgroup, the TMA loads that complete one mbarrier, ``tcgen05``. What
 one of these started last it completes last, so that one number suffices for each of them too.
 """
 
@@ -41,7 +41,7 @@ class Order:
     """
 
     def __init__(self, body: KernelIR) -> None:
-        """Begin with nobody knowing anything."""
+        """Begin with no order between any two agents."""
         self.threads, self.cluster = body.threads, body.cluster
         slots = [(each.name, slot) for each in body.barriers for slot in range(each.slots)]
         groups = -(-self.threads // WARPGROUP)
@@ -85,7 +85,7 @@ class Order:
         return self.base(rank) + self.first[name] + number
 
     def products(self, rank: int, group: int) -> tuple[int, ...]:
-        """Return the agents of what the warps of a warpgroup started: all four read together."""
+        """Return the agents of the wgmma of a warpgroup: one for each of its four warps."""
         first = self.agent(rank, "wgmma", group * (WARPGROUP // WARP))
         return tuple(range(first, first + WARPGROUP // WARP))
 
@@ -104,16 +104,16 @@ class Order:
             return f"a box of {self.barrier(agent)}"
         names = {
             "thread": f"thread {number}",
-            "producer": "the producing thread",
+            "producer": "the producer thread",
             "wgmma": f"warpgroup {place // (WARPGROUP // WARP)}",
-            "tma_store": "a bulk store",
+            "tma_store": "a TMA store",
             "tcgen05": "tcgen05",
-            "outside": "a bulk store",
+            "outside": "a TMA store",
         }
         return names[kind] + of
 
     def barrier(self, agent: int) -> str:
-        """Return what the mbarrier of some boxes is called in a message."""
+        """Return what the mbarrier of some TMA loads is called in a message."""
         rank, number = divmod(agent, self.width)
         name, slot = list(self.slots)[number - self.first["tma_load"]]
         return f"{name}[{slot}]" + (f" of CTA {rank}" if self.cluster > 1 else "")
@@ -154,7 +154,7 @@ class Order:
     # -- what makes order ---------------------------------------------------------------------
 
     def meet(self, groups: Ints, everyone: int | None = None) -> None:
-        """Let threads know all that each of them knows, and did.
+        """Synchronise groups of threads: each knows what all of its group did and knew.
 
         Args:
             groups: (groups, threads): who meets whom.
@@ -176,7 +176,7 @@ class Order:
             self.floors[everyone] = self.clock
 
     def released(self, who: Ints) -> Ints:
-        """Return what each of some threads knows and did, for others to acquire.
+        """Release: return what each of some threads did and knows, for others to acquire.
 
         Returns:
             (kinds, threads, agents).
@@ -186,12 +186,12 @@ class Order:
         return found
 
     def acquire(self, who: Ints, released: Ints) -> None:
-        """Let threads know what others released."""
+        """Acquire: let threads know what others released."""
         self._rows.clear()
         self.known[:, who] = np.maximum(self.known[:, who], released[:, None])
 
     def converge(self, groups: Ints) -> None:
-        """Let threads know how far each of them has come; what memory they touched, they do not.
+        """Let the threads of a group know how far each has come; memory is not ordered.
 
         Args:
             groups: (groups, threads): who comes to one instruction together.
@@ -207,13 +207,13 @@ class Order:
         self.known[:, who, agent] = np.maximum(self.known[:, who, agent], until)
 
     def fence_proxy(self, who: Ints) -> None:
-        """Let what threads know as written be read asynchronously from here on."""
+        """``fence.proxy.async``: the async proxy sees what threads know as written."""
         self._rows.clear()
         self.known[PROXY, who] = self.known[MEMORY, who]
         self.known[PROXY, who, who] = self.clock
 
     def fence_tensor(self, side: str, who: Ints) -> None:
-        """Let threads fence tensor memory before a meeting, or after it."""
+        """``tcgen05.fence``: before a barrier, or after it."""
         if side == "before":
             self.known[TENSOR, who, who] = self.clock
         else:

@@ -74,7 +74,7 @@ def _mma(machine: Machine, op: Mma) -> None:
 
 
 def check_positions(positions: Matrix, active: Bools, op: Op) -> None:
-    """Refuse positions of a chunk that do not ascend: what the hardware then does is undefined.
+    """Refuse positions that do not ascend in a chunk: the hardware leaves that undefined.
 
     Raises:
         SimulationError: two of a chunk do not.
@@ -130,21 +130,21 @@ def _groups(machine: Machine) -> Iterator[tuple[Warpgroup, Ints]]:
 
 @simulate.of(WgmmaFence)
 def _fence(machine: Machine, op: WgmmaFence) -> None:
-    """Order what threads did to registers before products."""
+    """Order accesses of registers before the next wgmma."""
     for group, _ in _groups(machine):
         group.fence()
 
 
 @simulate.of(WgmmaCommit)
 def _commit(machine: Machine, op: WgmmaCommit) -> None:
-    """Close a group of products."""
+    """Close the open group of each active warpgroup."""
     for group, _ in _groups(machine):
         group.commit(machine.order.clock)
 
 
 @simulate.of(WgmmaWait)
 def _wait(machine: Machine, op: WgmmaWait) -> None:
-    """Complete older groups of products: each thread knows of its own warp's."""
+    """Complete older groups; each thread learns of its own warp's part alone."""
     for group, threads in _groups(machine):
         until = group.wait(op)
         own = machine.order.agent(machine.rank, "wgmma") + (threads - machine.base) // WARP

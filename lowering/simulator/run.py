@@ -74,14 +74,14 @@ def run_to_end(machine: Machine) -> None:
             if found is not None:
                 waiting.append((each, found))
         if before == machine.order.clock and len(waiting) == len(running):
-            raise stuck(*waiting[0])
+            raise deadlock(*waiting[0])
         running = [(each, steps) for each, steps in running if not each.ended]
     for each in machine.cluster:
         finish(each)
 
 
 def finish(machine: Machine) -> None:
-    """Refuse to end while something is under way, or may still reach another CTA.
+    """Refuse to end with copies in flight, or with accesses that may reach a CTA that has ended.
 
     Raises:
         SimulationError: something is, or may.
@@ -102,7 +102,7 @@ def finish(machine: Machine) -> None:
 
 
 def run(machine: Machine) -> Iterator[Op]:
-    """Run all threads; yield an operation that waits, where none goes on."""
+    """Run all threads of a CTA; yield the operation that waits where no strand can go on."""
     machine.strands = [Strand([Frame(machine.body.ops, machine.mask)], machine.env)]
     while machine.strands:
         before, alive = machine.order.clock, list(machine.strands)
@@ -119,7 +119,7 @@ def run(machine: Machine) -> Iterator[Op]:
 
 
 def advance(machine: Machine, strand: Strand) -> None:
-    """Run threads until they end or wait."""
+    """Run a strand until it ends or waits."""
     strand.waiting = None
     while (op := strand.next()) is not None:
         machine.strand, machine.mask, machine.env = strand, strand.mask, strand.env
@@ -172,7 +172,7 @@ def _let(machine: Machine, op: Let) -> None:
 
 @dataclass(frozen=True)
 class Broken:
-    """In the place of a named index that is none of its values: whatever computes with it refuses.
+    """The value of a named index outside its extent: whatever computes with it is refused.
 
     A name that is not used may have any value, as in the first step of a loop.
     """
@@ -189,7 +189,7 @@ class Broken:
 
 
 def named(machine: Machine, op: Let) -> Any:
-    """Return what a name stands for; where it is none of its values, what refuses its use."""
+    """Return the value of a name; outside its extent, :class:`Broken`."""
     try:
         value = op.value.value(machine.env)
     except SimulationError as error:  # made of another that is none of its values
@@ -205,8 +205,8 @@ def named(machine: Machine, op: Let) -> Any:
 
 
 def ready(machine: Machine, op: Op, strand: Strand) -> bool:
-    """Say whether threads can do an operation now, or have to wait for others."""
-    if broken(machine, op) is not None:
+    """Say whether a strand can run an operation now, joining others where it must."""
+    if part_of_unit(machine, op) is not None:
         others = [
             each
             for each in machine.strands
@@ -218,7 +218,7 @@ def ready(machine: Machine, op: Op, strand: Strand) -> bool:
                 machine.strands.remove(each)
                 each.frames, each.waiting = [], None
                 machine.mask = strand.mask
-        if others and broken(machine, op) is not None:
+        if others and part_of_unit(machine, op) is not None:
             return False
         check_whole(machine, op)
     phase = op.phase if isinstance(op, MbarrierWait) else None
@@ -227,15 +227,15 @@ def ready(machine: Machine, op: Op, strand: Strand) -> bool:
         return passes(machine, phase, op)
     if isinstance(op, Sync) and op.scope == "cluster":
         machine.meetings += not strand.met
-        strand.met = not all(has_come(each, machine.meetings) for each in machine.cluster)
+        strand.met = not all(has_reached(each, machine.meetings) for each in machine.cluster)
         return not strand.met
     return True
 
 
-def broken(machine: Machine, op: Op) -> tuple[str, int, int] | None:
-    """Return the unit of an operation, and a thread of one that comes to it and one that not.
+def part_of_unit(machine: Machine, op: Op) -> tuple[str, int, int] | None:
+    """Return the unit of which only a part runs an operation, and an active and an idle thread.
 
-    None: units come whole.
+    None: whole units run it.
     """
     if machine.mask.all():
         return None
@@ -251,29 +251,29 @@ def broken(machine: Machine, op: Op) -> tuple[str, int, int] | None:
 
 
 def check_whole(machine: Machine, op: Op) -> None:
-    """Refuse an operation of whole warps, warpgroups or CTAs that a part of one runs.
+    """Refuse an operation that only a part of its warp, warpgroup or CTA runs.
 
     Raises:
         SimulationError: a part runs it; a thread of it and one that is missing are named.
     """
-    found = broken(machine, op)
+    found = part_of_unit(machine, op)
     if found is not None:
         unit, active, idle = found
         raise SimulationError(
-            f"simulate: {op} is done by whole {unit}s: thread {active} comes to it, and "
+            f"simulate: {op} takes whole {unit}s: thread {active} runs it, and "
             f"thread {idle} of its {unit} does not"
         )
 
 
-def has_come(machine: Machine, meeting: int) -> bool:
-    """Say whether all threads have come to a barrier of the cluster, or have ended."""
+def has_reached(machine: Machine, meeting: int) -> bool:
+    """Say whether all threads have reached a barrier of the cluster, or have ended."""
     producing = any(each.producing and each.frames for each in machine.strands)
     here = machine.meetings >= meeting and not producing
     return machine.ended or machine.passed >= meeting or here
 
 
-def stuck(machine: Machine, op: Op) -> SimulationError:
-    """Return the error of an operation that waits forever."""
+def deadlock(machine: Machine, op: Op) -> SimulationError:
+    """Return the error of a deadlock."""
     return SimulationError(
         f"simulate: {op} waits forever: "
         + ", ".join(
@@ -294,14 +294,14 @@ def step(machine: Machine, op: Op) -> None:
         LayoutError: the machine has no such operation.
     """
     machine.order.clock += 1
-    if op.aligned and machine.parted.any():
+    if op.aligned and machine.diverged.any():
         converge(machine)
     touch(machine, op)
     simulate(machine, op)
 
 
 def touch(machine: Machine, op: Op) -> None:
-    """Refuse to touch registers that something under way uses."""
+    """Refuse to touch registers that a wgmma or tcgen05 in flight uses."""
     if not machine.warpgroups and not machine.body.tensor:
         return
     if id(op) not in machine.touched:
@@ -318,8 +318,8 @@ def touch(machine: Machine, op: Op) -> None:
 
 
 def converge(machine: Machine) -> None:
-    """Let the threads of each active warp know how far each has come."""
-    threads = (machine.mask & machine.parted).reshape(-1, WARP)
+    """Let the threads of each active warp know how far the others have come."""
+    threads = (machine.mask & machine.diverged).reshape(-1, WARP)
     warps = machine.agents.reshape(-1, WARP)[threads.any(axis=1)]
     machine.order.converge(warps)
-    machine.parted[warps - machine.base] = False
+    machine.diverged[warps - machine.base] = False

@@ -1,4 +1,4 @@
-"""The order in which the NumPy warp runs the threads of a CTA: together, as long as they can.
+"""Strands: threads of a CTA that run together, split where they diverge, joined where they meet.
 
 A branch that holds in some threads is run by these while the others stand behind it. Where those
 that run have to wait for an mbarrier, the others go on by themselves: a strand. What needs whole
@@ -29,7 +29,7 @@ def as_seen_by(thread: int, env: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Frame:
-    """Operations that some threads run, and how far they are; of a loop, in which step.
+    """A block of operations that some threads run, and where they are in it.
 
     ``beside``: the program that another thread runs meanwhile, and that ends before this does.
     """
@@ -48,7 +48,7 @@ class Strand:
     """Threads that run together: where they are, and their values of variables.
 
     ``waiting``: the operation that they cannot do yet. ``met``: whether the barrier of the cluster
-    at which they wait knows of them. ``producing``: whether it is the thread that only fills.
+    at which they wait knows of them. ``producing``: whether it is the producer thread.
     """
 
     frames: list[Frame]
@@ -63,7 +63,7 @@ class Strand:
         return self.frames[-1].mask
 
     def next(self) -> Op | None:
-        """Return the operation that is next, closing what has ended; None: at the end, or waiting.
+        """Return the next operation, leaving blocks that have ended; None: at the end, or waiting.
 
         A loop goes on with the threads whose extent is larger.
         """
@@ -86,14 +86,14 @@ class Strand:
         return None
 
     def enter(self, frame: Frame) -> None:
-        """Run operations, if any thread does, before those that are next."""
+        """Enter a block, if any thread runs it."""
         if frame.mask.any():
             self.frames.append(frame)
             if frame.var:
                 self.env[frame.var] = 0
 
     def split(self) -> list[Strand]:
-        """Let those that stand behind branches and loops go on; return them.
+        """Split off the idle threads of enclosing branches and loops, and return them as strands.
 
         >>> masks = np.array([True, True]), np.array([True, False])
         >>> strand = Strand([Frame((), mask) for mask in masks], {})
@@ -110,14 +110,14 @@ class Strand:
         return found
 
     def same_place(self, other: Strand) -> bool:
-        """Say whether others are at the same operation of the same steps of loops."""
+        """Say whether another strand is at the same operation, in the same steps of loops."""
         return len(self.frames) == len(other.frames) and all(
             one.ops is two.ops and (one.at, one.step) == (two.at, two.step)
             for one, two in zip(self.frames, other.frames, strict=True)
         )
 
     def join(self, other: Strand) -> None:
-        """Take in others at the same place."""
+        """Merge another strand at the same place."""
         for name, value in other.env.items():
             own = self.env.get(name)
             if own is None:

@@ -71,14 +71,14 @@ def _free(machine: Machine, op: TensorFree) -> None:
 
 
 def _meet(machine: Machine) -> None:
-    """Let all threads fence and meet, as they do where tensor memory is allocated and freed."""
+    """Fence and synchronise the CTA, as around allocation and release."""
     _fence(machine, "before")
     sync_all(machine)
     _fence(machine, "after")
 
 
 def _fence(machine: Machine, side: str) -> None:
-    """Let the active threads fence what they did so far, or what they do from now on."""
+    """Fence tensor memory in the active threads."""
     who = machine.order.base(machine.rank) + np.flatnonzero(machine.mask)
     machine.order.fence_tensor(side, who)
 
@@ -120,7 +120,7 @@ def _issue(machine: Machine, op: Issued) -> None:
 
 
 def _multiply(op: TensorMma, group: Sequence[Machine], env: Env) -> None:
-    """Do ``D += A·B``; D may be touched after a commit is awaited.
+    """Do ``D += A·B``; D may be touched after a wait for its commit.
 
     Of a pair of CTAs each has its rows of A and D, and its part of the columns of B.
     """
@@ -192,7 +192,7 @@ def _shared(
 
 
 def _fetch(machine: Machine, operand: SharedMatrix, cell: Ints, op: Op) -> Matrix:
-    """Read cells asynchronously, ordered after what the one that starts it has seen."""
+    """Read cells by the async proxy, ordered after what the thread that starts it knows."""
     starter, core = machine.tensor.starter, machine.tensor.core
     by = Async((starter,), (core,))
     return machine.memory[operand.memory].read(op, cell, by, machine.order)

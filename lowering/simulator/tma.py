@@ -52,10 +52,10 @@ def _box(
 
 @simulate.of(TmaLoad)
 def _load(machine: Machine, op: TmaLoad) -> None:
-    """Start the loads of boxes; they arrive when their barrier is waited for.
+    """Start the loads of boxes; they complete at a wait for their mbarrier.
 
     Raises:
-        SimulationError: what they overwrite is not known to be read, or what filled it last is
+        SimulationError: what they overwrite is not known to be read, or the last load into it is
             still under way.
     """
     if not (machine.producing or machine.mask[0]):
@@ -82,16 +82,16 @@ def _load(machine: Machine, op: TmaLoad) -> None:
             cells.start(op, into, Async((machine.filler,), (barrier.agent,)), order)
             cells.copy_later(into)
             size = values.size * machine.body.buffer(load.into).dtype.bits // 8
-            barrier.send(op, InFlight(cells, into, values), size, filler, released, order)
+            barrier.start_load(op, InFlight(cells, into, values), size, filler, released, order)
     own.owed += op.size
     own.arrive(op, filler, released, order)
 
 
 def _not_waited_for(op: TmaLoad) -> SimulationError:
-    """Return the error of a fill that comes before the last one of its stage is done with."""
+    """Return the error of a load that comes before the last one of its stage is waited for."""
     return SimulationError(
-        f"simulate: {op} races: what filled {op.barrier}[{op.slot}] last is still "
-        "under way, or nobody has waited for it"
+        f"simulate: {op} races: what loaded {op.barrier}[{op.slot}] last is still "
+        "under way, or no thread has waited for it"
     )
 
 
@@ -123,7 +123,7 @@ def _store(machine: Machine, op: TmaStore) -> None:
 
 @simulate.of(TmaStoreWait)
 def _wait(machine: Machine, op: TmaStoreWait) -> None:
-    """Let those that started bulk stores know that all but the newest groups have read."""
+    """Let the leaders know that all but the newest groups of TMA stores have read."""
     order = machine.order
     for group in np.flatnonzero(machine.mask[::WARPGROUP]).tolist():
         closed = machine.store_groups.get(group, [])

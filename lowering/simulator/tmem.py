@@ -1,11 +1,11 @@
-"""Tensor memory while the NumPy warp runs a body: its cells, and who touched each since when.
+"""Tensor memory on the NumPy warp: its cells, and the accesses of each that are not ordered yet.
 
 Loads and stores of warps, and the products and copies that a thread started, all run beside the
 threads. On a GPU a program that does not order them is a silent race; here each access is refused,
 by name, that is not ordered after what touched its cells before:
 
 - what a thread loads or stores is done after its ``tcgen05.wait``;
-- what was started is done once the mbarrier that a ``tcgen05.commit`` named is awaited; products
+- what was started is done after a wait for the mbarrier of its ``tcgen05.commit``; products
   follow products on one accumulator, and copies, without that;
 - what other threads did is done after ``tcgen05.fence::before_thread_sync``, a barrier, and
   ``tcgen05.fence::after_thread_sync``; a commit is itself a fence before.
@@ -101,7 +101,7 @@ class TensorMemory:
     last_commit: int = -1
 
     def __post_init__(self) -> None:
-        """Begin with nobody ordered before anybody."""
+        """Begin with no access."""
         self.base, self.threads = self.order.base(self.rank), self.order.threads
         self.core = self.order.agent(self.rank, "tcgen05")
         self.starter = self.base
@@ -115,7 +115,7 @@ class TensorMemory:
     # -- order --------------------------------------------------------------------------------
 
     def commit(self, clock: int) -> Ints:
-        """Let all that was started count as done once the commit is awaited.
+        """Let all that was started count as done after a wait for the commit.
 
         Returns:
             What the commit releases, by kind and agent: that, and what the thread that started it
@@ -165,7 +165,7 @@ class TensorMemory:
             )
 
     def follows(self, op: TensorMma | TensorCopy, before: Ints) -> Bools:
-        """Say of which earlier operations the tensor core does this one after, without a wait.
+        """Say which earlier operations this one follows in the tensor core's own order.
 
         Products follow copies, and products of their shape and kind on the same accumulator.
         """
@@ -188,10 +188,10 @@ class TensorMemory:
         synced, released = (self.order.known[kind, me, who] for kind in (MEMORY, TENSOR))
         if who == self.core:
             if stamp == UNDER_WAY:
-                return f"{before} still {verb}: commit it to an mbarrier, and await that"
+                return f"{before} still {verb}: commit it to an mbarrier, and wait for that"
             if stamp >= synced:
-                return f"{before} {verb}, and nobody awaited its commit before"
-            return f"{before} {verb}: after the await a tcgen05.fence.after is missing"
+                return f"{before} {verb}, and no thread waited for its commit"
+            return f"{before} {verb}: after the wait a tcgen05.fence.after is missing"
         thread = self.order.name(who)
         if stamp == UNDER_WAY:
             return f"{before} of {thread} still {verb}: wait for it"
@@ -262,7 +262,7 @@ class TensorMemory:
             self.loading = {key: op for key, op in self.loading.items() if not mask[key[1] * WARP]}
 
     def load(self, op: TensorLoad, mask: Bools) -> None:
-        """Note that the registers of active warps are being filled."""
+        """Note that the registers of active warps are being loaded."""
         for warp in np.flatnonzero(mask[::WARP]).tolist():
             self.loading |= {(register, warp): op for register in registers(op.into)}
 
@@ -271,12 +271,12 @@ class TensorMemory:
         if not self.loading:
             return
         warps = {warp for warp in range(len(mask) // WARP) if mask[warp * WARP :][:WARP].any()}
-        early = sorted(key for key in self.loading if key[0] in each and key[1] in warps)
-        if early:
-            (name, number), _ = early[0]
+        waiting = sorted(key for key in self.loading if key[0] in each and key[1] in warps)
+        if waiting:
+            (name, number), _ = waiting[0]
             raise SimulationError(
                 f"simulate: {op} touches {name}[{number}], which "
-                f"{self.loading[early[0]]} still fills: wait for it"
+                f"{self.loading[waiting[0]]} still fills: wait for it"
             )
 
     # -- the whole ----------------------------------------------------------------------------
@@ -306,11 +306,11 @@ class TensorMemory:
         if self.open:
             raise SimulationError(
                 f"simulate: {self.open[0]} is under way at the end: commit it to an "
-                "mbarrier, and await that"
+                "mbarrier, and wait for that"
             )
         if self.last_commit >= self.order.known[MEMORY, :, self.core].max():
             raise SimulationError(
-                "simulate: the last tcgen05.commit is awaited by nobody: what it covers is under "
+                "simulate: no thread waits for the last tcgen05.commit: what it covers is under "
                 "way at the end"
             )
         if self.allocated:

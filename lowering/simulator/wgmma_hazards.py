@@ -1,4 +1,4 @@
-"""What is under way in the asynchronous tensor core of a warpgroup while the NumPy warp runs.
+"""The wgmma of a warpgroup that are in flight on the NumPy warp, and the registers that they use.
 
 A ``wgmma`` reads shared memory and registers, and writes its accumulator, at any time between its
 start and the wait that completes it. What that means for shared memory,

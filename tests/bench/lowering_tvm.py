@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import lowering as lw
 from layoutalg import Axis, Iter, LayoutError, TileLayout
-from lowering.verification.checker import Case
+from lowering.verification.cases import Case
 from tests.fuzz.algebra.tvm_side import Tvm
 from tests.support.vectors import plain
 

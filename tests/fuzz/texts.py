@@ -545,7 +545,7 @@ def instruction(m: Machine, name: str) -> Instruction:
         return Instruction(0, 0, plain[name], none)
     if found := re.fullmatch(r"tma_store_wait_(\d+)", name):
         return Instruction(0, 0, f"cp.async.bulk.wait_group.read {found[1]};", none)
-    if found := re.fullmatch(r"registers_(inc|dec)_(\d+)", name):
+    if found := re.fullmatch(r"setmaxnreg_(inc|dec)_(\d+)", name):
         text = f"setmaxnreg.{found[1]}.sync.aligned.u32 {found[2]};"
         return Instruction(0, 0, text, none)
     if found := re.fullmatch(r"sync_warpgroup_(\d+)", name):

@@ -19,14 +19,14 @@ from layoutalg.fragments.targets import has
 from lowering.audit.target_matrix import accepted, forms
 from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY
 from lowering.isa.nvjitlink import version
-from lowering.probing.certificate import Certificate, from_json
+from lowering.probing.record import ProbeRecord, from_json
 from tests.support.paths import HARDWARE
 
 MACHINE = "sm_90a"  # the target of the machine that was asked: an H200
 MMA = {str(row): row for row in (*MMA_FAMILY, *MMA_EXTENDED)}
 
 
-def certificates(folder: Path = HARDWARE) -> Iterator[Certificate]:
+def certificates(folder: Path = HARDWARE) -> Iterator[ProbeRecord]:
     """Yield the certificates of every file that holds any."""
     for path in sorted(folder.glob("*.json")):
         text = path.read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ def certificates(folder: Path = HARDWARE) -> Iterator[Certificate]:
             yield from from_json(text)
 
 
-def rows(certificate: Certificate) -> dict[str, Fragment]:
+def rows(certificate: ProbeRecord) -> dict[str, Fragment]:
     """Return the rows of the fragment table that a certificate is of, by the roles of its claims.
 
     What is no row (the descriptor of an operand in shared memory) is left out.
@@ -55,7 +55,7 @@ def rows(certificate: Certificate) -> dict[str, Fragment]:
     return {operand: fragments.get(name, operand) for operand in fragments.operands(name)}
 
 
-def covers(certificate: Certificate) -> dict[str, str]:
+def covers(certificate: ProbeRecord) -> dict[str, str]:
     """Return the layouts that a certificate stands behind, by the operand of the fragment table.
 
     Raises:
@@ -78,7 +78,7 @@ def covers(certificate: Certificate) -> dict[str, str]:
     return {row.operand: str(row.layout) for row in found.values()}
 
 
-def measured(certified: Sequence[Certificate]) -> dict[str, Any]:
+def measured(certified: Sequence[ProbeRecord]) -> dict[str, Any]:
     """Return what the package holds of the certificates of machines."""
     texts: dict[str, int] = {}
     machines: dict[tuple[str, ...], int] = {}
@@ -140,7 +140,7 @@ def first(instruction: str) -> Fragment:
     return fragments.rows(instruction)[0]
 
 
-def collect(certified: Sequence[Certificate]) -> str:
+def collect(certified: Sequence[ProbeRecord]) -> str:
     """Return the data of the package, as JSON."""
     return written({"schema": certification.SCHEMA, **measured(certified), **assembled()})
 

@@ -44,14 +44,14 @@ from lowering.codegen.numba_cuda import to_bits
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.matrices import logical, physical, poison
 from lowering.launch.arguments import arguments
-from lowering.probing import probe_wgmma, prober
+from lowering.probing import prober, warp_subjects, wgmma_subjects
+from lowering.probing.raw import ProbeError, device
+from lowering.probing.record import ProbeRecord, to_json
+from lowering.verification.cases import AnyCase, all_cases, family_cases
 from lowering.verification.checker import (
-    AnyCase,
     AnyProgram,
-    all_cases,
     as_machine,
     check,
-    family_cases,
     integer_inputs,
     operand,
     random_inputs,
@@ -217,9 +217,9 @@ def vectors() -> list[dict[str, Any]]:
     return rows
 
 
-def probed(family: bool) -> tuple[prober.Certificate, ...]:
+def probed(family: bool) -> tuple[ProbeRecord, ...]:
     """Probe the instructions, or every dense mma too."""
-    names = dict.fromkeys((*prober.names(), *prober.family() * family))
+    names = dict.fromkeys((*warp_subjects.names(), *warp_subjects.family() * family))
     return tuple(prober.probe(name, "device") for name in progress("probe", tuple(names)))
 
 
@@ -232,12 +232,12 @@ TEXTS = (
 )
 
 
-def probe_one_wgmma(name: str) -> tuple[str, prober.Certificate | None, dict[str, Any] | None]:
+def probe_one_wgmma(name: str) -> tuple[str, ProbeRecord | None, dict[str, Any] | None]:
     """Probe one thing; return what went wrong, the certificate, and how its CUDA text did."""
     texts: list[dict[str, Any]] = []
 
     def run(body: KernelIR, title: str, given: Mapping[str, Array]) -> Mapping[str, Array]:
-        out = prober.device(body, title, given)
+        out = device(body, title, given)
         if name in TEXTS and shutil.which("nvcc") and importlib.util.find_spec("cupy"):
             with tempfile.TemporaryDirectory() as work:
                 source = cuda_cpp.cuda_source(body, title, name)
@@ -247,18 +247,18 @@ def probe_one_wgmma(name: str) -> tuple[str, prober.Certificate | None, dict[str
         return out
 
     try:
-        return "", probe_wgmma.probe(name, "device", run=run), next(iter(texts), None)
-    except prober.ProbeError as error:
+        return "", prober.probe(name, "device", run=run), next(iter(texts), None)
+    except ProbeError as error:
         return f"{name}: {error}", None, None
 
 
-def probed_wgmma() -> list[tuple[str, prober.Certificate | None, dict[str, Any] | None]]:
+def probed_wgmma() -> list[tuple[str, ProbeRecord | None, dict[str, Any] | None]]:
     """Probe everything about wgmma, the longest to compile first."""
-    names = sorted(probe_wgmma.names(), key=lambda name: (len(name), name), reverse=True)
+    names = sorted(wgmma_subjects.names(), key=lambda name: (len(name), name), reverse=True)
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(WORKERS, mp_context=spawn) as pool:
         found = dict(zip(names, pool.map(probe_one_wgmma, names), strict=True))
-    return [found[name] for name in probe_wgmma.names()]
+    return [found[name] for name in wgmma_subjects.names()]
 
 
 def lines(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
@@ -299,7 +299,7 @@ def main(folder: Path, parts: Sequence[str]) -> None:
     print(f"{head['device']}, driver {head['driver']}")
     if "probe" in parts:
         certificates = probed("family" in parts)
-        write("probe", prober.to_json(certificates))
+        write("probe", to_json(certificates))
         agreeing = sum(certificate.verdict == "agrees" for certificate in certificates)
         print(f"probe: {agreeing} of {len(certificates)} agree")
         for certificate in certificates:
@@ -308,7 +308,7 @@ def main(folder: Path, parts: Sequence[str]) -> None:
     if "wgmma" in parts:
         found = probed_wgmma()
         certificates = tuple(each for _, each, _ in found if each is not None)
-        write("wgmma", prober.to_json(certificates))
+        write("wgmma", to_json(certificates))
         texts = [row for _, _, row in found if row is not None]
         write("wgmma_texts", lines(head, texts))
         summary("wgmma_texts", texts)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lowering.verification.checker import Case, StagedCase, all_cases, check
+from lowering.verification.cases import Case, StagedCase, all_cases
+from lowering.verification.checker import check
 
 
 def main() -> None:

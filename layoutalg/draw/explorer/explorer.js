@@ -1,17 +1,17 @@
 "use strict";
-// The explorer: reads the text of layouts and of lowered programs and evaluates them itself, so
-// that a page carries no table. Parts: text -> layout; layout -> owners; owners -> places;
-// script -> data flow; panels on canvas; the page. Text goes into the page as text, never as HTML.
+// The explorer: evaluates layouts (from their text) and the operations of lowered programs (from
+// JSON rows), so that a page carries no table. Parts: text -> layout; layout -> owners; owners ->
+// grid; operations -> data flow; panels on canvas; the page. Text is shown as text, never as HTML.
 
 const WARP = 32;
-const MOST_CELLS = 1 << 18; // of a view of places
-const MOST_TOLD = 64; // owners, and registers of a lane, that are told in words
-const MOST_MOVES = 1 << 20; // thread moves of a program that are followed
+const MOST_CELLS = 1 << 18; // of a grid of lanes × registers, or of memory
+const MOST_TOLD = 64; // owners of an element, and registers of a lane, that are listed
+const MOST_MOVES = 1 << 20; // per-thread moves of a program that are followed
 
 // -- text -> layout -----------------------------------------------------------------------------
 
 class Refusal extends Error {
-  /** Words for the reader; `at` is the character of the text that they are about. */
+  /** A message for the reader; `at` is the offset in the text that it is about. */
   constructor(words, at = null, field = "text") {
     super(words);
     Object.assign(this, { at, field });
@@ -19,7 +19,7 @@ class Refusal extends Error {
 }
 
 const TOKEN =
-  /\s*(?:(?<number>\d+)|(?<name>[\p{L}_][\p{L}\p{N}_]*)|(?<string>"[^"]*"|'[^']*')|(?<op>\*\*|\/\/|[-+*%@:,()[\]=^&]))/uy;
+  /\s*(?:(?<number>\d+)|(?<name>[\p{L}_][\p{L}\p{N}_]*)|(?<string>"[^"]*"|'[^']*')|(?<op>\*\*|\/\/|[-+*%@:,()[\]=]))/uy;
 
 function tokensOf(text) {
   const tokens = [];
@@ -47,7 +47,7 @@ function exact(value, at) {
 
 const modulo = (value, by) => value - Math.floor(value / by) * by;
 
-/** How many letters must change to turn one word into the other. */
+/** The edit distance of two words. */
 function distance(one, other) {
   let row = Array.from({ length: other.length + 1 }, (_, j) => j);
   for (let i = 1; i <= one.length; i++) {
@@ -60,7 +60,7 @@ function distance(one, other) {
   return row[other.length];
 }
 
-/** Reads what layoutalg.parse reads, where sizes are numbers, and ComposeLayout(...). */
+/** Reads what layoutalg.parse reads, with numbers for sizes, and ComposeLayout(...). */
 class LayoutReader {
   constructor(text, axes) {
     this.tokens = tokensOf(text);
@@ -347,7 +347,7 @@ function swizzled(address, { per, len, atom, inner }) {
   return exact(Number(((x ^ moved) << p) + (wide & ((1n << p) - 1n))));
 }
 
-/** Per axis the coordinate of every owner: entry e * copies + c is copy c of element e. */
+/** The coordinates of every owner, by axis: entry e * copies + c is copy c of element e. */
 function tableOf(layout, most) {
   const count = sizeOf(layout.shard);
   const copies = sizeOf(layout.replica);
@@ -378,7 +378,7 @@ function tableOf(layout, most) {
   return { count, copies, axes, values };
 }
 
-/** Rows and columns for a layout that comes without a shape: near to square. */
+/** Rows and columns of a layout without a shape: near to square. */
 function shapeFor(layout) {
   const size = sizeOf(layout.shard);
   if (layout.swizzle) {
@@ -403,7 +403,7 @@ function shapeFor(layout) {
 const THREADS = { thread: 1, warp: WARP, warpgroup: 4 * WARP, cta: Infinity };
 const LETTER = { thread: "T", warp: "W", warpgroup: "G" };
 
-/** Who owns each element: threads and memory, lane and warp, and the colours of that. */
+/** The owners of each element: coordinates on thread and memory axes, lane, warp and colour. */
 function ownersOf(layout, doc) {
   const table = tableOf(layout, doc.most);
   const size = table.count * table.copies;
@@ -465,7 +465,7 @@ function threadName(owners, o) {
     .join("");
 }
 
-/** The name of a register or an address, as the PTX ISA has it where the space knows. */
+/** The name of a register (as in the PTX ISA where the space has its letter) or an address. */
 function slotName(space, slot) {
   if (!space.dotted) return `${space.letter ?? ""}${slot}`;
   const word = Math.floor(slot / space.pack);
@@ -479,7 +479,7 @@ function memoryName(space, o) {
     .join(" ");
 }
 
-/** Owners of an element without repeats, the base first. */
+/** The distinct owners of an element; first the one that is no replica. */
 function ownersAt(owners, element) {
   const seen = new Set();
   const found = [];
@@ -491,7 +491,7 @@ function ownersAt(owners, element) {
   return found;
 }
 
-// -- owners -> places ---------------------------------------------------------------------------
+// -- owners -> grid -----------------------------------------------------------------------------
 
 /** Lists that share one array: `of(i)` are the values that were put under i. */
 class Lists {
@@ -509,7 +509,7 @@ class Lists {
   }
 }
 
-/** Number the different tuples of some axes in order; say which one each owner has. */
+/** Number the distinct coordinates on some axes, sorted; `of` has the number of each owner. */
 function ranked(owners, axes) {
   const keys = Array.from({ length: owners.size }, (_, o) => axes.map((a) => owners.values[a][o]).join());
   const first = new Map();
@@ -522,7 +522,7 @@ function ranked(owners, axes) {
   return { order, of: keys.map((key) => rank.get(key)) };
 }
 
-/** The places of a space as a grid: threads by registers, or lines of memory. */
+/** What holds the elements of a space, as a grid: threads × registers, or lines of memory. */
 function placesOf(space) {
   const { owners } = space;
   let [rowAxes, columnAxes] = [owners.threads.map((each) => each.axis), owners.memory];
@@ -565,7 +565,7 @@ function placesOf(space) {
   return { ...grid, elements: new Lists(grid.rows * grid.columns, grid.cells, elements) };
 }
 
-/** How many addresses a line of a memory view has: 128 bytes, a period of a swizzle, or a row. */
+/** Addresses in a line of a memory view: 128 bytes, a period of a swizzle, or a row. */
 function lineOf(space) {
   if (space.bits) return Math.max(1, Math.floor(1024 / space.bits));
   const { swizzle } = space.layout;
@@ -574,7 +574,7 @@ function lineOf(space) {
   return columns >= 4 && columns <= 128 ? columns : 64;
 }
 
-// -- script -> data flow ------------------------------------------------------------------------
+// -- operations -> data flow --------------------------------------------------------------------
 
 const APPLY = {
   "^": (a, b) => a ^ b,
@@ -597,7 +597,7 @@ const holds = (guards, env) => guards.every(([index, low, high]) => {
   return low <= value && value < valueOf(high, env);
 });
 
-/** A program, evaluated: which cell each operation moves where. A row of `ops` is a line of the script. */
+/** A program: which cell each operation moves where. Row n of `ops` is line n of the script. */
 class Flow {
   constructor({ script, ops, threads, fragments }, spaces, doc) {
     this.threads = threads;
@@ -617,7 +617,7 @@ class Flow {
     this.whole = this.expand(0, ops.length, {});
   }
 
-  /** Number the cells of a space: addresses, or registers of every thread; tie them to elements. */
+  /** Number the cells of a space (addresses, or thread * registers + register) and map elements. */
   number(space) {
     const { owners } = space;
     const cells = [];
@@ -649,7 +649,7 @@ class Flow {
     space.cellsOf = new Lists(owners.count, elements, cells);
   }
 
-  /** List the operations as they run; false where there are more than are followed. */
+  /** List the operations in the order of execution; false where there are too many to follow. */
   expand(at, end, env) {
     while (at < end) {
       const op = this.ops[at++];
@@ -673,7 +673,7 @@ class Flow {
 
   /**
    * The moves of an operation, cell to cell; from -1 where a register becomes zero. `by` is the
-   * thread that moves, or the place in the rows that a matrix operation moves.
+   * thread, or the cell of the row that ldmatrix or stmatrix moves.
    */
   movesOf(instance) {
     if (!instance.from) {
@@ -692,7 +692,7 @@ class Flow {
     return instance;
   }
 
-  /** Report every move: source cell, target cell, and the thread, or the cell of a matrix row. */
+  /** Report every move: source cell, target cell, and `by`. */
   list({ op, env }, report) {
     const numbers = op.numbers ?? [];
     for (let thread = 0; thread < this.threads; thread++) {
@@ -745,7 +745,7 @@ class Flow {
     });
   }
 
-  /** What a space is in the program, in words. */
+  /** The heading of a space in a program. */
   partOf({ name, scope }) {
     const mmas = this.ops.filter((op) => op.kind === "mma");
     if (mmas.some((op) => op.into === name)) return "accumulator";
@@ -757,7 +757,7 @@ class Flow {
     return 32 / this.spaces.get(op.kind === "ldmatrix" ? op.from : op.into).bits;
   }
 
-  /** The operations that give a cell a new value; an mma adds to the value that is there. */
+  /** The operations that write a new value to a cell; an mma adds to the old one. */
   births(name, cell) {
     const found = [];
     this.instances.forEach((instance, at) => {
@@ -769,8 +769,8 @@ class Flow {
   }
 
   /**
-   * Follow cells that hold one value: forward to all that is made of it, back to all that it is
-   * made of. Level 1 is the value itself, level 2 what an mma makes of it, or makes it of.
+   * Follow a value from the cells that hold it: forward to all results, back to all sources. Level
+   * 1 is the value itself, level 2 a result or a source of an mma.
    */
   trace(name, seeds, pass) {
     const births = this.births(name, seeds[0]);
@@ -811,7 +811,7 @@ class Flow {
     return { seen, steps: sorted, passes: births.length, pass: chosen };
   }
 
-  /** Take the live cells through one operation, forward in time or back. */
+  /** Move the live cells through one operation, forward or back. */
   pass(at, walk, forward) {
     const instance = this.instances[at];
     const { op } = instance;
@@ -888,7 +888,7 @@ function slotsOf(text, [rows, columns], doc) {
   return found;
 }
 
-/** The coordinate of a thread on an axis that counts subscopes inside a scope. */
+/** The coordinate of a thread on an axis: which subscope of its scope it is in. */
 function coordinateOf({ subscope, scope }, thread) {
   return Math.floor(thread / THREADS[subscope]) % (THREADS[scope] / THREADS[subscope]);
 }
@@ -899,7 +899,7 @@ const [MATE, MADE, HOT] = [1, 2, 3]; // marks of a cell: of the chosen lane, mad
 const TOP = 15; // height of the column numbers
 const NARROWEST = 170; // width of a panel, in CSS pixels: its fields are readable
 
-/** A grid of cells on two canvases: what does not change, and what is marked. */
+/** A grid of cells on two canvases: one for the cells, one for the marks. */
 class Panel {
   constructor(explorer, source) {
     Object.assign(this, { explorer, ...source });
@@ -937,7 +937,7 @@ class Panel {
     return 10 + 6.5 * this.named;
   }
 
-  /** Choose the size of a cell for a room, and paint; what is written follows from the size. */
+  /** Fit the size of a cell to the room and paint; the size decides which labels are shown. */
   resize(width, height = Infinity) {
     const { zoom } = this.explorer.state;
     const sized = (room, count, most) =>
@@ -990,7 +990,7 @@ class Panel {
     this.paintHeads(pen, note);
   }
 
-  /** Two lines where they fit, one where it fits, none in small cells. */
+  /** Labels of two lines, one line, or none: as fit. */
   paintLabels(pen, ink) {
     if (this.wide < 17 || this.high < 11) return;
     const labels = Array.from({ length: this.count }, (_, cell) => this.labelOf(cell));
@@ -1014,7 +1014,7 @@ class Panel {
     });
   }
 
-  /** Blocks of 8 dashed, instructions and registers solid, warps thick. */
+  /** Lines between blocks of 8 (dashed), instructions or registers (solid), and warps (thick). */
   paintLines(pen, note, ink) {
     const line = (width, dash, color) => {
       pen.lineWidth = width;
@@ -1075,7 +1075,7 @@ class Panel {
     }
   }
 
-  /** Outline the marked cells; quieten the others where cells are too small for outlines. */
+  /** Outline the marked cells; where cells are too small for that, dim the others. */
   mark(marks, chosen, band) {
     const pen = this.over.getContext("2d");
     const { paper, text } = this.explorer.colors();
@@ -1155,7 +1155,7 @@ function tilePanel(space) {
   };
 }
 
-/** The places of a space: who holds what. */
+/** What holds the elements of a space: lanes × registers, or memory. */
 function placePanel(space, places) {
   const { owners } = space;
   return {
@@ -1182,7 +1182,7 @@ function placePanel(space, places) {
   };
 }
 
-/** The rows that ldmatrix or stmatrix moves: one per address lane, its cells by receiving lane. */
+/** The rows that ldmatrix or stmatrix moves: a row per address lane, a cell per receiving lane. */
 function matrixPanel(op, flow) {
   const [columns, pack] = [4 * flow.packOf(op), flow.packOf(op)];
   const lane = (cell) => {
@@ -1230,7 +1230,7 @@ function make(tag, attributes = {}, ...inside) {
 
 let explorers = 0;
 
-/** Everything that one page shows, in `root`. */
+/** A page, in `root`. */
 class Explorer {
   constructor(root, doc, hooks) {
     Object.assign(this, { root, doc, hooks });
@@ -1252,7 +1252,7 @@ class Explorer {
     if (this.linked) addEventListener("hashchange", () => this.restore());
   }
 
-  /** Whether the address bar is ours: a frame without an address keeps no state there. */
+  /** Whether the state is kept in the address bar: a widget, or a frame without address, does not. */
   get linked() {
     return !this.hooks.change && location.protocol !== "about:";
   }
@@ -1263,7 +1263,7 @@ class Explorer {
     return { paper: color("--paper"), text: color("--text"), note: color("--note") };
   }
 
-  /** Set a space's layout; nothing changes where the text is refused. */
+  /** Set the layout of a space; a refused text changes nothing. */
   read(space, text, shape) {
     const layout = parseLayout(text, this.doc.axes);
     const owners = ownersOf(layout, this.doc);
@@ -1315,7 +1315,7 @@ class Explorer {
     this.lay();
   }
 
-  /** Make the panels of all spaces anew. */
+  /** Rebuild the panels of all spaces. */
   lay() {
     this.panels = [];
     this.body.replaceChildren();
@@ -1368,7 +1368,7 @@ class Explorer {
       make("h2", {}, title, " ", make("small", {}, note ?? "")), make("div", { class: "scroll" }, panel.host));
   }
 
-  /** The fields where a layout and its shape are typed; in a program, the layout to read. */
+  /** The input fields of a layout and its shape; in a program, its text. */
   editor(space) {
     if (this.flow) return make("code", {}, space.text);
     const field = (label, value, name) => {
@@ -1392,7 +1392,7 @@ class Explorer {
     return taken;
   }
 
-  /** Show a text and shape, or say why they cannot be shown. */
+  /** Show a layout and shape that were typed, or why they are refused. */
   take(space, text, shape, before = space.shape) {
     const { fields } = space;
     this.accept(fields);
@@ -1402,7 +1402,7 @@ class Explorer {
       if (!(refusal instanceof Refusal)) throw refusal;
       fields.error.textContent = refusal.message;
       if (refusal.at !== null && shape === null) {
-        // what stands before the place, unseen, is as wide as it is above: tabs and wide letters too
+        // hidden text in front keeps the caret under its letter, with tabs and wide letters too
         const unseen = make("span", { "aria-hidden": "true" }, text.slice(0, refusal.at));
         fields.error.append(`\n${text}\n`, unseen, "^");
       }
@@ -1421,13 +1421,13 @@ class Explorer {
     for (const field of [text, shape]) field.removeAttribute("aria-invalid");
   }
 
-  /** The shape that a layout has without one: that before where the size is the same. */
+  /** The shape of a layout that is typed without one: the last, where it has the same size. */
   fitting(text, before) {
     const size = sizeOf(parseLayout(text, this.doc.axes).shard);
     return before.reduce((all, extent) => all * extent, 1) === size ? before : null;
   }
 
-  /** The spaces of a program and its matrix moves, in the order that data takes. */
+  /** The spaces and matrix moves of a program, in the order of the data flow. */
   stages() {
     const rank = new Map();
     const stages = [];
@@ -1588,7 +1588,7 @@ class Explorer {
     this.hooks.change?.(this);
   }
 
-  /** Mark everything that belongs to the chosen cell, in all panels, and say it in words. */
+  /** Mark what belongs to the chosen cell in all panels, and describe it. */
   show() {
     for (const [name, input] of Object.entries(this.inputs)) {
       if (document.activeElement !== input) input.value = this.state[name];
@@ -1625,7 +1625,7 @@ class Explorer {
     this.say(panel, cell, elements, threads);
   }
 
-  /** The row or column of another operand that meets the element: the same m, n or k. */
+  /** The row or column of another operand with the element's m, n or k. */
   band(space, element, panel) {
     if (this.doc.kind !== "operands" || panel.space === space || panel.kind !== "tile") return null;
     const place = coordinate(element, space.shape);
@@ -1656,7 +1656,7 @@ class Explorer {
     this.lanes.replaceChildren(...(first === undefined ? [] : [this.laneLines(first)]));
   }
 
-  /** What one thread holds in each space, register by register. */
+  /** The registers of a thread in each space. */
   laneLines(thread) {
     const warps = this.spaces.some(({ owners }) => owners.warp);
     const name = warps ? `W${Math.floor(thread / WARP)}T${thread % WARP}` : `T${thread}`;
@@ -1686,7 +1686,7 @@ class Explorer {
 
   // -- programs ---------------------------------------------------------------------------------
 
-  /** The cells of a space that a cell of a panel stands for. */
+  /** The cells of a space that a panel's cell shows. */
   seedsOf(panel, cell) {
     const { op, space } = panel;
     if (op) {
@@ -1750,7 +1750,7 @@ class Explorer {
     return `${space.name}(${coordinate(element, space.shape).join(", ")}): ${owners.join("; ")}`;
   }
 
-  /** One operation on the way, in words. */
+  /** Describe one operation of a trace. */
   stepWords({ at, moves }) {
     const instance = this.flow.instances[at];
     const { op, env } = instance;
@@ -1818,7 +1818,7 @@ class Explorer {
     };
     if (!this.flow) {
       this.spaces.forEach((space, n) => {
-        // Without a shape the page's own is meant, or one that fits: not what was shown before.
+        // An address without a shape means the page's own, or one that fits; never the last shown.
         const text = kept.get(`layout${n}`) ?? space.given;
         const given = space.shapeGiven.join();
         const shape = kept.get(`shape${n}`) ?? (kept.has(`layout${n}`) ? null : given);
@@ -1844,7 +1844,7 @@ class Explorer {
     return this.show();
   }
 
-  /** Choose an element of the first space from outside; null lets go. */
+  /** Choose an element of the first space, for the widget; null clears the choice. */
   choose(place, pinned) {
     const [{ shape }] = this.spaces;
     const element = place?.reduce((flat, index, dim) => flat * shape[dim] + index, 0);
@@ -1853,7 +1853,7 @@ class Explorer {
     this.show();
   }
 
-  /** The element of the first space that is chosen, as a coordinate, or null. */
+  /** The coordinate of the chosen element of the first space, or null. */
   get chosen() {
     const { at } = this.state;
     const panel = at && this.panels[at.panel];
@@ -1863,7 +1863,7 @@ class Explorer {
   }
 }
 
-/** What one panel of matrix rows shows: the operations that move the same matrices alike. */
+/** Operations with one key share a panel: they move matrices between the same spaces alike. */
 const matrixKey = (op) => [op.kind, op.count, op.trans, op.from, op.into].join();
 
 function extentsOf(text) {
@@ -1880,7 +1880,7 @@ function colored(color) {
   return made;
 }
 
-/** Name an owner, and say its coordinates and its part of a register or its bank. */
+/** The name of an owner with its part of a register, or byte and bank; and its coordinates. */
 function ownerWords(space, o) {
   const { owners } = space;
   const bare = !owners.threads.length && !space.letter && owners.memory.length === 1;
@@ -1899,7 +1899,7 @@ function ownerWords(space, o) {
   return [[name, part].filter(Boolean).join(", "), place];
 }
 
-/** Where an element of some bits begins in memory: a byte, and its place inside where it shares one. */
+/** The byte at which an element begins, and its bits there where it shares the byte. */
 function byteWords(first, bits) {
   const [byte, bit] = [Math.floor(first / 8), modulo(first, 8)];
   if (bit === 0 && bits >= 8) return `byte ${byte}`;
@@ -1913,7 +1913,7 @@ function ownerLine(space, o) {
   return make("li", {}, make("b", {}, name), " ", make("span", { class: "place" }, place));
 }
 
-/** Show a document in an element. `hooks.change` is called with what is chosen or typed. */
+/** Show a document in an element; `hooks.change` is called when the choice or a text changes. */
 function mount(root, doc, hooks = {}) {
   return new Explorer(root, doc, hooks);
 }

@@ -1,7 +1,7 @@
-"""The explorer as a widget: Python sees what is pointed at in the notebook, and can set it.
+"""The explorer as a notebook widget: Python reads and sets the chosen element.
 
-Needs anywidget (``pip install 'layoutalg[jupyter]'``). Without it, and without a kernel, a layout
-still shows itself as a page in a frame: see :mod:`layoutalg.layouts.html`.
+Needs anywidget (``pip install 'layoutalg[jupyter]'``). Without it, or without a kernel, a layout
+displays as a page in a frame: see :mod:`layoutalg.layouts.html`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RENDER = """
 export default {
   render({ model, el }) {
     const root = el.appendChild(document.createElement("div"));
-    let telling = false; // what we tell Python ourselves is not to be set again
+    let telling = false; // changes that we send to Python are not applied again
     const tell = ({ chosen, state, spaces: [space] }) => {
       telling = true;
       model.set({ hovered: chosen, pinned: state.pinned ? chosen : null });
@@ -47,7 +47,7 @@ export default {
 
 
 def module_text() -> str:
-    """Return the JavaScript module that anywidget loads: the engine, and what ties it to traits.
+    """Return the JavaScript module that anywidget loads: the engine, and its link to the traits.
 
     >>> module_text().count("export default")
     1
@@ -57,7 +57,7 @@ def module_text() -> str:
 
 @cache
 def _widget_type() -> Any:
-    """Return the class of the widget; anywidget is loaded here."""
+    """Return the class of the widget; anywidget is imported here."""
     try:
         import anywidget
         import traitlets
@@ -80,7 +80,7 @@ def _widget_type() -> Any:
 
         @traitlets.validate("hovered", "pinned")  # type: ignore[untyped-decorator]
         def _element(self, proposal: Any) -> Any:
-            """Take a coordinate inside the shape, or None."""
+            """Accept a coordinate inside the shape, or None."""
             place, name = proposal["value"], proposal["trait"].name
             if place is None:
                 return None

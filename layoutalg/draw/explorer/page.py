@@ -1,9 +1,9 @@
-"""The explorer: one HTML file that evaluates layouts itself, and follows an element everywhere.
+"""The explorer: one HTML file that shows where every element is and follows it through a program.
 
-A page carries no table: it holds the text of its layouts (and of a lowered program) and a small
-engine, ``explorer.js``, that reads and evaluates them, so that its size does not grow with the
-tile. The engine is packed, and unpacked by the browser; nothing is fetched, and a content security
-policy refuses whatever would be. Text from a user reaches the page as data and is shown as text.
+A page carries no table: it holds the text of its layouts, the operations of a program as data, and
+a small engine, ``explorer.js``, that evaluates both, so its size does not grow with the tile. The
+browser unpacks the engine; a content security policy forbids every request. Text from a user
+reaches the page as data and is shown as text.
 """
 
 from __future__ import annotations
@@ -78,19 +78,19 @@ def resource(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return the source expression that lets a page run this text, and no other."""
+    """Return the source expression of a content security policy that allows this text alone."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """Return one self-contained HTML file that shows a document.
+    """Return a document as one self-contained HTML file.
 
     Args:
         document: what ``explorer.js`` shows: see :func:`document_of`.
 
     Raises:
-        LayoutError: the page would be larger than 60 kB; only a long program or text makes it so.
+        LayoutError: the page would be larger than 60 kB, by a long program or a long text.
 
     >>> from layoutalg import parse
     >>> text = page(document_of("layout", "<b>", [space_of("D", parse("S[()]"), ())]))
@@ -120,7 +120,7 @@ def page(document: Mapping[str, Any]) -> str:
 
 
 def frame(text: str, title: str) -> str:
-    """Return a page as an isolated frame for a notebook: it stays where no kernel runs.
+    """Return a page as a sandboxed frame for a notebook; it works without a kernel.
 
     >>> frame("<p>", "a").startswith('<iframe sandbox="allow-scripts" title="a"')
     True
@@ -141,7 +141,7 @@ def document_of(
     lane: int = DEFAULT_LANE,
     flow: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what a page shows.
+    """Return the document of a page.
 
     Args:
         kind: ``"layout"``, ``"operands"`` (A left, B on top, D in the corner) or ``"program"``.
@@ -153,7 +153,7 @@ def document_of(
             of its mma instructions.
 
     Raises:
-        LayoutError: the title is no text, or the lane no number.
+        LayoutError: the title is no line of text, or the lane is out of range.
     """
     checked_title(title, "to_html")
     if type(lane) is not int or not 0 <= lane < 1024:
@@ -185,7 +185,7 @@ def space_of(
     shape: Sequence[int] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return one tile of a document: its name, its layout as text, its shape.
+    """Return one space of a document: its name, the text of its layout, its shape.
 
     Args:
         name: of the tile.
@@ -222,10 +222,10 @@ def space_of(
 
 
 def default_shape(layout: Layout) -> tuple[int, int]:
-    """Return rows and columns for a layout that comes without a shape: near to square.
+    """Return the rows and columns of a layout without a shape: near to square.
 
-    The cut falls between two iters, or inside the only one; a swizzled tile has the lines of its
-    swizzle.
+    The cut is between two iters, or inside the only one; a swizzled tile has rows of one period of
+    its swizzle.
 
     >>> from layoutalg import S, TileLayout, laneid
     >>> default_shape(TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)]))
@@ -262,7 +262,7 @@ def layout_html(
     title: str | None = None,
     bits: int | None = None,
 ) -> str:
-    """Return a page that shows a layout: its elements, and its lanes or addresses.
+    """Return a page of a layout: its elements, and its lanes × registers or memory.
 
     Args:
         layout: a layout without symbols, of up to 65536 elements; a fragment, or text.
@@ -293,7 +293,7 @@ def layout_document(
     title: str | None = None,
     bits: int | None = None,
 ) -> dict[str, Any]:
-    """Return what the page of a layout shows: see :func:`layout_html`."""
+    """Return the document of a layout: see :func:`layout_html`."""
     if bits is not None and (type(bits) is not int or not 1 <= bits <= 1024):
         raise LayoutError(f"to_html: bits are those of an element, 1..1024; got {bits!r}")
     more = {} if bits is None else {"bits": bits, "scope": "shared"}
@@ -304,7 +304,7 @@ def layout_document(
 
 
 def _fragment_space(fragment: Fragment, lane: int) -> dict[str, Any]:
-    """Return an operand; of several products, the one that the lane works on."""
+    """Return the space of an operand; of several products, the one that the lane takes part in."""
     letter = slot_letter(fragment)
     _, product = lane_and_product((fragment,), lane, None)
     note = f"{fragment.shape[0]} × {fragment.shape[1]}, {fragment.dtype}"
@@ -331,7 +331,7 @@ def fragment_html(
     lane: int = DEFAULT_LANE,
     title: str | None = None,
 ) -> str:
-    """Return a page that shows one operand of an instruction.
+    """Return a page of one operand of an instruction.
 
     Args:
         fragment: of the table.
@@ -367,7 +367,7 @@ def operands_html(
     lane: int = DEFAULT_LANE,
     title: str | None = None,
 ) -> str:
-    """Return a page that shows all operands of an instruction, linked: A left, B on top, D.
+    """Return a page of all operands of an instruction, linked: A left, B on top, D in the corner.
 
     Args:
         instruction: a name of ``fragments.names()``.

@@ -1,4 +1,4 @@
-"""``banks``: shared memory line by line, and what each phase asks of each bank."""
+"""``banks``: shared memory in lines of 128 bytes, and the words that a phase reads per bank."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ _MOST_PHASES = 8
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One arrangement of the tile, before or after the swizzle.
+    """The tile in memory, without the swizzle or with it.
 
     Attributes:
         name: of the panels.
         title: above them.
         layout: of the tile.
-        places: per element address its row and column, -1 where nothing lies.
+        elements: row and column of the element at each address; -1 where there is none.
         counts: distinct words per phase and bank.
-        starts: element address of each vector that is moved, per phase.
+        starts: per phase, the address of each lane's vector, in elements.
     """
 
     name: str
     title: str
     layout: Layout
-    places: IntArray
+    elements: IntArray
     counts: IntArray
     starts: tuple[IntArray, ...]
 
 
 def way_color(count: int) -> str:
-    """Return the colour of a bank that a phase asks for so many words.
+    """Return the colour of a bank of which a phase reads so many words.
 
     >>> way_color(1) == way_color(2)
     False
@@ -91,14 +91,14 @@ def _side(
 
 
 def _pitch_of(layout: TileLayout, shape: tuple[int, int]) -> int:
-    """Return the distance of rows of a row-major tile."""
+    """Return the pitch of a row-major tile, in elements."""
     table = layout.table(shape)["m"] if set(layout.table(shape)) == {"m"} else None
     pitch = shape[1] if shape[0] == 1 or table is None else int(table[1, 0])
     rows, columns = np.indices(shape)
     if table is None or pitch < shape[1] or (table != rows * pitch + columns).any():
         raise LayoutError(
-            f"banks: a swizzle is chosen for a tile in memory whose rows lie at one distance; got "
-            f"{layout}. Pass a ComposeLayout to draw its own swizzle"
+            f"banks: a swizzle is chosen for a row-major tile with one pitch; got {layout}. "
+            "Pass a ComposeLayout to draw its own swizzle"
         )
     return pitch
 
@@ -113,18 +113,18 @@ def banks(
     phase: int = 0,
     width: float = PAGE,
 ) -> Scene:
-    """Draw shared memory and its banks before and after the swizzle, conflicts counted.
+    """Draw a tile of shared memory without and with its swizzle, and the bank conflicts of each.
 
-    Above, memory as it lies, 128 bytes (32 banks) in a line: a cell is one unit, labelled by row
-    and unit of the tile, its hue is the unit's column. Below, how many distinct words a phase asks
-    of each bank; the largest is the number of wavefronts. The vectors of one phase are outlined.
+    Above, memory in lines of 128 bytes (32 banks): a cell is one unit, labelled by row and unit of
+    the tile, its hue is the unit's column. Below, the distinct words that each phase reads of each
+    bank; the largest is the phase's number of wavefronts. The vectors of one phase are outlined.
 
     Args:
         layout: a ``ComposeLayout``, drawn without and with its swizzle; or a row-major
             ``TileLayout``, for which :func:`layoutalg.choose_swizzle` chooses one.
         shape: rows and columns of the tile, in elements.
         dtype: of the elements: bits, or a type.
-        access: what is asked: a name of ``memory.access.ACCESSES``, or an access.
+        access: a name of ``memory.access.ACCESSES``, or an ``Access``.
         phase: outlined.
         width: of the page in inches, 7 unless given.
 
@@ -144,8 +144,8 @@ def banks(
         raise LayoutError(f"banks: a tile has (rows, columns); got shape {extents}")
     if not isinstance(layout, Layout):
         raise LayoutError(
-            f"banks: a tile in memory is a layout of elements; got {layout!r}. A swizzle is drawn "
-            "over the tile it permutes: ComposeLayout(swizzle, tile)"
+            f"banks: needs a layout of elements in memory; got {layout!r}. A swizzle permutes a "
+            "tile: pass ComposeLayout(swizzle, tile)"
         )
     asked = access_of(access, extents, bits, "banks")
     before, after = layout.tile_over(extents), layout
@@ -215,7 +215,7 @@ def _lines(sides: list[Side], phase: int, bits: int, count: int) -> tuple[int, i
     """Return how many 128-byte lines to show, those of the phase or 8, and how many there are."""
     line = 8 * LINE_BYTES // bits
     last = max(int(side.starts[phase].max()) + count - 1 for side in sides) // line
-    there = max(len(side.places) for side in sides) // line
+    there = max(len(side.elements) for side in sides) // line
     return min(max(last + 1, 8), there, _MOST_LINES), there
 
 
@@ -242,8 +242,8 @@ def _memory(
     table = Grid(at, (bank * unit / WORD_BYTES, high), lines, LINE_BYTES // unit)
     cells, labels = [], []
     for n, (line, j) in enumerate(table):
-        inside = n * count < len(side.places) and int(side.places[n * count, 0]) >= 0
-        row, col = side.places[n * count].tolist() if inside else (-1, -1)
+        inside = n * count < len(side.elements) and int(side.elements[n * count, 0]) >= 0
+        row, col = side.elements[n * count].tolist() if inside else (-1, -1)
         fill = HUES[col // count % 8][row % 4] if inside else EMPTY
         byte, number = n * unit, j * unit // WORD_BYTES
         title = f"({row}, {col})" if inside else "nothing"

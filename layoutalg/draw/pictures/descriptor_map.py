@@ -1,4 +1,4 @@
-"""``descriptor``: what a matrix descriptor visits in a tile of shared memory, chunk by chunk."""
+"""``descriptor``: the 16-byte chunks of a shared tile that a matrix descriptor reads."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ Visits = Mapping[str, Any]
 
 
 def core_matrices(places: IntArray, unit: int) -> tuple[IntArray, IntArray]:
-    """Return the number of the core matrix that each chunk of a visit belongs to, and its place.
+    """Return the core matrix and the address of each 16-byte chunk that a descriptor reads.
 
     A core matrix is 8 chunks of 16 bytes, one under the other; they are counted along the second
     dimension first.
 
     Args:
-        places: (rows, columns): where each element is visited, in elements.
+        places: (rows, columns): the address of each element that is read, in elements.
         unit: the elements of a chunk.
 
     Raises:
@@ -83,21 +83,20 @@ def core_matrices(places: IntArray, unit: int) -> tuple[IntArray, IntArray]:
                 number = along * across + line // _EIGHT
             return number, first // unit
     raise LayoutError(
-        f"descriptor: a visit goes in chunks of 16 bytes, {unit} elements, 8 to a core matrix; "
-        f"got places of shape {places.shape} that begin {places[:2, :2].tolist()}. Those that a "
-        "Descriptor visits fit"
+        f"descriptor: addresses form chunks of 16 bytes, {unit} elements, 8 to a core matrix; got "
+        f"shape {places.shape} that begins {places[:2, :2].tolist()}. Descriptor.places fits"
     )
 
 
 def _checked(visits: Visits, tile: int) -> dict[str, IntArray]:
-    """Return the places of each visit as arrays.
+    """Return the addresses of each visit as arrays.
 
     Raises:
-        LayoutError: none, or no table of places inside the tile.
+        LayoutError: no visit, or one that is no integer array of addresses inside the tile.
     """
     if not isinstance(visits, Mapping) or not visits:
         raise LayoutError(
-            f"descriptor: visits name tables of places, {{title: places}}; got {visits!r}"
+            f"descriptor: visits is {{title: addresses of shape (rows, columns)}}; got {visits!r}"
         )
     found = {}
     for title, places in visits.items():
@@ -106,18 +105,18 @@ def _checked(visits: Visits, tile: int) -> dict[str, IntArray]:
             table = np.asarray(places)
         except ValueError as error:
             raise LayoutError(
-                f"descriptor: visit {title!r} must be a table of places (rows, columns); got rows "
+                f"descriptor: visit {title!r} must be addresses of shape (rows, columns); got rows "
                 "of several lengths"
             ) from error
         if table.ndim != 2 or not table.size or table.dtype.kind not in "iu":
             raise LayoutError(
-                f"descriptor: visit {title!r} must be a table of places (rows, columns), whole "
-                f"numbers; got shape {table.shape} of {table.dtype}"
+                f"descriptor: visit {title!r} must be integer addresses of shape (rows, columns); "
+                f"got shape {table.shape} of {table.dtype}"
             )
         if int(table.min()) < 0 or int(table.max()) >= tile:
             raise LayoutError(
-                f"descriptor: visit {title!r} must stay in places 0 to {tile - 1} of the tile; it "
-                f"goes to {int(table.min())} to {int(table.max())}"
+                f"descriptor: visit {title!r} must have addresses within the tile, 0..{tile - 1}; "
+                f"got {int(table.min())}..{int(table.max())}"
             )
         found[name] = table.astype(np.int64)
     return found
@@ -134,16 +133,15 @@ def descriptor(
     lines: tuple[int, int] = (0, 16),
     width: float = PAGE,
 ) -> Scene:
-    """Draw which 16-byte chunks of a shared tile the tensor core visits through a descriptor.
+    """Draw which 16-byte chunks of a shared tile the tensor core reads through a descriptor.
 
-    A line is 128 bytes of memory, a cell one chunk of 16, labelled by the element that the layout
-    puts first in it. Chunks that a visit goes to are outlined and bear the number of their core
-    matrix: 8 chunks of 16 bytes, 8 lines of the operand.
+    A line is 128 bytes of memory, a cell one chunk of 16, labelled by its first element. Chunks
+    that an instruction reads are outlined and numbered by core matrix: 8 chunks of 16 bytes.
 
     Args:
         layout: of the operand in shared memory, on axis m, in elements.
         shape: (rows, columns) of it.
-        visits: per title the place of each element that an instruction reads, in elements, as
+        visits: per title the address of each element that an instruction reads, in elements, as
             ``lowering.isa.smem_descriptor.Descriptor.places`` returns it: one panel each.
         dtype: of the elements: bits, or a type.
         names: of rows and columns.
@@ -151,8 +149,8 @@ def descriptor(
         width: of the page in inches, 7 unless given.
 
     Raises:
-        LayoutError: no tile in memory, places outside of it or not in chunks, lines that there are
-            not, an unknown suffix, or too narrow a page.
+        LayoutError: no tile in memory, addresses outside of it or not in chunks, lines out of
+            range, an unknown suffix, or too narrow a page.
 
     >>> from layoutalg import ComposeLayout, S, TileLayout
     >>> tile = ComposeLayout(3, 3, 3, TileLayout(S[(64, 64) : (64, 1)]))

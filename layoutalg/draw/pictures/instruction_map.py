@@ -27,11 +27,11 @@ def operands(
 ) -> Scene:
     """Draw the fragments of an instruction: A (M, K) left, B (K, N) on top, C/D (M, N) below B.
 
-    A's column k meets B's row k; the row of A and the column of B lead to the element of D. Scale
-    factors stand left of A and above B; below a sparse A stand the positions of its nonzeros.
-    Other instructions have their operands side by side. Slots bear their PTX names, slots that one
-    register packs are bracketed. The side panel gives ``g = lane // 4``, ``t = lane mod 4`` and
-    the place of every slot of the outlined lane.
+    A row of A and a column of B lead to their element of D. Scale factors are left of A and above
+    B; the metadata E of a sparse A is below it. Other instructions have their operands side by
+    side. Slots have their PTX names, and those that one register packs are bracketed. The side
+    panel defines ``g = lane // 4`` and ``t = lane mod 4``, and lists row and column of every slot
+    of the outlined lane.
 
     Args:
         instruction: a name of ``fragments.names()``.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from layoutalg.draw.scene.legend import legend_of, swatches_of
 from layoutalg.draw.scene.ownership import DEFAULT_LANE, labels_of, owners_of
-from layoutalg.draw.scene.page import COLUMN, INCH, LINE, MARGIN, PAGE, WIDER, wrapped
+from layoutalg.draw.scene.page import COLUMN, INCH, LINE, MARGIN, PAGE, WIDER, Page, wrapped
 from layoutalg.draw.scene.panel import LEVELS, Tile, cell_size, gutter, header, panel_of, placed
 from layoutalg.draw.scene.picture import picture
 from layoutalg.draw.scene.scene import Panel, Scene, Text, checked_title, text_width
@@ -28,9 +28,9 @@ def lane_map(
 ) -> Scene:
     """Draw which lane and which register hold each element of a tile.
 
-    Cell (i, j) names the owners ``layout`` maps the element (i, j) to. Hue is the 4-lane group, or
-    the warp where there are several; without threads it is the range of the address. How much is
-    written in a cell follows from its size on the page; no text is smaller than 5 points.
+    Cell (i, j) names the lanes and registers that ``layout`` maps element (i, j) to. Hue is the
+    4-lane group, or the warp where there are several; without threads, the range of the address.
+    Labels shrink to lane, then to nothing, as cells do; no text is smaller than 5 points.
 
     Args:
         layout: of any axes: a layout, a fragment, or text.
@@ -41,7 +41,7 @@ def lane_map(
         width: of the page in inches; 3.4 or 7 by the size of the tile.
         title: of the picture; the layout's text unless given.
         instruction: (rows, columns) of one instruction, to mark with solid lines.
-        register: what precedes a register's number; the memory axis' name unless given.
+        register: prefix of a register's number; the memory axis' name unless given.
 
     Returns:
         The figure; it knows its ``scene``, and shows as SVG in a notebook.
@@ -70,9 +70,9 @@ def lane_map(
     if prefix is None:
         alone = len(owners.memory) == 1 and not owners.threads
         prefix = owners.memory[0][0] if owners.memory and not alone else ""
-    held = owners.holds(lane, "lane_map")
+    marked = owners.cells_of(lane, "lane_map")
     labels = labels_of(owners, f"{prefix}{{}}".format)
-    tile = Tile("", "", owners, labels, held=held, instruction=instruction)
+    tile = Tile("", "", owners, labels, outlined=marked, instruction=instruction)
     edge = 2 * MARGIN + gutter(rows)
 
     # The narrowest page and cell that show as much as any, but no cells of less than 3 points.
@@ -93,30 +93,20 @@ def lane_map(
         )
     room = max(shown.width + gutter(rows), COLUMN * INCH - 2 * MARGIN)
     name = str(layout) if title is None else checked_title(title, "lane_map")
+    page = Page(name, (), pages[-1])
     lines = wrapped(name, room, LINE, after=",: ") if name else []
+    texts = [
+        Text(MARGIN, MARGIN + 5.5 + (LINE + 2) * n, line, LINE, "start")
+        for n, line in enumerate(lines)
+    ]
+    widest = max((text_width(line, LINE) for line in lines), default=0.0)
     below = MARGIN + (LINE + 2) * len(lines)
-    heading = Panel(
-        "title",
-        texts=tuple(
-            Text(MARGIN, MARGIN + 5.5 + (LINE + 2) * n, line, LINE, "start")
-            for n, line in enumerate(lines)
-        ),
-    )
+    page.add(Panel("title", texts=tuple(texts)), MARGIN + widest, below)
     at = (MARGIN + gutter(rows), below + header(tile) + 2)
-    panel = panel_of("map", shown, at)
-    outlined = lane if held is not None else None
     low = at[1] + rows * cell[1]
-    indent = swatches_of(owners, outlined).margin
-    left = max(at[0] - indent, MARGIN)
+    page.add(panel_of("map", shown, at), at[0] + shown.width, low)
+    outlined = lane if marked is not None else None
+    left = max(at[0] - swatches_of(owners, outlined).margin, MARGIN)
     legend, taken, depth = legend_of((shown,), outlined, left, low + 7, room + MARGIN - left)
-    content = max(
-        gutter(rows) + columns * cell[0],
-        left - MARGIN + taken,
-        *(text_width(line, LINE) for line in lines),
-    )
-    return Scene(
-        content + 2 * MARGIN,
-        low + 7 + depth + MARGIN,
-        name,
-        (heading, panel, legend),
-    )
+    page.add(legend, left + taken, low + 7 + depth)
+    return page.scene()

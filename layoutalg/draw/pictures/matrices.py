@@ -1,4 +1,4 @@
-"""``ldmatrix``: the lanes that give addresses, the matrices, and the lanes that receive them."""
+"""``ldmatrix``: the lanes that pass row addresses, the matrices, the lanes that receive them."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def ldmatrix(
         )
     if fragment.products > 1:
         raise LayoutError(
-            f"ldmatrix: an operand of one product is needed; {instruction} forms "
-            f"{fragment.products}, and the lanes of a product are no 8 rows of 4 lanes"
+            f"ldmatrix: needs an instruction that forms one product; {instruction} forms "
+            f"{fragment.products}, whose lanes are not 8 rows of 4"
         )
     loads = matrix_loads(
         fragment.layout,
@@ -154,7 +154,7 @@ def ldmatrix(
     x += max(shown[0].width + _GAP + gutter(fragment.shape[0]), title_width(stored) + 12)
     right = x + max(shown[1].width, title_width(receiver))
     page.add(panel_of("operand", shown[1], (x, top)), right, low)
-    outlined = lane if receiver.held is not None else None
+    outlined = lane if receiver.outlined is not None else None
     legend, taken, depth = legend_of(
         (shown[1], shown[0]), outlined, MARGIN, low + 7, page.right - MARGIN, "one matrix"
     )
@@ -201,7 +201,7 @@ def _stored_tile(
     turned = Ownership((("T", lanes),), (("m", slots),), lanes, None)
     packed = slots_per_register(fragment)
     names = index_names(fragment)
-    held: BoolArray | None = None if lane is None else (lanes == lane).any(axis=-1)
+    outlined: BoolArray | None = None if lane is None else (lanes == lane).any(axis=-1)
     forms = f"x{loads[0].count}{'.trans' * loads[0].trans}"
     return Tile(
         "8 \u00d7 16 B matrices",
@@ -212,7 +212,7 @@ def _stored_tile(
         names[not transposed],
         packed,
         lambda first, _: f"r{first // packed}",
-        held,
+        outlined,
         (8, loads[0].rows.shape[2]),
     )
 

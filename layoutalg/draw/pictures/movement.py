@@ -47,11 +47,11 @@ CLASSES = (
 
 
 def classes_of(src: Ownership, dst: Ownership) -> IntArray:
-    """Say what each element has to do: an array of ``STAYS`` to ``BLOCK``.
+    """Classify the move of each element: an array of ``STAYS`` to ``BLOCK``.
 
-    The nearest copy in ``src`` counts; of the copies in ``dst`` the one that needs most. An axis
-    that one layout lacks is 0 there; memories that share no axis, and threads beside memory, have
-    no place in common, and every element moves.
+    An element comes from the nearest copy in ``src`` and goes to every copy in ``dst``: the widest
+    of these moves counts. An axis that one layout lacks is 0 there. Layouts without a memory axis
+    in common, and registers beside memory, share no address: every element moves.
 
     >>> from layoutalg import S, TileLayout, laneid
     >>> A = TileLayout(S[(4, 2) : (1 @ laneid, 1)])
@@ -61,7 +61,7 @@ def classes_of(src: Ownership, dst: Ownership) -> IntArray:
     """
     (warp, lane), (other_warp, other_lane) = _thread(src), _thread(dst)
     kind = np.where(_same(_slots(src), _slots(dst), warp, other_warp), STAYS, SLOT)
-    if _apart(src, dst):
+    if _disjoint(src, dst):
         kind[:] = SLOT
     kind[lane[..., :, None] != other_lane[..., None, :]] = LANE
     kind[warp[..., :, None] != other_warp[..., None, :]] = WARP
@@ -70,8 +70,8 @@ def classes_of(src: Ownership, dst: Ownership) -> IntArray:
     return found
 
 
-def _apart(src: Ownership, dst: Ownership) -> bool:
-    """Return whether no place of the one is a place of the other, whatever its coordinates."""
+def _disjoint(src: Ownership, dst: Ownership) -> bool:
+    """Return whether the two share no address: registers beside memory, or disjoint memory axes."""
     unlike = bool(src.threads) != bool(dst.threads)
     spaces = [{name for name, _ in side.memory} for side in (src, dst)]
     return unlike or (all(spaces) and spaces[0].isdisjoint(spaces[1]))
@@ -80,7 +80,7 @@ def _apart(src: Ownership, dst: Ownership) -> bool:
 def _same(
     here: dict[str, IntArray], there: dict[str, IntArray], like: IntArray, other: IntArray
 ) -> BoolArray:
-    """Return per pair of copies whether they agree on every axis; what is lacking is 0."""
+    """Return per pair of copies whether they agree on every axis; an axis that is missing is 0."""
     same = np.ones((*like.shape, other.shape[-1]), dtype=np.bool_)
     for axis in here.keys() | there.keys():
         one = here.get(axis, np.zeros_like(like))
@@ -90,7 +90,7 @@ def _same(
 
 
 def _thread(owners: Ownership) -> tuple[IntArray, IntArray]:
-    """Return warp and lane of every owner, 0 where no axis says."""
+    """Return warp and lane of every owner; 0 where no axis gives them."""
     (_, values) = (*owners.threads, *owners.memory)[0]
     nothing = np.zeros_like(values)
     warp = nothing if owners.warp is None else owners.warp
@@ -108,7 +108,7 @@ def _slots(owners: Ownership) -> dict[str, IntArray]:
 
 
 def recipe_lines(src: Any, dst: Any, shape: Sequence[int], bits: int) -> list[str]:
-    """Return how the data gets from one layout to the other, or why that cannot be said."""
+    """Return the recipe of the conversion, or why there is none."""
     try:
         found = convert(src, dst, shape, bits)
     except LayoutError as reason:
@@ -126,7 +126,7 @@ def compare(
     *,
     width: float = PAGE,
 ) -> Scene:
-    """Draw two layouts of one tile, what each element has to do to get there, and the recipe.
+    """Draw two layouts of one tile, the move of each element between them, and the recipe.
 
     An element stays, moves to another slot of its lane, to another lane of its warp, to another
     warp, or to another block; of a replicated element the nearest copy moves. The recipe is that of
@@ -174,7 +174,7 @@ def compare(
             f"{width:g} inches. {WIDER}, or slice the layouts"
         )
     tiles = [
-        Tile(name, "", side, labels_of(side, _prefix(side).format), held=_held(side, lane))
+        Tile(name, "", side, labels_of(side, _prefix(side).format), outlined=_cells_of(side, lane))
         for name, side in zip(("from", "to"), sides, strict=True)
     ]
     shown = [placed(tile, cell) for tile in tiles]
@@ -206,7 +206,7 @@ def compare(
     if sides[0].hue_is != sides[1].hue_is:
         told = [(each,) for each in shown]
     for number, part in enumerate(told):
-        outlined = lane if any(each.tile.held is not None for each in part) else None
+        outlined = lane if any(each.tile.outlined is not None for each in part) else None
         legend, taken, depth = legend_of(part, outlined, at, bottom + 6, wide)
         bottom += 6 + depth
         name = f"legend {number}" if number else "legend"
@@ -215,7 +215,7 @@ def compare(
 
 
 def _alike(sides: list[Ownership]) -> list[Ownership]:
-    """Let the hue mean the warp on both sides where it does on one of them."""
+    """Colour both sides by warp where one of them is."""
     if "warp" not in {side.hue_is for side in sides}:
         return sides
     return [
@@ -249,13 +249,13 @@ def _prefix(owners: Ownership) -> str:
     return f"{'' if alone or not owners.memory else owners.memory[0][0]}{{}}"
 
 
-def _held(owners: Ownership, lane: int | None) -> Any:
-    """Return the cells of the lane; none where it holds nothing here."""
+def _cells_of(owners: Ownership, lane: int | None) -> Any:
+    """Return the cells that the lane owns; None where it owns none."""
     numbers = owners.thread_number
     if lane is None or numbers is None:
         return None
-    held = (numbers == lane).any(axis=-1)
-    return held if held.any() else None
+    cells = (numbers == lane).any(axis=-1)
+    return cells if cells.any() else None
 
 
 def _indented(line: str, width: float) -> list[str]:
@@ -268,7 +268,7 @@ def _indented(line: str, width: float) -> list[str]:
 def _moves(
     sides: list[Ownership], kinds: IntArray, names: list[str], cell: Point, at: Point
 ) -> tuple[Panel, float]:
-    """Draw what each element has to do; where there is room, from which owner to which.
+    """Draw the move of each element, labelled by owners where there is room.
 
     Returns:
         The panel and its bottom; rows without labels are low.

@@ -118,8 +118,8 @@ def registers(
 ) -> Scene:
     """Draw which element each register of each lane holds: a row per lane, a column per slot.
 
-    Columns stand in PTX operand order; the slots that one b32 register packs are bracketed. Under a
-    slot's name stand its row and column as sums in g and t, in the cells the numbers.
+    Columns are in PTX operand order; the slots that one b32 register packs are bracketed. Below a
+    slot's name, its row and column as sums in g and t; in the cells, their values.
 
     Args:
         instruction: a name of ``fragments.names()``.

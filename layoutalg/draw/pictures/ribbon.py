@@ -1,4 +1,4 @@
-"""``derivation``: the digits of the coordinates, and the axes that they are added up on."""
+"""``derivation``: the digits of the coordinates, and the axis that each adds to."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LETTERS = ("i", "j", "k", "l", "p", "q")
 class Box:
     """One digit of a coordinate: ``index // weight mod extent``, times ``stride`` on ``axis``.
 
-    A replica's digit is an index of its own, which takes every value.
+    A replica's digit is an index of its own: the element is at each of its values.
     """
 
     index: str
@@ -152,9 +152,9 @@ def _default_place(layout: TileLayout, shape: tuple[int, ...]) -> tuple[int, ...
     """Return the last element of lane 5, or the last element."""
     if len(shape) <= 2:
         owners = owners_of(layout, shape, "derivation")
-        held = owners.holds(DEFAULT_LANE, "derivation")
-        if held is not None:
-            row, column = (int(i) for i in np.argwhere(held)[-1])
+        cells = owners.cells_of(DEFAULT_LANE, "derivation")
+        if cells is not None:
+            row, column = (int(i) for i in np.argwhere(cells)[-1])
             return (row, column)[-len(shape) :]
     return tuple(extent - 1 for extent in shape)
 
@@ -168,7 +168,7 @@ def derivation(
     width: float = PAGE,
     title: str | None = None,
 ) -> Scene:
-    """Draw how coordinates become places: each digit of (i, j), coloured by its axis.
+    """Draw how coordinates map to axes: each digit of (i, j), coloured by the axis that it adds to.
 
     The upper ribbon holds the digits of each coordinate, the lower one the same digits by axis,
     times their strides; the formulas stand below. Bold numbers are those of one element.
@@ -194,7 +194,7 @@ def derivation(
     tile: Any = getattr(layout, "tile_layout", layout)
     shape = checked_shape(extents, "derivation")
     if not hasattr(tile, "shard"):
-        raise LayoutError(f"derivation: a formula is of a layout of elements; got {layout!r}")
+        raise LayoutError(f"derivation: needs a layout of elements; got {layout!r}")
     name = str(layout) if title is None else checked_title(title, "derivation")
     found = derived(tile, shape)
     place = _default_place(tile, shape) if at is None else tuple(at)
@@ -343,7 +343,7 @@ def _fill_lower(
 
 
 def _box(digit: Box, value: str, fill: str, part: str) -> Cell:
-    """Return the box of a digit, as wide as what stands in it and below it; its place is open."""
+    """Return the box of a digit, as wide as the texts in it and below it, at (0, 0)."""
     step = f"{digit.stride} @ {digit.axis}"
     widths = text_width(digit.rule, LINE), text_width(step, SMALL), text_width(value, LINE, True)
     data = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layoutalg.draw.scene.chosen import Operand
 from layoutalg.draw.scene.notes import GAP, notes_of
-from layoutalg.draw.scene.page import INCH, MARGIN, PAGE, WIDER
+from layoutalg.draw.scene.page import INCH, MARGIN, PAGE, WIDER, Page
 from layoutalg.draw.scene.panel import (
     LEVELS,
     Placed,
@@ -15,7 +15,7 @@ from layoutalg.draw.scene.panel import (
     placed,
     title_width,
 )
-from layoutalg.draw.scene.scene import Panel, Scene
+from layoutalg.draw.scene.scene import Scene
 from layoutalg.errors import LayoutError
 
 _SIDE = 150.0  # width of the notes beside the tiles
@@ -36,7 +36,7 @@ def row_scene(
         width: of the page in inches.
     """
     gutters = sum(gutter(operand.rows) for operand in shown) + 2 * GAP * (len(shown) - 1)
-    page = width * INCH - 2 * MARGIN - gutters
+    room = width * INCH - 2 * MARGIN - gutters
     columns, rows = sum(o.columns for o in shown), max(o.rows for o in shown)
 
     def sized(room: float, deepest: float) -> tuple[Placed, ...]:
@@ -47,12 +47,12 @@ def row_scene(
             tried.append(tuple(placed(o.tile, cell) for o in shown))
         return min(tried, key=lambda each: [LEVELS.index(one.detail.level) for one in each])
 
-    if page < 0.25 * columns:
+    if room < 0.25 * columns:
         raise LayoutError(
             f"operands: the cells of {shown[0].fragment.instruction} must be 0.25 points or "
             f"larger; {width:g} inches are too narrow. {WIDER}; {PAGE:g} fits"
         )
-    wide, narrow = sized(page, _DEEPEST), sized(page - 2 * GAP - _SIDE, _DEEPEST_BESIDE)
+    wide, narrow = sized(room, _DEEPEST), sized(room - 2 * GAP - _SIDE, _DEEPEST_BESIDE)
     below = _row(title, shown, wide, lane, product, width, False)
     if any(
         one.detail.level != other.detail.level
@@ -73,20 +73,17 @@ def _row(
     width: float,
     beside: bool,
 ) -> Scene:
-    panels: list[Panel] = []
-    x, right, bottom = MARGIN, MARGIN, MARGIN
+    page = Page(title, (), width)
+    x = MARGIN
     for operand, each in zip(shown, sized, strict=True):
         at = (x + gutter(operand.rows), MARGIN + header(operand.tile))
-        panels.append(panel_of(operand.fragment.operand, each, at))
         right = at[0] + max(each.width, title_width(operand.tile))
-        x, bottom = right + 2 * GAP, max(bottom, at[1] + each.height)
+        page.add(panel_of(operand.fragment.operand, each, at), right, at[1] + each.height)
+        x = right + 2 * GAP
     chosen = tuple(operand.fragment for operand in shown)
-    left, top = (right + 2 * GAP, MARGIN) if beside else (MARGIN, bottom + GAP + 2)
+    left, top = (x, MARGIN) if beside else (MARGIN, page.bottom + GAP + 2)
     room = width * INCH - MARGIN - left
     side, legend, taken, depth = notes_of(chosen, sized, lane, product, left, top, room)
-    return Scene(
-        max(right, left + taken) + MARGIN,
-        max(bottom, top + depth) + MARGIN,
-        title,
-        (*panels, side, legend),
-    )
+    page.add(side)
+    page.add(legend, left + taken, top + depth)
+    return page.scene()

@@ -63,9 +63,9 @@ def coalescing(
 ) -> Scene:
     """Draw which 32-byte sectors each request of a warp touches in global memory.
 
-    Each lane moves the elements that ``registers`` gives it, ``vector`` slots at a time, from or to
-    where ``memory`` has them. A row is one sector; elements that some lane asks for have its
-    colour, grey ones are fetched in vain. The tile begins at a multiple of 32 bytes.
+    Each lane loads or stores its slots in ``registers``, ``vector`` at a time, at their addresses
+    in ``memory``. A row is one sector; elements that a lane accesses have its colour, grey ones
+    are fetched but not used. The tile is aligned to 32 bytes.
 
     Args:
         registers: a layout over thread axes and m (the slot).
@@ -122,7 +122,7 @@ def coalescing(
     title = f"sectors of {registers} in {memory}"
     page = Page(title, notes, width)
 
-    places = _places(memory, shape)
+    elements = _elements(memory, shape)
     per_sector = 8 * SECTOR_BYTES // bits
     deepest = int(max(int(touched[n][-1]) for n in shown)) * SECTOR_BYTES
     gutter = text_width(str(deepest), SMALL) + 5
@@ -141,7 +141,7 @@ def coalescing(
         at = MARGIN + x + gutter, top
         what = _slots(registers, shape, access, n)
         panel = _request(
-            n, access, starts[n], touched[n], used[n], places, bits, lane, what, at, cell
+            n, access, starts[n], touched[n], used[n], elements, bits, lane, what, at, cell
         )
         page.add(panel, MARGIN + x + wide, top + _ROW * len(touched[n]))
     marks = [Mark("colour: the lane that asks", "fill", FILLS[5])]
@@ -168,12 +168,12 @@ def _slots(registers: Layout, shape: Sequence[int], access: Access, number: int)
     return f"W{warp} {name}" if several else name
 
 
-def _places(memory: Layout, shape: Sequence[int]) -> IntArray:
-    """Return the row and column of the element at each address; -1 where there is none."""
+def _elements(memory: Layout, shape: Sequence[int]) -> IntArray:
+    """Return row and column of the element at each address; -1 where there is none."""
     table = memory.table(shape)["m"]
-    places = np.full((int(table.max()) + 1, 2), -1, dtype=np.int64)
-    places[table] = np.moveaxis(np.indices(table.shape), 0, -1)
-    return places
+    elements = np.full((int(table.max()) + 1, 2), -1, dtype=np.int64)
+    elements[table] = np.moveaxis(np.indices(table.shape), 0, -1)
+    return elements
 
 
 def _request(
@@ -182,14 +182,14 @@ def _request(
     starts: IntArray,
     touched: IntArray,
     used: int,
-    places: IntArray,
+    elements: IntArray,
     bits: int,
     lane: int | None,
     what: str,
     at: Point,
     cell: float,
 ) -> Panel:
-    """Draw the sectors of one request, one in a row; elements that a lane asks for are coloured."""
+    """Draw the sectors of one request, one in a row; elements that a lane accesses are coloured."""
     x, y = at
     size = access.size(bits)
     table = Grid(at, (cell, _ROW), len(touched), 8 * SECTOR_BYTES // bits)
@@ -202,8 +202,8 @@ def _request(
         sector = int(touched[n])
         address = sector * table.columns + j
         lanes = asked.get(address, [])
-        inside = address < len(places) and int(places[address, 0]) >= 0
-        where = f"({places[address, 0]}, {places[address, 1]})" if inside else "outside"
+        inside = address < len(elements) and int(elements[address, 0]) >= 0
+        where = f"({elements[address, 0]}, {elements[address, 1]})" if inside else "outside"
         title = f"{', '.join(f'T{each}' for each in lanes) or 'nobody asks for'} {where}"
         fill = FILLS[lanes[0]] if lanes else EMPTY
         data = {"lane": " ".join(map(str, lanes)), "byte": address * bits // 8, "sector": sector}

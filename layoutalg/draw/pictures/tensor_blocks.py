@@ -1,4 +1,4 @@
-"""What tensor memory holds: buffers over lanes and columns, cut into blocks that words can say."""
+"""What tensor memory holds: buffers over lanes and columns, cut into blocks of regular ranges."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class TensorBuffer:
         rows, cols, _ = np.indices(lane.shape)
         if (row - self.origin[0] != rows).any() or (col - self.origin[1] + inside != cols).any():
             raise LayoutError(
-                f"tensor_memory: a cell holds {self.packed} neighbours of one row or fewer; "
-                f"{self.name} as {self.layout} puts others together"
+                f"tensor_memory: a cell holds up to {self.packed} neighbours of one row; "
+                f"{self.name} as {self.layout} packs others"
             )
 
     @property
@@ -98,7 +98,7 @@ class TensorBuffer:
         return _CELL // element_bits(self.dtype, "tensor_memory")
 
     def places(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return lane, column, and place in the cell of each copy: (rows, columns, copies)."""
+        """Return lane, column, and index in the cell of each copy: (rows, columns, copies)."""
         table = self.layout.table(self.shape, replicas=True)
         lane: IntArray = table["TLane"]
         column, inside = np.divmod(table.get("TCol", np.zeros_like(lane)), self.packed)
@@ -127,8 +127,8 @@ Held = tuple[int, int, int]  # row, column and number of copy of what a cell hol
 class Block:
     """Lanes and columns, begin and end each, in which rows go with lanes and columns with columns.
 
-    ``turns``: what the first cells down hold, None for nothing: lane n, from the first on, holds
-    what turn ``n % len(turns)`` does, ``step`` rows further for each time round.
+    ``turns``: what the first lanes hold, None for nothing. Lane n of the block holds what
+    ``turns[n % len(turns)]`` says, ``step * (n // len(turns))`` rows further.
     """
 
     lanes: tuple[int, int]
@@ -186,8 +186,8 @@ def range_of(begin: int, end: int, step: int = 1) -> str:
 def blocks_of(buffer: TensorBuffer) -> list[Block]:
     """Cut a buffer into blocks, none across the lanes of two warps.
 
-    Where lanes next to each other do not hold rows next to each other, as few blocks as can be said
-    with up to four turns and one step.
+    Where neighbouring lanes do not hold neighbouring rows: as few blocks as 1, 2 or 4 interleaved
+    ranges of rows and one step describe.
 
     >>> from layoutalg import parse, tmem_datapath_layout
     >>> D = TensorBuffer("D", tmem_datapath_layout("F", 64, 16), (64, 16))
@@ -231,7 +231,7 @@ def _runs(held: IntArray, first: int) -> list[tuple[tuple[int, int], int, int]]:
 
 
 def _goes_on(held: IntArray, turns: int, step: int) -> bool:
-    """Say whether each lane holds what that so many before does, some rows further, or nothing."""
+    """Say whether each lane holds what lane ``- turns`` does, ``step`` rows further, or nothing."""
     before, after = held[:, :-turns], held[:, turns:]
     further = np.array([step, 0, 0])[:, None, None]
     return bool((after == np.where(before < 0, -1, before + further)).all())

@@ -1,4 +1,4 @@
-"""``tensor_memory``: what lies in the lanes and columns of tensor memory, block by block."""
+"""``tensor_memory``: which elements the lanes and columns of tensor memory hold."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ Memories = Mapping[str, Sequence[TensorBuffer]]
 
 @picture
 def tensor_memory(memories: Memories, *, width: float = PAGE) -> Scene:
-    """Draw what lies where in tensor memory: 128 lanes, and columns of 32 bits.
+    """Draw which elements of which buffers tensor memory holds: 128 lanes, columns of 32 bits.
 
-    A block is a range of lanes and columns whose rows go with the lanes and whose columns go with
-    the columns, so that its corners say all of it. Copies, which a layout's replica makes, are
-    numbered and dashed. Thick lines part what each warp of a warpgroup may load and store.
+    A block is a range of lanes and columns in which rows advance with the lanes and columns with
+    the columns, so that two ranges describe it. Copies (a layout's replica) are numbered and
+    dashed. Thick lines part the lanes that each warp of a warpgroup can load and store.
 
     Args:
         memories: per title the buffers of one tensor memory: one panel for each CTA.
@@ -65,22 +65,23 @@ def tensor_memory(memories: Memories, *, width: float = PAGE) -> Scene:
     """
     if not isinstance(memories, Mapping) or not memories:
         raise LayoutError(
-            f"tensor_memory: memories name buffers, {{title: [TensorBuffer, …]}}; got {memories!r}"
+            f"tensor_memory: memories is {{title: [TensorBuffer, …]}}; got {memories!r}"
         )
     for title, buffers in memories.items():
         checked_title(title, "tensor_memory")
         if not isinstance(buffers, Sequence) or not buffers:
             raise LayoutError(
-                f"tensor_memory: memories name buffers, {{title: [TensorBuffer, …]}}; {title!r} "
-                f"names {buffers!r}"
+                f"tensor_memory: memories is {{title: [TensorBuffer, …]}}; got {buffers!r} for "
+                f"{title!r}"
             )
         for buffer in buffers:
             if not isinstance(buffer, TensorBuffer):
                 raise LayoutError(
-                    f"tensor_memory: {title!r} must have buffers; got {type(buffer).__name__} "
-                    f"{buffer}. TensorBuffer(name, layout, shape, dtype, column) fits"
+                    f"tensor_memory: {title!r} must hold TensorBuffers; got "
+                    f"{type(buffer).__name__} {buffer}. TensorBuffer(name, layout, shape, dtype, "
+                    "column) fits"
                 )
-        _apart(title, buffers)
+        _check_overlap(title, buffers)
     names = list(dict.fromkeys(b.name for buffers in memories.values() for b in buffers))
     title = f"tensor memory: {', '.join(names)}"
     notes = [
@@ -119,8 +120,8 @@ def _hue(number: int) -> int:
     return WARP_HUES[number % len(HUES)]
 
 
-def _apart(title: str, buffers: Sequence[TensorBuffer]) -> None:
-    """Refuse buffers that share a cell.
+def _check_overlap(title: str, buffers: Sequence[TensorBuffer]) -> None:
+    """Refuse buffers that overlap.
 
     Raises:
         LayoutError: two of them do.
@@ -132,9 +133,9 @@ def _apart(title: str, buffers: Sequence[TensorBuffer]) -> None:
             other = owner.setdefault(cell, number)
             if other != number:
                 raise LayoutError(
-                    f"tensor_memory: buffers must lie apart; in {title}, {buffers[other].name} and "
-                    f"{buffer.name} share lane {cell[0]}, column {cell[1]}. Another first column "
-                    "fits"
+                    f"tensor_memory: buffers must not overlap; in {title}, {buffers[other].name} "
+                    f"and {buffer.name} share lane {cell[0]}, column {cell[1]}. Another first "
+                    "column fits"
                 )
 
 
@@ -231,9 +232,9 @@ def _words(buffer: TensorBuffer, stack: list[Block]) -> list[tuple[tuple[str, ..
         middle = min(middle, warp + QUARTER * _LANE - half - 1)
         if words and middle - half < free:
             raise LayoutError(
-                f"tensor_memory: the words of lanes {range_of(*block.lanes)} have no room; "
-                f"{buffer.name} as {buffer.layout} puts rows there that do not go on by one step "
-                "in 1, 2 or 4 lanes in turn. A part of its rows fits"
+                f"tensor_memory: the label of lanes {range_of(*block.lanes)} does not fit: rows of "
+                f"{buffer.name} as {buffer.layout} advance by no constant step over 1, 2 or 4 "
+                "lanes there. Draw a part of its rows"
             )
         free = middle + half if words else free
         found.append((words, middle))

@@ -8,9 +8,9 @@ from dataclasses import replace
 from layoutalg.draw.scene.chosen import Operand
 from layoutalg.draw.scene.naming import slots_per_register
 from layoutalg.draw.scene.notes import GAP, notes_of
-from layoutalg.draw.scene.page import INCH, MARGIN, WIDER
+from layoutalg.draw.scene.page import INCH, MARGIN, WIDER, Page
 from layoutalg.draw.scene.panel import Placed, Tile, detail_of, gutter, header, panel_of, placed
-from layoutalg.draw.scene.scene import Panel, Point, Scene
+from layoutalg.draw.scene.scene import Point, Scene
 from layoutalg.errors import LayoutError
 
 _HIGH = 14.5  # height of a row of A and D, in points
@@ -70,9 +70,9 @@ def triple_scene(
     chosen = tuple(operand.fragment for operand in shown.values())
     about = chosen, tuple(tiles.values()), lane, product, MARGIN, MARGIN
     side, legend, taken, depth = notes_of(*about, corner)
-    page = width * INCH - 2 * MARGIN - GAP - gutters[1] - of_d.width
-    if depth > upper and page > corner:  # take all the width there is; A stays beside D
-        side, legend, taken, depth = notes_of(*about, page)
+    whole = width * INCH - 2 * MARGIN - GAP - gutters[1] - of_d.width
+    if depth > upper and whole > corner:  # take all the width there is; A stays beside D
+        side, legend, taken, depth = notes_of(*about, whole)
     shift = max(taken - corner, 0.0)
     x += shift
     right = MARGIN + corner + shift + GAP + gutters[1]
@@ -87,10 +87,13 @@ def triple_scene(
     if below is not None:
         places["E"] = (x, bottom + GAP + header(below.tile))
         bottom = places["E"][1] + tiles["E"].height
-    panels: list[Panel] = [side, legend]
+    page = Page(title, (), width)
+    page.add(side)
+    page.add(legend)
     for role, operand in shown.items():
-        panels.append(panel_of(operand.fragment.operand, tiles[role], places[role]))
-    return Scene(right + of_d.width + MARGIN, bottom + MARGIN, title, tuple(panels))
+        panel = panel_of(operand.fragment.operand, tiles[role], places[role])
+        page.add(panel, right + of_d.width, bottom)
+    return page.scene()
 
 
 def triple_cells(room: float, a: Operand, b: Operand) -> tuple[Point, Point, Point]:

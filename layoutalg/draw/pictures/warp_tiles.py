@@ -1,4 +1,4 @@
-"""``tiling``: which warp computes what, instruction by instruction and K step by K step."""
+"""``tiling``: which warp computes which instruction tile, and in which K step."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _part(
         shape: of the whole operand.
         grid_of: how many warps share the rows, and the columns.
         next_column: how much larger the warp's number is in the next column of warps.
-        copies: warps that hold the same.
+        copies: the warps that hold a copy each.
     """
     share = (shape[0] // grid_of[0], shape[1] // grid_of[1])
     outer = TileLayout.from_iters(
@@ -123,12 +123,12 @@ def parts_of(
     a, b, d = (found.get(role) for role in "ABD")
     if a is None or b is None or d is None or {a.lanes, b.lanes, d.lanes} != {WARP}:
         raise LayoutError(
-            f"tiling: an instruction of one warp with A, B and D in registers is needed; "
+            f"tiling: needs an instruction of one warp with A, B and D in registers; "
             f"{instruction} has {', '.join(fragments.operands(instruction))}"
         )
     if d.products > 1:
         raise LayoutError(
-            f"tiling: an instruction that forms one product is needed; {instruction} forms "
+            f"tiling: needs an instruction that forms one product; {instruction} forms "
             f"{d.products} of {d.shape[0]} x {d.shape[1]}. mma.m16n8k8.f16 fits"
         )
     tile = (d.shape[0], d.shape[1], b.shape[0])
@@ -169,7 +169,7 @@ def tiling(
     accumulator: str | None = None,
     width: float = PAGE,
 ) -> Scene:
-    """Draw a tile shared by warps: A left, B on top, D between them, one cell per instruction.
+    """Draw a CTA tile split over warps: A left, B on top, D in the corner; a cell per instruction.
 
     A cell names the warps that hold its part of the operand, and the slots it takes in each lane.
     All warps of a row hold the same A and all warps of a column the same B: such cells have two

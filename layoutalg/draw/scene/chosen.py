@@ -69,7 +69,7 @@ def operand_of(fragment: Fragment, lane: int | None, product: int = 0) -> Operan
         columns,
         slots_per_register(fragment),
         lambda first, last: slots_name(fragment, first, last),
-        owners.holds(lane, "operands"),
+        owners.cells_of(lane, "operands"),
     )
     return Operand(fragment, tile)
 

@@ -25,7 +25,7 @@ def notes_of(
     The legend stands below the side panel, or right of it where ``width`` has room.
     """
     side, side_width, side_depth = sidebar_of(chosen, lane, product, x, y, width)
-    outlined = lane if any(each.tile.held is not None for each in shown) else None
+    outlined = lane if any(each.tile.outlined is not None for each in shown) else None
     _, legend_width, legend_depth = legend_of(shown, outlined, 0, 0, width)
     beside = side_width + 2 * GAP
     if beside + legend_width <= width and side_depth > legend_depth:

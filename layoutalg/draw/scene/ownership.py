@@ -1,12 +1,12 @@
-"""Who holds each element of a tile: lanes, warps, registers and addresses, read from a layout."""
+"""The owners of each element of a tile: lanes, warps, registers and addresses, from a layout."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from layoutalg.algebra.axis import WARP, Axis
 from layoutalg.draw.scene.palette import FILLS, WARP_HUES
 from layoutalg.errors import LayoutError
 from layoutalg.layouts.swizzle import SwizzleLayout
+from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.budget import CELLS, check_budget
 
 IntArray = npt.NDArray[np.int64]
@@ -23,13 +24,6 @@ HUE_OF_WARP = np.array(WARP_HUES)
 DEFAULT_LANE = 5
 _WIDE_TO_NARROW = ("cta", "warpgroup", "warp", "thread")
 _LETTER = {"thread": "T", "warp": "W", "warpgroup": "G"}
-
-
-class HasTable(Protocol):
-    """A layout, as far as a drawing needs it."""
-
-    def table(self, shape: Sequence[Any], replicas: bool = False) -> Mapping[str, Any]:
-        """Return per axis name an int64 array of the shape, and one more dimension of replicas."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +112,7 @@ class Ownership:
             warp=None if self.warp is None else ordered(self.warp),
         )
 
-    def holds(self, lane: int | None, function: str) -> BoolArray | None:
+    def cells_of(self, lane: int | None, function: str) -> BoolArray | None:
         """Return which cells the thread of this number owns; None where none is to be outlined.
 
         The default lane outlines nothing in a tile that has no such lane.
@@ -137,9 +131,9 @@ class Ownership:
                 f"{function}: lane must own an element; got lane {lane}, but no axis of the "
                 "layout counts threads. lane=None outlines nothing"
             )
-        held: BoolArray = (numbers == lane).any(axis=-1)
-        if held.any():
-            return held
+        cells: BoolArray = (numbers == lane).any(axis=-1)
+        if cells.any():
+            return cells
         if lane == DEFAULT_LANE:
             return None
         raise LayoutError(
@@ -203,7 +197,7 @@ def checked_range(value: Any, count: int, name: str, step: int = 1) -> range:
     return range(begin, end)
 
 
-def owners_of(layout: HasTable, shape: Sequence[int], function: str) -> Ownership:
+def owners_of(layout: Layout, shape: Sequence[int], function: str) -> Ownership:
     """Read the owners of every element from ``layout.table``.
 
     Args:
@@ -221,8 +215,8 @@ def owners_of(layout: HasTable, shape: Sequence[int], function: str) -> Ownershi
     shape = checked_shape(shape, function)
     if isinstance(layout, SwizzleLayout) or not hasattr(layout, "table"):
         raise LayoutError(
-            f"{function}: a picture is of a layout of elements; got {layout!r}. A swizzle is drawn "
-            "over the tile it permutes: ComposeLayout(swizzle, tile)"
+            f"{function}: needs a layout of elements; got {layout!r}. A swizzle permutes a tile: "
+            "pass ComposeLayout(swizzle, tile)"
         )
     if len(shape) not in (1, 2) or 0 in shape:
         raise LayoutError(

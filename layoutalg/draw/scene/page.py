@@ -187,10 +187,13 @@ class Page:
     """
 
     def __init__(self, title: str, notes: Sequence[str], width: float, head: str = "") -> None:
-        """Begin with the heading: the title, or ``head`` in its place."""
+        """Begin with the heading, the title or ``head`` in its place; with none without notes."""
         self.title, self.room = title, width * INCH - 2 * MARGIN
-        panel, taken, self.bottom = heading(head or title, notes, self.room)
-        self.panels, self.right = [panel], MARGIN + taken
+        self.panels: list[Panel] = []
+        self.right = self.bottom = MARGIN
+        if notes:
+            panel, taken, bottom = heading(head or title, notes, self.room)
+            self.add(panel, MARGIN + taken, bottom)
 
     def add(self, panel: Panel, right: float = 0.0, bottom: float = 0.0) -> None:
         """Add a panel that ends at a right and a lower edge."""

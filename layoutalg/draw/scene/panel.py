@@ -47,7 +47,7 @@ class Tile:
         rows: the letter of the row index, ``columns`` that of the column index.
         word: slots in one register; 1 where slots are not packed or that is not known.
         packed: names slots of one register, from the first to the last.
-        held: the cells to outline.
+        outlined: the cells of the lane that is outlined.
         instruction: rows and columns of one instruction inside the tile, None for the whole tile.
         largest: font size of the labels that is not exceeded.
     """
@@ -60,7 +60,7 @@ class Tile:
     columns: str = "col"
     word: int = 1
     packed: Callable[[int, int], str] = "{}..{}".format
-    held: BoolArray | None = None
+    outlined: BoolArray | None = None
     instruction: tuple[int, int] | None = None
     largest: float = 7.0
 
@@ -234,7 +234,9 @@ def placed(tile: Tile, cell: Point) -> Placed:
 def detail_of(tile: Tile, cell: Point) -> Detail:
     """Choose the most telling label that fits in every cell at ``SMALLEST_TEXT`` or more."""
     labels = tile.labels
-    bold = [False] * len(labels.title) if tile.held is None else tile.held.reshape(-1).tolist()
+    bold = [False] * len(labels.title)
+    if tile.outlined is not None:
+        bold = tile.outlined.reshape(-1).tolist()
     lines: Lines = list(zip(labels.thread, labels.memory, strict=True))
     if not tile.owners.threads:
         lines = [tuple(what.split(" ")) for what in labels.memory]
@@ -412,8 +414,8 @@ def _boundaries(tile: Tile, detail: Detail, table: Grid) -> list[Stroke]:
     inner = table.levels(range(m, rows, m)) + table.uprights(range(n, columns, n))
     frame = table.box(0, 0, rows, columns)
     strokes.append(Stroke((*inner, frame), 0.8, INK, role="instruction"))
-    if tile.held is not None:
-        edges = boundary(tile.held.astype(np.int64), frame=True)
+    if tile.outlined is not None:
+        edges = boundary(tile.outlined.astype(np.int64), frame=True)
         weight = 1.4 if min(cell) >= _SMALLEST_GRID else 1.0 if min(cell) >= 3 else 0.6
         halo = edge_paths(edges, at, cell, weight / 2 + 0.6)
         strokes.append(Stroke(halo, min(2 * weight, weight + 1.2), PAPER, role="halo"))
@@ -444,7 +446,7 @@ def _row_ranges(tile: Tile, table: Grid) -> tuple[Stroke, list[Text]]:
 
 
 def _cell_texts(tile: Tile, detail: Detail, table: Grid) -> list[Text]:
-    held = None if tile.held is None else tile.held.reshape(-1).tolist()
+    marked = None if tile.outlined is None else tile.outlined.reshape(-1).tolist()
     runs = detail.runs
     first = range(len(detail.lines)) if runs is None else runs.first
     last = first if runs is None else runs.last
@@ -457,7 +459,7 @@ def _cell_texts(tile: Tile, detail: Detail, table: Grid) -> list[Text]:
             x + detail.shift[0],
             y + detail.shift[1],
             detail.size,
-            bold=held is not None and held[a],
+            bold=marked is not None and marked[a],
             angle=90 if detail.turned else 0,
         )
     return texts

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 File = str | os.PathLike[str]
+_WIDTH = "    width: of the page"
+_KEYWORDS = """\
+    path: file to write, whose suffix says how: ``.svg``, ``.tex``, ``.png`` or ``.pdf``.
+    ax: axes to draw on, instead of a figure of its own.
+"""
 _PATH = inspect.Parameter("path", inspect.Parameter.KEYWORD_ONLY, default=None)
 _AX = inspect.Parameter("ax", inspect.Parameter.KEYWORD_ONLY, default=None)
 
@@ -96,7 +101,9 @@ def picture(layout: Callable[P, Scene]) -> Picture[P]:
 
     signature = inspect.signature(layout)
     parameters = [*signature.parameters.values(), _PATH, _AX]
-    vars(drawn).update(scene=scene, svg=svg, __signature__=signature.replace(parameters=parameters))
+    signature = signature.replace(parameters=parameters, return_annotation="Figure")
+    drawn.__doc__ = inspect.cleandoc(layout.__doc__ or "").replace(_WIDTH, _KEYWORDS + _WIDTH)
+    vars(drawn).update(scene=scene, svg=svg, __signature__=signature)
     return cast("Picture[P]", drawn)
 
 

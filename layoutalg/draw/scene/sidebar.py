@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from layoutalg.draw.scene.chosen import certificates_of, lanes_of
 from layoutalg.draw.scene.formula import digit_rules, digit_values, index_range, slot_rules
 from layoutalg.draw.scene.grid import bracket_left
 from layoutalg.draw.scene.naming import heading_of, slots_name, slots_per_register
+from layoutalg.draw.scene.page import flow, wrapped
 from layoutalg.draw.scene.palette import INK, NOTE
 from layoutalg.draw.scene.scene import Panel, Path, Stroke, Text, text_width
 from layoutalg.fragments import Fragment
@@ -28,7 +30,7 @@ _MOST = 2 * _LONGEST  # lines of a fragment; where there are more, the rule stan
 
 @dataclass(frozen=True)
 class Entry:
-    """One line: the slots, their rule in g and t, and their place for the outlined lane.
+    """One line: the slots, their rule in g and t, and their row and column in the outlined lane.
 
     ``register`` numbers the register; lines of one register are bracketed.
     """
@@ -44,7 +46,7 @@ def entries_of(fragment: Fragment, lane: int | None) -> tuple[Entry, ...]:
 
     Args:
         fragment: of an instruction.
-        lane: whose places are given; None for none.
+        lane: whose rows and columns are given; None for none.
     """
     packed, step, coords = slots_per_register(fragment), slots_per_line(fragment), fragment.coords
     entries = []
@@ -107,76 +109,98 @@ def sidebar_of(
     first = fragments[0]
     unit = "thread" if first.lanes > WARP else "lane"
     texts = [Text(x, y + 7, first.instruction, 8, "start", True)]
-    bottom = y + 10
+    bottom, taken = y + 10, text_width(first.instruction, 8, True)
 
-    def note(line: str, size: float, pitch: float, color: str) -> None:
-        nonlocal bottom
-        bottom += pitch
-        texts.append(Text(x, bottom, line, size, "start", color=color))
+    def note(lines: Iterable[str], size: float, pitch: float, color: str) -> None:
+        nonlocal bottom, taken
+        for line in lines:
+            bottom += pitch
+            taken = max(taken, text_width(line, size))
+            texts.append(Text(x, bottom, line, size, "start", color=color))
 
     origin = f"{written(first.min_arch)}; {first.source}"
-    for line in _wrapped(origin.split(), " ", width, 5.0):
-        note(line, 5.0, 7.0, NOTE)
+    note(wrapped(origin, width, 5.0, after=" "), 5.0, 7.0, NOTE)
     bottom += 4
     listed = {fragment.operand: entries_of(fragment, lane) for fragment in fragments}
-    for line in _wrapped_all(_digits(fragments, listed, lane, product), width):
-        note(line, _SIZE, _PITCH, INK)
-    taken = max(text_width(text.string, text.size, text.bold) for text in texts)
+    digits = _digits(fragments, listed, lane, product)
+    note(_joined(digits, width), _SIZE, _PITCH, INK)
+    lists = [each for fragment in fragments for each in _lists(fragment, listed[fragment.operand])]
     paths: list[Path] = []
-    left, top, row_bottom = x, bottom + 13, bottom + 13
-    rest: list[str] = []
-    for fragment in fragments:
-        entries = listed[fragment.operand]
-        if len(entries) > _MOST:
-            entries = entries[:_LONGEST]
-            rest += _rule(fragment)
-        for begin in range(0, len(entries), _LONGEST):
-            part = entries[begin : begin + _LONGEST]
-            head = heading_of(fragment) if begin == 0 else ""
-            copies = f"{fragment.copies} copies" if head and fragment.copies > 1 else ""
-            heads = text_width(head, _SIZE, True) + 4 + text_width(copies, 5)
-            columns = [
-                max(text_width(text, _SIZE) for text in texts_of)
-                for texts_of in (
-                    [entry.name for entry in part],
-                    [entry.rule for entry in part],
-                    [entry.place for entry in part],
-                )
-            ]
-            third = _INDENT + columns[0] + 5.0 + columns[1] + 5.0 * (columns[1] > 0)
-            third = max(third, heads + 5.0 if head else 0.0)
-            wide = third + columns[2]
-            if left > x and left + wide > x + width:
-                left, top = x, row_bottom + 12
-            if head:
-                texts.append(Text(left, top, head, _SIZE, "start", True))
-            if copies:
-                after = left + text_width(head, _SIZE, True) + 4
-                texts.append(Text(after, top, copies, 5, "start", color=NOTE))
-            at = (left + _INDENT, left + _INDENT + columns[0] + 5.0, left + third)
-            if part[0].place:
-                texts.append(Text(at[2], top, f"{unit} {lane}", 5, "start", color=NOTE))
-            for n, entry in enumerate(part):
-                low = top + 10 + _PITCH * n
-                for place, string in zip(at, (entry.name, entry.rule, entry.place), strict=True):
-                    if string:
-                        texts.append(Text(place, low, string, _SIZE, "start"))
-            paths += _brackets(part, left + 1, top + 10)
-            row_bottom = max(row_bottom, top + 10 + _PITCH * (len(part) - 1) + 2)
-            taken = max(taken, left - x + wide)
-            left += wide + _GAP
+    top = row_bottom = bottom + 13
+    for each, (row, left) in zip(lists, flow([e.width for e in lists], width, _GAP), strict=True):
+        if row and not left:
+            top = row_bottom + 12
+        texts += each.texts(x + left, top, f"{unit} {lane}")
+        paths += each.brackets(x + left + 1, top + 10)
+        row_bottom = max(row_bottom, top + 10 + _PITCH * (len(each.entries) - 1) + 2)
+        taken = max(taken, left + each.width)
+    rest = [line for f in fragments if len(listed[f.operand]) > _MOST for line in _rule(f)]
     bottom = row_bottom + 2 * bool(rest)
-    for line in _wrapped_all(rest, width):
-        note(line, _SIZE, _PITCH, INK)
-        taken = max(taken, text_width(line, _SIZE))
+    note(_joined(rest, width), _SIZE, _PITCH, INK)
     bottom += 3
-    for statement in certificates_of(fragments):
-        for line in _wrapped(statement.split(), " ", max(width, taken), 5.0):
-            note(line, 5.0, 7.0, NOTE)
-            taken = max(taken, text_width(line, 5))
-    strokes = (Stroke(tuple(paths), 0.5, INK, role="word"),) if paths else ()
+    for said in certificates_of(fragments):
+        note(wrapped(said, max(width, taken), 5.0, after=" "), 5.0, 7.0, NOTE)
     texts.sort(key=lambda text: (text.size, text.bold, text.color))
+    strokes = (Stroke(tuple(paths), 0.5, INK, role="word"),) if paths else ()
     return Panel("side", (), strokes, tuple(texts)), taken, bottom - y
+
+
+@dataclass(frozen=True)
+class _List:
+    """Lines one under another, in columns: slots, their rule, and row and column in the lane."""
+
+    head: str
+    copies: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def columns(self) -> tuple[float, float, float]:
+        """Where the columns begin, from the left edge on."""
+        names, rules = (
+            max(text_width(text, _SIZE) for text in column)
+            for column in zip(*((entry.name, entry.rule) for entry in self.entries), strict=True)
+        )
+        second = _INDENT + names + 5.0
+        third = second + rules + 5.0 * (rules > 0)
+        heads = text_width(self.head, _SIZE, True) + 4 + text_width(self.copies, 5)
+        return _INDENT, second, max(third, heads + 5.0 if self.head else 0.0)
+
+    @property
+    def width(self) -> float:
+        """Width of all columns, in points."""
+        return self.columns[2] + max(text_width(entry.place, _SIZE) for entry in self.entries)
+
+    def texts(self, x: float, y: float, lane: str) -> list[Text]:
+        """Set the lines below a head whose baseline is at (x, y)."""
+        after, third = x + text_width(self.head, _SIZE, True) + 4, x + self.columns[2]
+        texts = [
+            Text(x, y, self.head, _SIZE, "start", True),
+            Text(after, y, self.copies, 5, "start", color=NOTE),
+            Text(third, y, lane if self.entries[0].place else "", 5, "start", color=NOTE),
+        ]
+        for n, entry in enumerate(self.entries, 1):
+            words = zip(self.columns, (entry.name, entry.rule, entry.place), strict=True)
+            low = y + _PITCH * n + 1
+            texts += [Text(x + column, low, word, _SIZE, "start") for column, word in words]
+        return [text for text in texts if text.string]
+
+    def brackets(self, x: float, y: float) -> list[Path]:
+        """Bracket neighbouring lines of one register; y is the first line's baseline."""
+        paths, n = [], 0
+        for _, same in groupby(self.entries, key=lambda entry: entry.register):
+            last = n + len(list(same)) - 1
+            if last > n:
+                paths.append(bracket_left(x, y + _PITCH * n - 4.4, y + _PITCH * last))
+            n = last + 1
+        return paths
+
+
+def _lists(fragment: Fragment, entries: tuple[Entry, ...]) -> list[_List]:
+    """Cut the lines of a fragment into lists; of many lines the first ones are kept."""
+    shown = entries[:_LONGEST] if len(entries) > _MOST else entries
+    copies = f"{fragment.copies} copies" if fragment.copies > 1 else ""
+    first = _List(heading_of(fragment), copies, shown[:_LONGEST])
+    return [first, *([_List("", "", shown[_LONGEST:])] if len(shown) > _LONGEST else [])]
 
 
 def _digits(
@@ -205,40 +229,22 @@ def _digits(
     return tuple(lines)
 
 
-def _rule(fragment: Fragment) -> list[str]:
+def _rule(fragment: Fragment) -> list[list[str]]:
     """Return the rule of all slots, where not all are listed."""
     last = slots_name(fragment, fragment.slots - 1, fragment.slots - 1)
-    digits = ", ".join(f"{name} < {extent}" for name, extent in fragment.formula.digits)
-    return [f"\u2026 {last}; {fragment.formula}", digits]
+    digits = [f"{name} < {extent}" for name, extent in fragment.formula.digits]
+    return [f"\u2026 {last}; {fragment.formula}".split(", "), digits]
 
 
-def _brackets(entries: tuple[Entry, ...], x: float, y: float) -> list[Path]:
-    """Bracket neighbouring lines of one register; y is the first line's baseline."""
-    paths: list[Path] = []
-    for n, entry in enumerate(entries):
-        if n and entries[n - 1].register == entry.register:
-            continue
-        m = n
-        while m + 1 < len(entries) and entries[m + 1].register == entry.register:
-            m += 1
-        if m > n:
-            top, low = y + _PITCH * n - 4.4, y + _PITCH * m
-            paths.append(bracket_left(x, top, low))
-    return paths
-
-
-def _wrapped(parts: Sequence[str], by: str, width: float, size: float) -> list[str]:
-    """Join parts into lines of at most ``width`` points."""
-    lines: list[str] = []
-    for part in parts:
-        if lines and text_width(f"{lines[-1]}{by}{part}", size) <= width:
-            lines[-1] = f"{lines[-1]}{by}{part}"
-        else:
-            lines.append(part)
-    return lines
-
-
-def _wrapped_all(lines: Sequence[str | Sequence[str]], width: float) -> list[str]:
-    """Break lines after commas."""
-    parts = [line.split(", ") if isinstance(line, str) else line for line in lines]
-    return [each for line in parts for each in _wrapped(line, ", ", width, _SIZE)]
+def _joined(lines: Iterable[Sequence[str]], width: float) -> list[str]:
+    """Join the parts of each line by commas; a line breaks where ``width`` points are taken."""
+    found: list[str] = []
+    for parts in lines:
+        found.append(parts[0])
+        for part in parts[1:]:
+            longer = f"{found[-1]}, {part}"
+            if text_width(longer, _SIZE) <= width:
+                found[-1] = longer
+            else:
+                found.append(part)
+    return found

@@ -18,7 +18,7 @@ _SAMPLE = 512  # cells that tell how long the others are
 
 @lru_cache(maxsize=4096)
 def _tenth(value: float) -> str:
-    """Write the place of a text, to a tenth of a point."""
+    """Write a coordinate of a text, to a tenth of a point."""
     return number(round(value, 1))
 
 

@@ -1,7 +1,7 @@
 """``bulk_copy`` between global and shared memory by ``cp.async.bulk.tensor``, box by box.
 
-A box is a tile of rows of one swizzle period. That the shared layout puts each of its elements
-where TMA does is not assumed: it is compared, element by element.
+A box is a tile whose rows are one swizzle period long. That the layout in shared memory is TMA's is
+proved element by element.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def lower_bulk_store(context: Context) -> Lowered:
 class TmaBox:
     """A box of rows and columns, for each of some parts of a tile.
 
-    ``place`` is that of the first part in the matrix, ``start`` its first cell in shared memory;
+    ``place`` is the first part's coordinate in the matrix, ``start`` its cell in shared memory;
     the next part begins ``step`` cells later.
     """
 
@@ -98,7 +98,7 @@ class TmaBox:
     step: int
 
     def at(self, part: Index | int) -> tuple[tuple[Index, Index], Index]:
-        """Return the place and the first cell of a part."""
+        """Return a part's coordinate in the matrix, and its first cell."""
         rows, cols = self.place
         return (rows + part * self.shape[0], cols), self.start + part * self.step
 

@@ -22,7 +22,7 @@ from lowering.dispatch.addresses import (
 )
 from lowering.dispatch.holders import (
     ALL,
-    Arriving,
+    ControlFlow,
     Holders,
     check_reached,
     firsts,
@@ -139,7 +139,7 @@ def register_copy(
     memory: BufferRegion,
     threads: int,
     load: bool,
-    arriving: Arriving = ALL,
+    flow: ControlFlow = ALL,
     aliases: bool = False,
 ) -> tuple[Op, ...]:
     """Return the loads (or stores) of a register region from (to) memory, by those who hold it.
@@ -151,9 +151,9 @@ def register_copy(
     """
     copied_shape(registers, memory)
     parts = holders_of(registers, threads)
-    check_reached(parts, arriving.active)
+    check_reached(parts, flow.active)
     if not load:
-        parts = firsts(parts, arriving, memory)
+        parts = firsts(parts, flow, memory)
     found: list[Op] = []
     for part in parts:
         own = ownership(part, memory)
@@ -165,7 +165,7 @@ def register_copy(
                 ops.append(Load(elements, own.memory, address, guards))
             else:
                 ops.append(Store(own.memory, address, elements, guards, aliases, part.copies))
-        found.extend(only(part.taking, ops, arriving.active))
+        found.extend(only(part.taking, ops, flow.active))
     return tuple(found)
 
 
@@ -184,7 +184,7 @@ def lower_copy(context: Context) -> Lowered:
     try:
         aliases = context.call.config.get("aliases", False)
         return Lowered(
-            register_copy(registers, memory, context.threads, load, context.arriving, aliases)
+            register_copy(registers, memory, context.threads, load, context.flow, aliases)
         )
     except LayoutError as error:
         fail(str(error))

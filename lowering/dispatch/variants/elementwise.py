@@ -39,7 +39,7 @@ def paired(
     """
     if dst.shape != src.shape:
         fail(f"both sides must have one shape; got {dst} and {src}")
-    threads, active = context.threads, context.arriving.active
+    threads, active = context.threads, context.flow.active
     found: list[Op] = []
     try:
         sources, parts = holders_of(src, threads), holders_of(dst, threads)
@@ -81,7 +81,7 @@ def check_overlap(into: Registers, source: Registers) -> None:
     if into.buffer == source.buffer and shared and into != source:
         fail(
             f"dst and src overlap in register {min(shared)} of {into.buffer}: src must be dst's "
-            "own region or apart from it"
+            "own region or disjoint from it"
         )
 
 
@@ -116,7 +116,7 @@ def lower_blend(context: Context) -> Lowered:
 def lower_zero(context: Context) -> Lowered:
     """Lower ``dst = 0`` to one operation."""
     region = context.call.operands["dst"]
-    name, active = region.buffer.name, context.arriving.active
+    name, active = region.buffer.name, context.flow.active
     try:
         parts = holders_of(region, context.threads)
         check_reached(parts, active)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from layoutalg import LayoutError
 from layoutalg.algebra.axis import WARP
 from lowering.dispatch.addresses import environment, memory_address, placed
-from lowering.dispatch.holders import Arriving, Holders, firsts, named, only, uniform_holders
+from lowering.dispatch.holders import ControlFlow, Holders, firsts, named, only, uniform_holders
 from lowering.dispatch.predicates import full_active_lanes, one_side_in_registers
 from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index
@@ -235,11 +235,11 @@ def lower_matrices(context: Context) -> Lowered:
     refusal = context.lacks("ldmatrix" if load else "stmatrix", first.min_arch)
     if refusal is not None:
         fail(refusal)
-    arriving = context.arriving
+    flow = context.flow
     try:
-        part = uniform_holders(registers, context.threads, "warp", arriving.active)
+        part = uniform_holders(registers, context.threads, "warp", flow.active)
         if not load:
-            part = _storing(part, arriving, shared)
+            part = _storing(part, flow, shared)
         problem = pose(part, shared)
     except LayoutError as error:
         fail(str(error))
@@ -256,23 +256,23 @@ def lower_matrices(context: Context) -> Lowered:
         if found is not None:
             aliases = context.call.config.get("aliases", False)
             ops = [_op(problem, words, a, trans, load, aliases, part.copies) for words, a in found]
-            return Lowered(only(part.taking, ops, arriving.active))
+            return Lowered(only(part.taking, ops, flow.active))
     fail(
         f"no 16-byte aligned rows of {shared.buffer.name} ({shared.buffer.layout}) give the lanes "
         f"what {registers.buffer.layout} says, neither straight nor by .trans"
     )
 
 
-def _storing(part: Holders, arriving: Arriving, shared: BufferRegion) -> Holders:
+def _storing(part: Holders, flow: ControlFlow, shared: BufferRegion) -> Holders:
     """Return a part with the warps that store: of copies, the first.
 
     Raises:
         LayoutError: copies lie in one warp.
     """
-    (stored,) = firsts([part], arriving, shared)
+    (stored,) = firsts([part], flow, shared)
     copies = part.taking & ~stored.taking
-    if arriving.active is not None:
-        copies &= arriving.active
+    if flow.active is not None:
+        copies &= flow.active
     both = [each.reshape(-1, WARP).any(axis=1) for each in (stored.taking, copies)]
     if (both[0] & both[1]).any():
         raise LayoutError(

@@ -1,8 +1,9 @@
-"""``gemm`` in registers by the mma whose operands are more, or other, than A, B, C and D.
+"""``gemm`` in registers by ``mma.sp``, block-scaled ``mma`` and ``m8n8k4``.
 
-Sparse A with its positions E, block scales SFA and SFB, and ``m8n8k4``, whose four products lie
-along a dimension of their own. One warp; each operand is cut into its fragment's own digits, in
-their logical order, and tiles of registers.
+They take more than A, B, C and D: the metadata E of sparse A, or block scales SFA and SFB. m8n8k4
+forms four products, along a dimension of their own. One warp. K has other extents in different
+operands, so that none has an anchor: each is cut into the digits of its own fragment, in
+their logical order.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _extras(call: TilePrimitiveCall) -> tuple[str, ...]:
 
 
 def is_sparse(call: TilePrimitiveCall) -> bool:
-    """Say whether a call gives positions of sparse A."""
+    """Say whether a call gives the metadata of sparse A."""
     return "E" in call.operands
 
 

@@ -1,9 +1,9 @@
 """``gemm`` in registers through warp-wide ``mma.sync``.
 
-Every operand is sliced to its region and seen as two logical dimensions. Each dimension has an
-anchor (D for M and N, A for K) whose digits cut all operands alike. An instruction fits when each
-dimension groups into ``[warps | lane digits | tiles | register digits]`` with the digits of the
-instruction's own fragments; nothing about m16n8 is written here.
+Every operand is sliced to its region and grouped by its two dimensions. Each of M, N and K has an
+anchor (D for M and N, A for K): all operands are cut by the anchor's digits and permuted as it is.
+An instruction fits when each dimension then cuts into ``[warps | lane digits | tiles | register
+digits]`` with the digits of the instruction's fragments.
 """
 
 from __future__ import annotations
@@ -177,12 +177,10 @@ def _lower(context: Context, table: Sequence[MmaInst]) -> Lowered:
             fragment, base = instruction.fragment(role), int(base_of(pieces[role]))
             own = {f"{role}.{dim}": cuts[role, dim] for dim in DIMS[role]}
             tiles[role] = tiles_of(context, role, fragment, base, own)
-        lowered = Lowered(
-            products(instruction, call, tiles),
-            {role: _placement(context, role, cuts) for role in ROLES},
-        )
-        _check_held(context, lowered, accumulate)
-        return lowered
+        ops = products(instruction, call, tiles)
+        placements = {role: _placement(context, role, cuts) for role in ROLES}
+        _check_held(context, placements, tiles)
+        return Lowered(ops, placements)
     fail("no instruction fits; " + "; ".join(refusals))
 
 
@@ -374,7 +372,7 @@ def products(
             if lost:
                 fail(
                     f"C overlaps D in {d_buffer}: register {min(lost)} of C is overwritten before "
-                    "it is read; C must be D's own region or apart from it"
+                    "it is read; C must be D's own region or disjoint from it"
                 )
             ops.append(Move(d, c))
             written.update(d.numbers)
@@ -392,25 +390,20 @@ def products(
 
 
 def _held(
-    context: Context, lowered: Lowered, role: str
+    context: Context, role: str, placement: TileLayout, tiles: Tiles
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return the element in each register that is touched, and whether it is in the region."""
     region = context.call.operands[role]
     shape = region.buffer.shape
     box = np.zeros(shape, dtype=bool)
     box[tuple(slice(begin, end) for begin, end in region.ranges)] = True
-    held = element_map(lowered.placements[role], shape, context.threads, cells(region.buffer))
-    used: set[int] = set()
-    for op in lowered.ops:
-        if isinstance(op, Mma) and role != "C":
-            used.update({"D": op.d, "A": op.a, "B": op.b}[role].numbers)
-        elif isinstance(op, Move) and role == "C":
-            used.update(op.source.numbers)
-    held = held[:, sorted(used)]
+    held = element_map(placement, shape, context.threads, cells(region.buffer))[:, tiles.registers]
     return held, (held >= 0) & box.reshape(-1)[held]
 
 
-def _check_held(context: Context, lowered: Lowered, accumulate: bool) -> None:
+def _check_held(
+    context: Context, placements: Mapping[str, TileLayout], tiles: Mapping[str, Tiles]
+) -> None:
     """Refuse threads that would compute on what they do not hold.
 
     Every warp runs all steps. So each thread that writes to D's region must hold elements of the
@@ -418,13 +411,13 @@ def _check_held(context: Context, lowered: Lowered, accumulate: bool) -> None:
     the registers that it writes.
     """
     d = context.call.operands["D"]
-    held, inside = _held(context, lowered, "D")
+    held, inside = _held(context, "D", placements["D"], tiles["D"])
     if ((held >= 0) & ~inside).any():
         fail(
             f"D: the region {d} lies in some of the threads that hold {d.buffer.name}; all threads "
             "would run and overwrite their own part of it"
         )
-    active, wanted = context.arriving.active, int(product(d.shape))
+    active, wanted = context.flow.active, int(product(d.shape))
     if active is not None and np.unique(held[inside]).size == wanted:
         inside = inside & active[:, None]
         if np.unique(held[inside]).size != wanted:
@@ -439,8 +432,9 @@ def _check_held(context: Context, lowered: Lowered, accumulate: bool) -> None:
             f"{d.buffer.layout} reaches more threads"
         )
     writing = inside.any(axis=1)
-    for role in ("A", "B", "C") if accumulate else ("A", "B"):
-        missing = np.flatnonzero(writing & ~_held(context, lowered, role)[1].all(axis=1))
+    for role in [each for each in tiles if each != "D"]:
+        _, own = _held(context, role, placements[role], tiles[role])
+        missing = np.flatnonzero(writing & ~own.all(axis=1))
         if missing.size:
             region = context.call.operands[role]
             fail(

@@ -1,8 +1,8 @@
-"""``gemm_async`` by ``tcgen05.mma``: one thread starts products that end in tensor memory.
+"""``gemm_async`` by ``tcgen05.mma``: one thread issues it, the accumulator is in tensor memory.
 
-Nothing about its data paths is written here. An accumulator, A in tensor memory and block scales
-are each compared, element by element, with the layout that the instruction prescribes; where A and
-B lie in shared memory their descriptors are solved from their layouts and proved.
+The accumulator, A in tensor memory and block scales are compared, element by element, with the
+layouts that the instruction prescribes; A and B in shared memory get descriptors, solved from their
+layouts and proved.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def both_scales_or_none(context: Context) -> Answer:
 
 @dataclass(frozen=True)
 class Sizes:
-    """M, N and K of a call, of both CTAs of a pair; ``block``: elements of K per scale, or 0."""
+    """M, N and K of a call, over both CTAs of a pair; ``block``: elements of K per scale, or 0."""
 
     m: int
     n: int
@@ -125,7 +125,7 @@ def kind_of(context: Context, block: int) -> tuple[str, str | None]:
 
 @dataclass(frozen=True)
 class Accumulator:
-    """One instruction's part of C: its first row and column in a CTA, and where it lies."""
+    """One instruction's part of C: its first row and column in a CTA, and its tensor memory."""
 
     row: int
     col: int
@@ -133,13 +133,13 @@ class Accumulator:
 
 
 def accumulators(inst: TensorInst, tile: TensorTile) -> list[Accumulator]:
-    """Return the parts of C that an instruction can fill.
+    """Return the parts of C, one per instruction.
 
     A part starts in lane 0; one of 64 rows of one CTA, which has 16 of every 32 lanes, in lane 16
     as well.
 
     Raises:
-        DispatchFail: C does not lie as the instruction leaves it.
+        DispatchFail: C has another layout than the instruction's accumulator.
     """
     shape = (inst.rows, inst.n)
     prescribed = tmem_mma_operand_layout("D", shape, inst.m, inst.cta_group)
@@ -160,12 +160,12 @@ def left_in_tensor_memory(inst: TensorInst, tile: TensorTile, row: int, k: int) 
     """Return A of a row and a K step in tensor memory.
 
     Raises:
-        DispatchFail: it does not lie as the instruction prescribes.
+        DispatchFail: it has another layout than the instruction prescribes.
     """
     if inst.rows * 2 == LANES and inst.cta_group == 1:
         fail("A in tensor memory has 128 rows; where 64 lie, descriptions of the hardware differ")
     if inst.cta_group == 2 and inst.n % 32:
-        fail(f"with A in tensor memory a pair of CTAs has multiples of 32 columns; got {inst.n}")
+        fail(f"with A in tensor memory and cta_group 2, N must be a multiple of 32; got {inst.n}")
     shape = (inst.rows, inst.k)
     prescribed = tmem_mma_operand_layout("A", shape, inst.m, inst.cta_group)
     base = tile.base(row, k, places(prescribed, shape, inst.a.bits))
@@ -188,7 +188,7 @@ def scales_of(
         k: the first element of K.
 
     Raises:
-        DispatchFail: they do not lie as the instruction prescribes.
+        DispatchFail: they have another layout than the instruction prescribes.
     """
     whole = rows if rows < SCALE_ROWS else -(-rows // SCALE_ROWS) * SCALE_ROWS
     prescribed = tmem_scale_layout(whole, inst.scales)
@@ -227,8 +227,8 @@ def instructions(context: Context, size: Sizes) -> Iterator[TensorInst]:
     if not shapes and group == 2:
         some = tcgen05.legal_n(kind, fitting[-1], group)
         fail(
-            f"a pair of CTAs has the columns of one instruction, half of them in each B: N must be "
-            f"a multiple of {some[0]} up to {some[-1]}; got {size.n}"
+            f"cta_group 2 has one instruction along N, half of its columns in the B of each CTA: N "
+            f"must be a multiple of {some[0]} up to {some[-1]}; got {size.n}"
         )
     if not shapes:
         steps = [tcgen05.legal_n(kind, m, group)[0] for m in fitting]

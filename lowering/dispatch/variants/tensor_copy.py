@@ -1,7 +1,7 @@
 """``copy`` to and from tensor memory: ``tcgen05.ld`` and ``.st`` of registers, ``.cp`` of rows.
 
-Which shape moves a tile is found by comparing: the lane and column of every register of every
-thread with those that the instruction's fragment says, the widest instruction first.
+Which shape moves a tile is found by comparing the lane and column of every register of every thread
+with the instruction's fragment, the widest instruction first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lowering.ir.tmem_ops import (
     moved,
 )
 from lowering.isa import tcgen05
-from lowering.isa.smem_descriptor import Descriptor, linear_places, proved, swizzle_bytes
+from lowering.isa.smem_descriptor import Descriptor, linear_addresses, proved, swizzle_bytes
 from lowering.isa.tcgen05 import CELL, COLUMNS, LANES
 
 Ints = npt.NDArray[np.int64]
@@ -237,7 +237,7 @@ def lower_load(context: Context) -> Lowered:
     own, memory = (context.call.operands[role] for role in ("dst", "src"))
     try:
         tile = tensor_tile(memory)
-        part = uniform_holders(own, context.threads, "warp", context.arriving.active)
+        part = uniform_holders(own, context.threads, "warp", context.flow.active)
         words = words_of(part, tile)
         ops: list[Op] = [
             TensorLoad(each.shape, each.count, into, place)
@@ -247,7 +247,7 @@ def lower_load(context: Context) -> Lowered:
         fail(str(error))
     complete = tuple(op.into for op in ops if isinstance(op, TensorLoad))
     ops.append(TensorWait("ld", complete))
-    return Lowered(only(part.taking, ops, context.arriving.active))
+    return Lowered(only(part.taking, ops, context.flow.active))
 
 
 def _storing(part: Holders, tile: TensorTile) -> Holders:
@@ -299,9 +299,7 @@ def lower_store(context: Context) -> Lowered:
     own, memory = (context.call.operands[role] for role in ("src", "dst"))
     try:
         tile = tensor_tile(memory)
-        part = _storing(
-            uniform_holders(own, context.threads, "warp", context.arriving.active), tile
-        )
+        part = _storing(uniform_holders(own, context.threads, "warp", context.flow.active), tile)
         words = words_of(part, tile)
         _check_all_copies(own, tile, words)
         ops: list[Op] = [
@@ -311,7 +309,7 @@ def lower_store(context: Context) -> Lowered:
     except LayoutError as error:
         fail(str(error))
     ops.append(TensorWait("st"))
-    return Lowered(only(part.taking, ops, context.arriving.active))
+    return Lowered(only(part.taking, ops, context.flow.active))
 
 
 # -- rows of shared memory ------------------------------------------------------------------------
@@ -392,4 +390,4 @@ def _source(src: BufferRegion) -> tuple[Ints, Descriptor, Index]:
     fields = Descriptor(
         "K", swizzle_bytes(layout, buffer.dtype), 0, 0, buffer.dtype.bits, machine="tcgen05"
     )
-    return linear_places(piece, shape), fields, moves
+    return linear_addresses(piece, shape), fields, moves

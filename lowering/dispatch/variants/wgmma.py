@@ -1,8 +1,8 @@
 """``gemm_async`` by ``wgmma``: B, and A or its registers, read asynchronously by warpgroups.
 
-Nothing about m64 is written here. Which registers make a tile of the instruction is found by
-comparing the accumulator's layout with the instruction's fragment, for every thread; where an
-operand starts is solved from its layout, and its descriptor is proved against it.
+Which registers make a tile of the accumulator is found by comparing what each thread holds with the
+instruction's fragment; the descriptors of operands in shared memory are solved from their layouts
+and proved.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def warpgroup_tiles(part: Holders, fragment: Fragment, taking: Mask) -> list[War
 
 
 def one_cta(context: Context) -> Answer:
-    """Hold where the CTA stands alone."""
+    """Hold where cta_group is 1."""
     group = context.call.config["cta_group"]
     return (False, f"takes one CTA; cta_group is {group}") if group != 1 else True
 
@@ -168,7 +168,7 @@ def checked_shapes(context: Context, inst: WgmmaInst) -> int:
 def lower_wgmma(context: Context) -> Lowered:
     """Lower ``gemm_async`` to a fence and one ``wgmma`` per tile of C and step of K."""
     operands = context.call.operands
-    active = context.arriving.active
+    active = context.flow.active
     reasons: list[str] = []
     for inst in instructions(context, extents(operands["C"])[1]):
         depth = checked_shapes(context, inst)

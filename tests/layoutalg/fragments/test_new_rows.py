@@ -39,7 +39,7 @@ def test_a_row_has_all_that_a_new_one_asks_for(instruction: str) -> None:
 @pytest.fixture
 def added(monkeypatch: pytest.MonkeyPatch) -> str:
     """Add a row of a new kind to the table."""
-    name = "mma.m16n8k32.f8f6f4.e4m3"
+    name = "mma.m16n8k32.made_up.e4m3"
     made = _dense(name, (16, 32), ("e4m3", "e4m3"), ("f32",), "sm_120a")
     monkeypatch.setitem(TABLE, name, lambda: made)
     return name
@@ -55,5 +55,5 @@ def test_a_new_row_is_asked_for_its_target_certificates_and_picture(added: str) 
 
 
 def test_a_row_of_a_new_kind_is_asked_for_its_ptx(added: str) -> None:
-    with pytest.raises(LayoutError, match=f"^instruction {added}: KINDS has no PTX of .* f8f6f4$"):
+    with pytest.raises(LayoutError, match=f"^instruction {added}: KINDS has no PTX of .* made_up$"):
         next(instructions_of(added))

@@ -303,7 +303,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         "lowering",
         (
             "C overlaps D in X[48,8] float32: register 4 of C is overwritten before it is "
-            "read; C must be D's own region or apart from it"
+            "read; C must be D's own region or disjoint from it"
         ),
     ),
     "threads that D needs and the CTA lacks": (

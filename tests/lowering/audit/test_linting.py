@@ -15,7 +15,7 @@ from lowering.cli.main import main
 from lowering.isa import ptx
 from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY, MmaInst
 from lowering.isa.nvjitlink import AssembleError, assemble
-from lowering.verification.checker import Case, StagedCase
+from lowering.verification.cases import Case, StagedCase
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 D, A, B = "{d0,d1,d2,d3}", "{a0,a1,a2,a3}", "{b0,b1}"

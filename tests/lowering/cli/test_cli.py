@@ -24,7 +24,7 @@ from lowering.audit import target_matrix
 from lowering.cli.arguments import WithExamples, progress
 from lowering.cli.main import main
 from lowering.verification import checker
-from lowering.verification.checker import Case
+from lowering.verification.cases import Case
 from tests.support.paths import DATA, ROOT
 
 

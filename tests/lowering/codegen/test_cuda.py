@@ -13,7 +13,8 @@ from layoutalg import LayoutError, fragments, parse
 from lowering.isa import nvjitlink
 from lowering.isa.mma import compute_capability
 from lowering.launch import driver
-from lowering.verification.checker import TOLERANCE, Case, standard_cases
+from lowering.verification.cases import Case, standard_cases
+from lowering.verification.checker import TOLERANCE
 from tests.support.gemm_cases import lower_case
 from tests.support.gemm_checks import expected, matrices, relative_error
 from tests.support.vectors import read

@@ -17,7 +17,7 @@ from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import BulkStore, Guard, TmaStore, Transfer, When
 from lowering.programs.kernel import Kernel
-from lowering.verification.checker import Case
+from lowering.verification.cases import Case
 from tests.support.gemm_cases import lower_case
 from tests.support.vectors import read
 

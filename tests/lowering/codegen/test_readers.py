@@ -16,9 +16,10 @@ from lowering.ir.index import FREE
 from lowering.ir.kernel_ir import KernelIR
 from lowering.kernels.config import Config, Form, Problem
 from lowering.kernels.matmul import launch_of, program_of
-from lowering.launch import arguments, driver
+from lowering.launch import arguments, cache, driver
 from lowering.launch.arguments import Arguments
-from lowering.launch.driver import Compiled, Device
+from lowering.launch.cache import Compiled
+from lowering.launch.driver import Device
 from lowering.programs.kernel import Kernel
 from lowering.programs.program import KernelProgram
 from tests.support.nvrtc_text import compiled
@@ -302,7 +303,7 @@ def test_what_is_launched_is_compiled_for_its_target(
     """Machine code of the whole program, whose parameters are pointers and scalars alone."""
     pytest.importorskip("lowering.codegen.numba_cuda", reason="numba-cuda is not installed")
     program = make().program
-    made = driver.compile_program(program, program.body.arch)
+    made = cache.compile_program(program, program.body.arch)
     assert made.code[:4] == b"\x7fELF"
     assert made.params == tuple(buffer.name for buffer in program.body.params)
     on = Device(0, "sm_90", 132, "NVIDIA H200", 227 * 1024, None)

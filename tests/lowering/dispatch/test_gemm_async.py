@@ -401,7 +401,7 @@ def test_fences_are_placed_where_threads_write() -> None:
 def test_the_builder_refuses() -> None:
     kernel = Kernel("k", 96)
     for refused, message in (
-        (lambda: kernel.commit("copies"), "of copy or of gemm; got 'copies'"),
+        (lambda: kernel.commit("copies"), "of must be 'copy' or 'gemm'; got 'copies'"),
         (lambda: kernel.sync("warpgroup"), "sync: 96 threads are no whole warpgroups"),
     ):
         with pytest.raises(LayoutError, match=message):
@@ -457,7 +457,7 @@ def test_each_warpgroup_stores_its_rows_and_edges_are_clipped() -> None:
     [
         (without(ProxyFence), "with no fence.proxy.async in between"),
         (without(Sync), "races"),
-        (without(TmaStoreWait), "which a bulk store still reads: wait until it is drained"),
+        (without(TmaStoreWait), "which a TMA store still reads: wait with tma_store_wait"),
         (lambda ops: ops[:-1], "asynchronous copies are under way at the end"),
     ],
 )

@@ -551,8 +551,8 @@ def test_a_copy_of_an_element_on_another_is_seen() -> None:
     doubled = TileLayout.from_iters((Iter(4, 1),), (Iter(2, 1),))
     buffer = Buffer("s", (4,), "float32", "shared", doubled)
     message = (
-        "copy: elements (0,) and (1,) of s[0:4] share the place m 1: S[4:1] + R[2:1]; "
-        "give each a place of its own, or say aliases=True"
+        "copy: elements (0,) and (1,) of s[0:4] share address m 1: S[4:1] + R[2:1]; "
+        "give each an address of its own, or say aliases=True"
     )
     with pytest.raises(LayoutError) as raised:
         check_distinct(buffer[0:4], "copy")
@@ -564,7 +564,7 @@ def test_pitches_that_only_the_launch_knows_are_far_apart() -> None:
     buffer = Buffer("s", (2, 2, 2), "float32", "global", TileLayout(S[(2, 2, 2) : (n, k, 1)]))
     check_distinct(buffer[0:2, 0:2, 0:2], "copy")
     same = Buffer("s", (2, 2, 2), "float32", "global", TileLayout(S[(2, 2, 2) : (n, n, 1)]))
-    with pytest.raises(LayoutError, match="share the place"):
+    with pytest.raises(LayoutError, match="share address"):
         check_distinct(same[0:2, 0:2, 0:2], "copy")
 
 

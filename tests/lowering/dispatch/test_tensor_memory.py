@@ -322,7 +322,7 @@ def test_operands_of_a_pair() -> None:
     both = lw.Buffer("B", (24, 64), "f16", "shared", shared("B", (24, 64), "f16").layout)
     own = tensor("C", (128, 48), "f32")
     assert reason(C=own, B=both, cta_group=2) == ""
-    message = "with A in tensor memory a pair of CTAs has multiples of 32 columns; got 48"
+    message = "with A in tensor memory and cta_group 2, N must be a multiple of 32; got 48"
     assert reason(C=own, A=A_TENSOR, B=both, cta_group=2).startswith(message)
 
 
@@ -446,10 +446,10 @@ MISSING: dict[str, tuple[Change, str]] = {
         without(TensorCommit),
         "mbarrier_wait(done[0], 0) waits forever: done[0] has completed 0 phases",
     ),
-    "the await": (without(MbarrierWait), "add) writes, and nobody awaited its commit before"),
+    "the await": (without(MbarrierWait), "add) writes, and no thread waited for its commit"),
     "the fence after the await": (
         without(TensorFence, 1, side="after"),
-        "add) writes: after the await a tcgen05.fence.after is missing",
+        "add) writes: after the wait a tcgen05.fence.after is missing",
     ),
     "the wait for the loads": (
         without(TensorWait, verb="ld"),
@@ -515,10 +515,10 @@ MISSING_OF_PAIRS: dict[str, tuple[Change, str]] = {
         ),
         "which thread 1 of CTA 0 wrote with no barrier in between",
     ),
-    "the await": (without(MbarrierWait), "add) writes, and nobody awaited its commit before"),
+    "the await": (without(MbarrierWait), "add) writes, and no thread waited for its commit"),
     "the fence after the await": (
         without(TensorFence, 2, side="after"),
-        "add) writes: after the await a tcgen05.fence.after is missing",
+        "add) writes: after the wait a tcgen05.fence.after is missing",
     ),
     "the last barrier": (
         without(Sync, 2), "tcgen05.commit(done[0]) may reach a CTA that has ended: sync the cluster"
@@ -612,7 +612,7 @@ def test_a_phase_is_awaited_once() -> None:
         p.kernel.copy(p.own, p.c)
         p.kernel.copy(p.result[turn * 128 : turn * 128 + 128, :], p.own)
         p.kernel.sync()
-    assert run(p.kernel).endswith("writes, and nobody awaited its commit before")
+    assert run(p.kernel).endswith("writes, and no thread waited for its commit")
 
 
 def test_the_next_turn_of_a_pair_waits_for_both() -> None:
@@ -638,7 +638,7 @@ def test_the_next_turn_of_a_pair_waits_for_both() -> None:
 @pytest.mark.parametrize(
     ("free", "sync", "message"),
     [(True, True, ""),
-     (True, False, "add) writes: after the await a tcgen05.fence.after is missing"),
+     (True, False, "add) writes: after the wait a tcgen05.fence.after is missing"),
      (False, True, "A_tile at 0 in thread 0, which tcgen05 read, and nobody awaited its commit")],
 )  # fmt: skip
 def test_boxes_follow_products(free: bool, sync: bool, message: str) -> None:
@@ -688,7 +688,7 @@ def test_operands_stay_until_the_products_are_done(late: bool) -> None:
     p = parts()
     p.multiply(commit=False)
     p.kernel.copy(p.a[0], p.given)
-    assert "which tcgen05 still reads: commit it to an mbarrier, and await that" in run(p.kernel)
+    assert "which tcgen05 still reads: commit it to an mbarrier, and wait for that" in run(p.kernel)
 
 
 def test_stores_wait_for_products() -> None:
@@ -701,7 +701,7 @@ def test_stores_wait_for_products() -> None:
     assert said.startswith(
         "simulate: tcgen05.st.32x32b.x32(C[lane thread // 32 * 32, column 0], own"
     )
-    assert "add) writes, and nobody awaited its commit before" in said
+    assert "add) writes, and no thread waited for its commit" in said
 
 
 def test_copies_of_scales_wait_for_the_products_that_read_them() -> None:
@@ -715,7 +715,7 @@ def test_copies_of_scales_wait_for_the_products_that_read_them() -> None:
     statements[at:at] = copies
     said = run(kernel, case)
     assert "overwrites tensor memory at lane 0, column 0, which" in said
-    assert said.endswith("still writes: commit it to an mbarrier, and await that")
+    assert said.endswith("still writes: commit it to an mbarrier, and wait for that")
     del statements[at : at + 2]
     statements[at + 2 : at + 2] = copies
     assert run(kernel, case).startswith("simulate: tcgen05.dealloc")
@@ -742,13 +742,13 @@ def test_products_follow_products_of_their_shape(n: int, awaited: bool) -> None:
         assert said == ""
     else:
         assert said.startswith("simulate: tcgen05.m128n16k16.f16.f16(C[lane 0, column 0]")
-        assert said.endswith("still writes: commit it to an mbarrier, and await that")
+        assert said.endswith("still writes: commit it to an mbarrier, and wait for that")
 
 
 @pytest.mark.parametrize(
     ("commit", "message"),
     [("none", "still writes: commit it to"), ("before", "still writes: commit it to"),
-     ("unawaited", "writes, and nobody awaited its commit before")],
+     ("unawaited", "writes, and no thread waited for its commit")],
 )  # fmt: skip
 def test_products_are_committed_and_awaited(commit: str, message: str) -> None:
     p = parts()

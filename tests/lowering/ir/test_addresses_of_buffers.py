@@ -167,7 +167,7 @@ def test_what_lies_below_the_first_cell_is_refused() -> None:
     with pytest.raises(LayoutError) as caught:
         lw.Buffer("s", (8, 8), "float32", "shared", parse("S[(8,8):(8,-1)] + 6"))
     assert str(caught.value) == (
-        "Buffer s: places on axis m are counted from 0 on; S[(8,8):(8,-1)] + 6 begins at -1. Add "
+        "Buffer s: coordinates on axis m must be 0 or more; S[(8,8):(8,-1)] + 6 begins at -1. Add "
         "1 to its offset"
     )
 

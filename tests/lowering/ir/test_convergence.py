@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,7 @@ def test_every_operation_says_its_unit() -> None:
     assert {Sync, tmem_ops.TensorMma, ops.BulkLoad} <= kinds()
     for each in kinds():
         assert not inspect.isabstract(each), each
-        assert isinstance(each.unit, property) or each.unit in UNITS
+        assert each._unit in ("", *UNITS)
         assert each.shared_out in ("", *UNITS)
     assert [Sync(scope).unit for scope in ("warp", "warpgroup", "cta", "cluster")] == list(
         UNITS[1:]
@@ -289,8 +290,8 @@ def test_regions_begin_where_those_who_share_an_access_agree() -> None:
     with pytest.raises(LayoutError) as caught:
         k.lower()
     assert str(caught.value) == (
-        "copy: s[32*w:32*w + 32,0:4] begins elsewhere in other threads of one CTA, which do this "
-        "together; begin where the whole CTA does"
+        "copy: the begin of s[32*w:32*w + 32,0:4] must be the same in all threads of a CTA, which "
+        "access it together"
     )
 
 
@@ -304,10 +305,8 @@ class Other:
     into: int = 0
 
 
-class Mine(Op):
+class Mine(Op, unit="thread"):
     """An operation of a user's own."""
-
-    unit = "thread"
 
     def __str__(self) -> str:
         """Return its line."""
@@ -341,9 +340,9 @@ def test_what_is_no_operation_is_refused() -> None:
 
 def test_an_operation_cannot_do_without_a_line_and_a_unit() -> None:
     with pytest.raises(TypeError, match="abstract"):
-        type("Dumb", (Op,), {"unit": "thread"})()
-    with pytest.raises(TypeError, match="abstract"):
-        type("Loose", (Op,), {"__str__": lambda self: "loose"})()
+        types.new_class("Dumb", (Op,), {"unit": "thread"})()
+    with pytest.raises(TypeError, match="Loose: an operation says its unit"):
+        types.new_class("Loose", (Op,))
 
 
 def test_a_variant_of_a_users_own_gives_operations_that_are_known() -> None:

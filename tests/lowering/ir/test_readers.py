@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lowering.codegen import kernel_text
+from lowering.codegen.explorer_data import follow
 from lowering.codegen.writer import emit
 from lowering.ir.ops import BulkLoad, BulkStore
 from lowering.ir.tiles import Dispatched, TilePrimitiveCall
@@ -22,3 +23,7 @@ def test_every_operation_has_its_text() -> None:
 def test_every_operation_has_its_meaning() -> None:
     assert not simulate.rows.keys() & flow.rows.keys()
     assert simulate.rows.keys() | flow.rows.keys() == kinds() - BOXES - CALLS
+
+
+def test_every_operation_has_its_row_in_the_explorer() -> None:
+    assert set(follow.rows) == kinds() - BOXES - CALLS

@@ -18,7 +18,7 @@ from lowering.ir.tiles import Buffer
 from lowering.isa.smem_descriptor import (
     Descriptor,
     describe,
-    linear_places,
+    linear_addresses,
     starts,
     swizzle_bytes,
 )
@@ -215,7 +215,7 @@ def tiles(draw: st.DrawFn) -> tuple[TileLayout, tuple[int, int], str, int]:
 def described(tile: TileLayout, shape: tuple[int, int], major: str, mode: int) -> bool:
     """Say whether a tile has a descriptor, which must be right; where not, none may be."""
     layout = swizzled(tile, mode, 16)
-    linear = linear_places(layout, shape) * 2
+    linear = linear_addresses(layout, shape) * 2
     want = layout.table(shape)["m"] * 2
 
     def serves(found: Descriptor) -> bool:

@@ -238,12 +238,12 @@ def call_of(row: lw.MmaInst, **given: Any) -> lw.TilePrimitiveCall:
 
 @pytest.fixture
 def of_new_kind(monkeypatch: pytest.MonkeyPatch) -> lw.MmaInst:
-    """Add ``kind::f8f6f4`` beside the e4m3 row of its shape: a row of the table, and its PTX."""
-    name = "mma.m16n8k32.f8f6f4.e4m3"
+    """Add a kind beside the e4m3 row of its shape: a row of the table, and its PTX."""
+    name = "mma.m16n8k32.made_up.e4m3"
     shape, types = (16, 32), ("e4m3", "e4m3")
     monkeypatch.setitem(TABLE, name, lambda: _dense(name, shape, types, ("f32",), "sm_120a"))
     kind = mma.Kind("mma.sync.aligned.{shape}.kind::{kind}.{types}")
-    monkeypatch.setitem(mma.KINDS, "f8f6f4", kind)
+    monkeypatch.setitem(mma.KINDS, "made_up", kind)
     (row,) = mma.instructions_of(name)
     monkeypatch.setattr(mma_sync, "MMA_FAMILY", (*lw.MMA_FAMILY, row))
     return row
@@ -259,7 +259,7 @@ def test_dispatch_takes_an_instruction_by_its_key(of_new_kind: lw.MmaInst) -> No
         assert f" {row.ptx} " in made.cuda_source().replace('"', " ")
         given = matrices(made, 3)
         assert np.array_equal(made.simulate(**given), expected(made, given))
-    assert of_new_kind.ptx == ("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32")
+    assert of_new_kind.ptx == ("mma.sync.aligned.m16n8k32.row.col.kind::made_up.f32.e4m3.e4m3.f32")
     assert lw.lower(call_of(old), arch="sm_120a").instruction is old
 
 

@@ -22,7 +22,7 @@ from lowering.audit.target_matrix import accepted, module
 from lowering.isa import dtypes, tcgen05
 from lowering.isa.nvjitlink import AssembleError, assemble
 from lowering.isa.ptx import Asm
-from lowering.isa.smem_descriptor import Descriptor, describe, linear_places
+from lowering.isa.smem_descriptor import Descriptor, describe, linear_addresses
 from lowering.isa.tcgen05 import (
     Multiplication,
     TensorInst,
@@ -468,7 +468,7 @@ def test_what_is_described_is_right_and_the_rest_refused(
     """No fields at all serve a refused layout: every pair of offsets that it has is tried."""
     tile, shape, major, mode, bits = drawn
     layout, step = swizzled(tile, mode, bits), 256 // bits
-    linear = linear_places(layout, shape)
+    linear = linear_addresses(layout, shape)
     want = layout.table(shape)["m"] * bits
 
     def serves(found: Descriptor) -> bool:

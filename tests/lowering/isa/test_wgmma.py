@@ -43,10 +43,12 @@ from lowering.ir.tiles import Buffer
 from lowering.isa import nvjitlink, wgmma
 from lowering.isa.smem_descriptor import Descriptor, describe
 from lowering.isa.wgmma import WgmmaInst, multiply
-from lowering.probing import probe_wgmma
-from lowering.probing.probe_wgmma import names, probe
-from lowering.probing.prober import Certificate, ProbeError, digest, from_json, simulator, to_json
+from lowering.probing import wgmma_subjects
+from lowering.probing.prober import probe
+from lowering.probing.raw import ProbeError, simulator
+from lowering.probing.record import ProbeRecord, digest, from_json, to_json
 from lowering.probing.wgmma import measure_accumulator, measure_product, measure_reading
+from lowering.probing.wgmma_subjects import names
 from lowering.simulator import products
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.run import execute
@@ -776,7 +778,7 @@ def test_the_simulator_agrees_and_refutes_the_controls(name: str) -> None:
 
 def test_the_relation_is_the_isa_s() -> None:
     """A word r of lane 4g+t in warp w: row 16w + g + 8*(r mod 2), k = 2t + 8*(r // 2) + {0, 1}."""
-    found = measure_product(wgmma.get(8, "f16"), simulator).table
+    found = measure_product(wgmma.get(8, "f16"), simulator).tables["products"]
     assert found.shape == (1024, 128)
     want = np.full(found.shape, -1)
     for place, n in np.ndindex(1024, 8):
@@ -864,8 +866,8 @@ def test_a_machine_that_exchanges_the_offsets_is_seen(
             return plain.places(shape, start)
 
     monkeypatch.setattr(products, "Descriptor", Exchanged)
-    placed = probe_wgmma._placed()[name]
-    seen = measure_reading(placed, simulator).table
+    placed = wgmma_subjects._placed()[name]
+    seen = measure_reading(placed, simulator).tables["cells"]
     assert (seen != placed.claim).any()
 
 
@@ -898,8 +900,8 @@ def test_unknown_names() -> None:
 
 
 def test_every_control_differs_from_its_claim() -> None:
-    for placed in probe_wgmma._placed().values():
-        wrong = probe_wgmma.wrong_descriptors(placed)
+    for placed in wgmma_subjects._placed().values():
+        wrong = wgmma_subjects.wrong_descriptors(placed)
         assert len(wrong) >= 2, placed
         assert ("no base offset" in wrong) == bool(placed.late)
 
@@ -917,7 +919,7 @@ def test_the_probes_assemble(name: str) -> None:
     assert made[0][:4] == b"\x7fELF"
 
 
-def recorded() -> tuple[Certificate, ...]:
+def recorded() -> tuple[ProbeRecord, ...]:
     """Return the certificates that a GPU gave; none where it was not asked yet."""
     files = sorted((HARDWARE).glob("*_wgmma.json"))
     files = [path for path in files if "matmul" not in path.name]
@@ -925,12 +927,12 @@ def recorded() -> tuple[Certificate, ...]:
 
 
 @pytest.mark.parametrize("certificate", recorded(), ids=lambda each: each.instruction)
-def test_what_hardware_showed_is_what_we_say(certificate: Certificate) -> None:
+def test_what_hardware_showed_is_what_we_say(certificate: ProbeRecord) -> None:
     assert certificate.is_hardware
     assert certificate.verdict == "agrees"
-    ours = probe_wgmma.subject(certificate.instruction)
+    ours = wgmma_subjects.wgmma_subject(certificate.instruction)
     assert certificate.claims == ours.claims
-    assert certificate.tables == {ours.table: digest(ours.table, ours.claimed)}
+    assert certificate.tables == {name: digest(name, t) for name, t in ours.claimed.items()}
     assert set(certificate.refuted) == set(ours.wrong)
 
 

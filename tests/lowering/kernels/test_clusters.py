@@ -19,8 +19,9 @@ from lowering.kernels import tuning
 from lowering.kernels.config import Config, Form, Problem, fitted
 from lowering.kernels.matmul import launch_of, program_of
 from lowering.kernels.schedule import Schedule
-from lowering.launch import driver
-from lowering.launch.driver import Compiled, Device
+from lowering.launch import cache, driver
+from lowering.launch.cache import Compiled
+from lowering.launch.driver import Device
 from lowering.programs.kernel import Kernel
 from lowering.simulator.grid import Grid
 from lowering.simulator.hazards import SimulationError
@@ -253,16 +254,19 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "three CTAs": (lambda: Kernel("k", cluster=3), "a cluster has 1 or 2 CTAs; got 3"),
     "a target without": (
         lambda: Kernel("k", arch="sm_80", cluster=2),
-        "sm_80 has no clusters of CTAs; sm_90 and newer have",
+        "cluster=2 needs sm_90; got sm_80",
     ),
     "a target without early kernels": (
         lambda: Kernel("k", arch="sm_89", pdl=True),
         "^Kernel: programmatic dependent launch needs sm_90; got sm_89$",
     ),
-    "a barrier of no cluster": (lambda: Kernel("k").sync("cluster"), "k has no cluster; cta is"),
+    "a barrier of no cluster": (
+        lambda: Kernel("k").sync("cluster"),
+        "cluster needs cluster=2; k has",
+    ),
     "a multicast to nobody": (
         lambda: Kernel("k").tma_load(Kernel("k").barrier("b", 1, 1), 0, [], None, [(None, None)]),  # type: ignore[list-item]
-        "k has no cluster to which",
+        "multicast needs cluster=2; k has",
     ),
     "a config of three": (lambda: replace(DOWN, cluster=3), "a cluster needs wgmma, 2 CTAs"),
     "a tile with no halves": (
@@ -321,7 +325,7 @@ def test_the_texts_say_the_pair_and_assemble(config: Config) -> None:
 def test_a_launch_says_the_extent_of_a_cluster() -> None:
     pytest.importorskip("cuda.bindings.driver")
     form, config = fitted(Form("float16"), DOWN, (128, 128, 64))
-    made = driver.compile_program(program_of(form, config), "sm_90a")
+    made = cache.compile_program(program_of(form, config), "sm_90a")
     assert (made.cluster, made.threads) == (2, 256)
     assert Compiled.from_bytes(made.to_bytes()) == made
     together = driver.launch_config(made)

@@ -32,8 +32,7 @@ from lowering.ir.ops import (
     TmaLoad,
     Transfer,
     Wait,
-    WarpSpecialize,
-    When,
+    rewrite,
     walk,
 )
 from lowering.isa import dtypes
@@ -43,9 +42,10 @@ from lowering.kernels import bench, tuning
 from lowering.kernels.config import Config, Form, Problem
 from lowering.kernels.matmul import program_of, simulate
 from lowering.kernels.schedule import cta_swizzle
-from lowering.launch import arrays, driver
+from lowering.launch import arrays, cache, driver
 from lowering.launch.arrays import DeviceMatrix
-from lowering.launch.driver import Compiled, Device, compiled
+from lowering.launch.cache import Compiled, compiled
+from lowering.launch.driver import Device
 from lowering.programs.kernel import Kernel
 from lowering.simulator.grid import Grid, bank_counts
 from lowering.simulator.hazards import SimulationError
@@ -141,17 +141,12 @@ def test_random_inputs_are_within_the_error_of_one_rounding() -> None:
 
 def changed(ops: tuple[Op, ...], change: Callable[[Op], Op | None]) -> tuple[Op, ...]:
     """Return operations with each changed, or dropped where the change is None."""
-    out: list[Op] = []
-    for op in ops:
-        if isinstance(op, (Loop, When)):
-            op = replace(op, body=changed(op.body, change))
-        elif isinstance(op, WarpSpecialize):
-            op = replace(
-                op, produce=changed(op.produce, change), consume=changed(op.consume, change)
-            )
+
+    def each(op: Op) -> tuple[Op, ...]:
         made = change(op)
-        out.extend([] if made is None else [made])
-    return tuple(out)
+        return () if made is None else (made,)
+
+    return rewrite(ops, each)
 
 
 def run(body: KernelIR, sizes: tuple[int, int, int], config: Config) -> None:
@@ -293,7 +288,7 @@ def test_ptx_assembles(form: Form, config: Config, targets: tuple[str, ...]) -> 
 def test_a_whole_program_keeps_its_register_shares() -> None:
     config = Config((128, 32, 16), (4, 2), 2, 1, bulk=True, producer=True)
     program = program_of(Form("float16", edges=False, whole=True), config, "sm_90a")
-    made = driver.compile_program(program, "sm_90a")
+    made = cache.compile_program(program, "sm_90a")
     assert (made.threads, made.params) == (384, ("A", "B", "D"))
     assert made.boxes == (("A", 128, 16, 32, "f16"), ("B", 16, 32, 64, "f16"))
     assert Compiled.from_bytes(made.to_bytes()) == made
@@ -393,7 +388,7 @@ def test_a_kernel_is_compiled_once_and_a_torn_file_again(
         calls.append((program, arch))
         return made
 
-    monkeypatch.setattr(driver, "compile_program", compile_once)
+    monkeypatch.setattr(cache, "compile_program", compile_once)
     assert [compiled("k", "sm_90", lambda: "p") for _ in range(3)] == [made] * 3  # type: ignore
     assert calls == [("p", "sm_90")]
     (path,) = (folder / "kernels").iterdir()
@@ -408,10 +403,10 @@ def test_a_kernel_is_compiled_once_and_a_torn_file_again(
 def test_a_folder_that_cannot_be_written_is_no_error(folder: Path) -> None:
     (folder / "file").write_text("")
     with pytest.warns(UserWarning, match="cannot be written"):
-        driver.write_whole(folder / "file" / "below", b"data")
+        cache.write_whole(folder / "file" / "below", b"data")
     (folder / "taken").mkdir()
     with pytest.warns(UserWarning, match="cannot be written"):
-        driver.write_whole(folder / "taken", b"data")
+        cache.write_whole(folder / "taken", b"data")
     assert sorted(each.name for each in folder.iterdir()) == ["file", "taken"]
 
 

@@ -37,7 +37,7 @@ from lowering.kernels import api, tuning
 from lowering.kernels.config import Config, Form, Problem, fitted
 from lowering.kernels.matmul import launch_of, program_of, simulate
 from lowering.kernels.schedule import ROUNDING, Schedule
-from lowering.launch import driver
+from lowering.launch import cache, driver
 from lowering.launch.driver import Device
 from lowering.simulator.grid import Grid, bank_counts
 from lowering.simulator.hazards import SimulationError
@@ -229,7 +229,7 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "no arrival": (without(Arrive), "waits forever"),
     "an arrival of too much": (
         unguarded,
-        r"arrive\(free\[1\]\) may complete the next phase of free\[1\] while the producing thread "
+        r"arrive\(free\[1\]\) may complete the next phase of free\[1\] while the producer thread "
         "still waits for the one before",
     ),
     "no wait for the bytes": (without(MbarrierWait), "still being copied|nothing wrote"),
@@ -241,7 +241,7 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "no register fence": (without(WgmmaFence), "wgmma.fence"),
     "no proxy fence": (without(ProxyFence), "with no fence.proxy.async in between"),
     "no barrier of the warpgroup": (without(Sync), "races"),
-    "a tile written while it leaves": (without(TmaStoreWait), "which a bulk store still reads"),
+    "a tile written while it leaves": (without(TmaStoreWait), "which a TMA store still reads"),
 }
 
 
@@ -387,7 +387,7 @@ def test_a_whole_program_and_its_ptx_assemble() -> None:
     config = replace(TWO, stages=2)
     form, config = fitted(Form("bfloat16", epilogue="beta"), config, (256, 128, 256))
     program = program_of(form, config)
-    made = driver.compile_program(program, "sm_90a")
+    made = cache.compile_program(program, "sm_90a")
     assert (made.threads, made.params) == (384, ("A", "B", "C", "D"))
     assert made.boxes == (
         ("A", 128, 64, 128, "bf16"), ("B", 64, 64, 128, "bf16"), ("D", 64, 64, 128, "bf16"),
@@ -464,7 +464,7 @@ def test_a_plan_has_the_schedule_and_three_maps(monkeypatch: pytest.MonkeyPatch)
     body = program_of(form, config).body
 
     class Launcher:
-        made = driver.Compiled(
+        made = cache.Compiled(
             tuple(buffer.name for buffer in body.params),
             tuple((scalar.name, scalar.token) for scalar in body.scalars),
             body.launched,

@@ -10,7 +10,17 @@ import pytest
 from layoutalg import ComposeLayout, LayoutError, parse
 from lowering import DispatchError
 from lowering.ir.index import Index
-from lowering.ir.ops import Guard, Loop, Op, Registers, Wgmma, WgmmaCommit, WgmmaWait, When
+from lowering.ir.ops import (
+    Guard,
+    Loop,
+    Op,
+    Registers,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaWait,
+    When,
+    walk,
+)
 from lowering.passes.wgmma_order import with_completed
 from lowering.programs.kernel import Kernel
 from lowering.simulator.hazards import SimulationError
@@ -94,16 +104,8 @@ WAYS: dict[str, tuple[tuple[Op, ...], Any]] = {
 def test_a_wait_names_what_is_complete_on_every_way(way: str) -> None:
     ops, wanted = WAYS[way]
 
-    def waits(ops: tuple[Op, ...]) -> list[str]:
-        found: list[str] = []
-        for op in ops:
-            if isinstance(op, WgmmaWait):
-                found.append("".join(each.buffer for each in op.complete))
-            elif isinstance(op, (Loop, When)):
-                found += waits(op.body)
-        return found
-
-    assert waits(with_completed(ops)) == wanted
+    waits = [op for op in walk(with_completed(ops)) if isinstance(op, WgmmaWait)]
+    assert ["".join(each.buffer for each in op.complete) for op in waits] == wanted
 
 
 def test_a_wait_may_leave_as_many_groups_as_it_says() -> None:
@@ -141,5 +143,5 @@ def test_boxes_go_the_way_that_their_call_says() -> None:
 @pytest.mark.parametrize("pending", [-1, 1.0, True, "0"])
 def test_pending_groups_are_counted_from_0(pending: Any) -> None:
     for wait in (Kernel("k").wait, Kernel("k").tma_store_wait):
-        with pytest.raises(LayoutError, match="how many groups may be under way after it"):
+        with pytest.raises(LayoutError, match="pending must be a number of groups"):
             wait(pending)

@@ -22,30 +22,28 @@ from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import LoadMatrix, Loop, Mma, Op, Registers, StoreMatrix
 from lowering.isa import nvjitlink
 from lowering.isa.mma import MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
-from lowering.probing import mma, probe_wgmma, prober
-from lowering.probing.claims import claimed_tables
-from lowering.probing.prober import (
-    NOWHERE,
+from lowering.probing import mma, prober
+from lowering.probing.claims import (
     TWICE,
-    Certificate,
     Claim,
-    ProbeError,
     claimed_products,
-    digest,
-    first_difference,
-    from_json,
-    is_tied,
-    labels,
-    measure_load,
-    measure_product,
-    measure_store,
-    memory_labels,
-    names,
-    probe,
-    simulator,
-    to_json,
+    words_of,
     wrong_claims,
 )
+from lowering.probing.mma import (
+    in_both_orders,
+    load_body,
+    measure_load,
+    measure_move,
+    measure_product,
+    measure_store,
+    product_body,
+)
+from lowering.probing.prober import probe
+from lowering.probing.raw import NOWHERE, ProbeError, Run, simulator
+from lowering.probing.record import ProbeRecord, digest, from_json, to_json
+from lowering.probing.subject import first_difference
+from lowering.probing.warp_subjects import family, is_tied, labels, memory_labels, names
 from lowering.verification.checker import swap_a
 from tests.support.paths import HARDWARE
 
@@ -141,8 +139,8 @@ def test_the_rest_of_the_family_can_be_probed(name: str) -> None:
 
 def test_where_a_has_very_many_places_b_s_are_taken_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     by_name = {str(row): row for row in MMA_FAMILY}
-    assert not prober.in_both_orders(by_name["mma.m16n8k256.b1 and"])
-    assert prober.in_both_orders(by_name["mma.m16n8k64.s4"])
+    assert not in_both_orders(by_name["mma.m16n8k256.b1 and"])
+    assert in_both_orders(by_name["mma.m16n8k64.s4"])
     monkeypatch.setattr(mma, "LARGE", 1000)
     certificate = probe(K8.name, "simulator")
     assert certificate.verdict == "agrees"
@@ -153,7 +151,7 @@ def test_where_a_has_very_many_places_b_s_are_taken_alone(monkeypatch: pytest.Mo
 def test_counts_of_unequal_bits_are_no_products() -> None:
     with pytest.raises(LayoutError, match=r"probe: mma\.m8n8k128\.b1 xor counts bits"):
         probe("mma.m8n8k128.b1 xor", "simulator")
-    assert not [name for name in prober.family() if "xor" in name]
+    assert not [name for name in family() if "xor" in name]
 
 
 def test_the_names_are_those_of_the_fragment_table() -> None:
@@ -163,7 +161,7 @@ def test_the_names_are_those_of_the_fragment_table() -> None:
 
 def test_the_simulator_transposes_in_registers() -> None:
     """Lane 4g+t of the source holds row g, columns 2t and 2t+1; the result's rows are columns."""
-    found = prober.measure_move(simulator).tables["moved"]
+    found = measure_move(simulator).tables["moved"]
     for lane in range(32):
         for p in range(2):
             row, col = 2 * (lane % 4) + p, lane // 4  # of the source
@@ -184,7 +182,7 @@ def test_a_machine_that_does_not_transpose_is_seen() -> None:
 def test_blocks_of_a_transposed_operand_change_places() -> None:
     """movmatrix on a0..a3 transposes the four blocks; a1 and a2 must trade places besides."""
     element = np.moveaxis(K16.fragment("A").coords, -1, 0)  # (row, col) of each lane and slot
-    moved = prober.measure_move(simulator).tables["moved"].reshape(32, 2, 2)
+    moved = measure_move(simulator).tables["moved"].reshape(32, 2, 2)
     lane, slot = moved[..., 0], moved[..., 1]
     blocks = element.reshape(2, 32, 4, 2)
     moved_blocks = {
@@ -198,7 +196,7 @@ def test_blocks_of_a_transposed_operand_change_places() -> None:
 # -- machines that are wrong ----------------------------------------------------------------------
 
 
-def machine(change: Callable[[Op], Op]) -> prober.Run:
+def machine(change: Callable[[Op], Op]) -> Run:
     """Return a simulator whose instructions are changed."""
 
     def changed(op: Op) -> Op:
@@ -216,7 +214,7 @@ def machine(change: Callable[[Op], Op]) -> prober.Run:
     return run
 
 
-def of_mma(change: Change) -> prober.Run:
+def of_mma(change: Change) -> Run:
     return machine(lambda op: change(op) if isinstance(op, Mma) else op)
 
 
@@ -282,7 +280,7 @@ def test_a_machine_that_loads_other_rows_is_seen() -> None:
         assert next(iter(certificate.refuted.values())) is None
 
 
-def after(name: str, change: Callable[[Array], Array]) -> prober.Run:
+def after(name: str, change: Callable[[Array], Array]) -> Run:
     """Return a simulator whose result is changed."""
 
     def run(body: KernelIR, kernel: str, matrices: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -474,11 +472,11 @@ def test_claims_of_places() -> None:
 def test_the_accumulator_is_compared_too() -> None:
     seen = {"accumulator": np.arange(128)}
     said = {"accumulator": np.arange(128)[::-1]}
-    assert first_difference(seen, said, {"A": 4, "B": 2, "D": 4}) == (
+    assert first_difference(seen, said, words_of({"A": 4, "B": 2, "D": 4})) == (
         "lane 0 slot 0: the machine has what place 0 of C holds, the claim what place 127 of C "
         "holds; 128 of 128 places differ"
     )
-    assert first_difference(seen, seen, {"D": 4}) is None
+    assert first_difference(seen, seen, words_of({"D": 4})) is None
 
 
 # -- labels and memory ----------------------------------------------------------------------------
@@ -579,14 +577,14 @@ def test_the_device_is_named_by_nvidia_smi(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_raw_kernels_assemble() -> None:
     """For the device that will run them; no layout of an instruction is in them."""
-    body = prober.product_body(K16, 64)
+    body = product_body(K16, 64)
     assert {str(buffer.layout) for buffer in body.registers} == {
         "S[(1024,8):(1@tx,1)]", "S[(1024,4):(1@tx,1)]",
     }  # fmt: skip
     text = numba_cuda.compile_ptx(body, "probe", "sm_90")
     assert K16.ptx in text
     assert nvjitlink.assemble(text, "sm_90")
-    text = numba_cuda.compile_ptx(prober.load_body(4, True), "probe", "sm_90")
+    text = numba_cuda.compile_ptx(load_body(4, True), "probe", "sm_90")
     assert text.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == 4
 
 
@@ -594,7 +592,7 @@ def test_the_command(tmp_path: Path) -> None:
     run = CliRunner().invoke
     assert run(main, ["probe"]).stdout.split() == list(names())
     listed = run(main, ["probe", "--family"]).stdout.splitlines()
-    assert set(listed) == {*names(), *prober.family(), *probe_wgmma.names()}
+    assert set(listed) == set(prober.names(family=True))
     path = tmp_path / "certificate.json"
     done = run(main, ["probe", "ldmatrix.m8n8.x1.b16", "--machine", "simulator", "-o", str(path)])
     assert done.exit_code == 0, done.output
@@ -619,13 +617,12 @@ def test_what_a_device_showed_is_what_our_layouts_say() -> None:
     for path in RECORDS:
         certificates = from_json(path.read_text())
         recorded = {certificate.instruction for certificate in certificates}
-        assert recorded <= {*names(), *prober.family()}
+        assert recorded <= {*names(), *family()}
         assert recorded >= {name for name in names() if not name.startswith("movmatrix")}
         for c in certificates:
             assert c.is_hardware
             assert c.verdict == "agrees"
-            operands = {prober._role(row): Claim.of(row) for row in prober._operands(c.instruction)}
-            derived = claimed_tables(c.instruction, operands)
+            derived = prober.subject(c.instruction).claimed
             assert c.tables == {name: digest(name, values) for name, values in derived.items()}
             assert c.rows == probe(c.instruction, "simulator").rows
 
@@ -640,5 +637,5 @@ def test_the_device_agrees(name: str) -> None:
 
 def test_a_certificate_is_json_of_plain_values() -> None:
     (data,) = json.loads(to_json([probe("ldmatrix.m8n8.x2.trans.b16", "simulator")]))
-    assert set(data) == {field.name for field in dataclasses.fields(Certificate)}
+    assert set(data) == {field.name for field in dataclasses.fields(ProbeRecord)}
     assert data["rows"]["received"][1] == "2:0 3:0 10:0 11:0"

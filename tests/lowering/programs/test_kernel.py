@@ -121,7 +121,7 @@ def test_the_stages_of_lowering_can_be_read() -> None:
     assert "rb[0..3] = ldmatrix.x2.trans(sb[thread % 16 * 8])" in program.script()
     assert program.title == "staged: 32 threads, 1280 bytes shared"
     with pytest.raises(
-        LayoutError, match=r"^script: the steps are tile, unrolled, .*; got 'sass'$"
+        LayoutError, match=r"^script: the stages are tile, unrolled, .*; got 'sass'$"
     ):
         program.script("sass")
 

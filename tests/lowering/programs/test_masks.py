@@ -133,13 +133,13 @@ WHOLE: tuple[tuple[Op, str], ...] = (
 
 @pytest.mark.parametrize(("op", "unit"), WHOLE)
 def test_what_whole_units_do_no_part_of_one_does(op: Op, unit: str) -> None:
-    wanted = f"is done by whole {unit}s: thread 0 comes to it, and thread 8 of its {unit} does not"
+    wanted = f"takes whole {unit}s: thread 0 runs it, and thread 8 of its {unit} does not"
     with pytest.raises(SimulationError, match=wanted):
         run(Zero(Registers("w", (0, 1))), When((Guard(THREAD, 0, 8),), (op,)))
 
 
 def test_a_barrier_of_the_cta_needs_every_warp() -> None:
-    with pytest.raises(SimulationError, match="thread 32 comes to it, and thread 0 of its cta"):
+    with pytest.raises(SimulationError, match="thread 32 runs it, and thread 0 of its cta"):
         run(When(WARP_1, (Sync("cta"),)))
     run(When(WARP_1, (Sync("warp"),)))
 
@@ -174,5 +174,5 @@ def test_tensor_memory_leaves_warp_by_warp() -> None:
     found = [execute(each, given).memory["D"].values for each in (body, branches(32), branches(64))]
     assert (found[0] == found[1]).all()
     assert (found[0] == found[2]).all()
-    with pytest.raises(SimulationError, match="is done by whole warps: thread 112 comes to it"):
+    with pytest.raises(SimulationError, match="takes whole warps: thread 112 runs it"):
         execute(branches(16), given)

@@ -13,7 +13,7 @@ import lowering as lw
 from layoutalg import LayoutError, fragments, parse
 from layoutalg.fragments import transposed
 from lowering import codegen
-from lowering.verification.checker import TILINGS, Case
+from lowering.verification.cases import TILINGS, Case
 from tests.support.gemm_checks import expected, matrices, outputs
 
 CASES = [

@@ -422,25 +422,25 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
             CTA,
             WarpSpecialize((load_box(),), (wait("full"), get(BACK, "b"))),
         ),
-        ((without(4), "the producing thread overwrites b at 0, which thread 0 wrote"),),
+        ((without(4), "the producer thread overwrites b at 0, which thread 0 wrote"),),
     ),
-    "a bulk store": (
+    "a TMA store": (
         (GET, *ALL_BOX, FENCE, CTA, store_box(), TmaStoreWait(0), CTA, *ALL_BOX),
         (
             (without(3), "reads b at 0, which thread 0 wrote with no fence.proxy.async in between"),
             (without(4), f"thread 0 reads b at 1, which thread 1 wrote {NO_BARRIER}"),
-            (without(6), "a bulk store still reads: wait until it is drained"),
-            (without(7), "a bulk store read with no barrier in between: sync first"),
+            (without(6), "a TMA store still reads: wait with tma_store_wait"),
+            (without(7), "a TMA store read with no barrier in between: sync first"),
         ),
     ),
-    "what a bulk store writes": (
+    "what a TMA store writes": (
         (GET, *ALL_BOX, FENCE, CTA, store_box(), TmaStoreWait(0), CTA, get(THREAD, "g")),
         (
             (
                 instead(8, get(THREAD, "o")),
-                "thread 0 reads o at 0, which a bulk store writes: nothing in a kernel waits for",
+                "thread 0 reads o at 0, which a TMA store writes: nothing in a kernel waits for",
             ),
-            (instead(8, put(memory="o")), "overwrites o at 0, which a bulk store writes"),
+            (instead(8, put(memory="o")), "overwrites o at 0, which a TMA store writes"),
         ),
     ),
     "branches that hold in whole warps": (
@@ -492,7 +492,7 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
             (
                 without(1),
                 "arrive(both[0]) may count for an older phase of both[0]: thread 0 does not know "
-                "that it is complete: await that first",
+                "that it is complete: wait for that first",
             ),
             (instead(1, WARP), "for an older phase of both[0]: thread 0 does not know"),
         ),
@@ -528,7 +528,7 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
             (
                 without(1),
                 "mbarrier_wait(full[0], 1) may pass on an older phase of full[0]: thread 32 does "
-                "not know that the phase before is complete: await that first",
+                "not know that the phase before is complete: wait for that first",
             ),
             (instead(1, WARP), "may pass on an older phase of full[0]: thread 32 does not know"),
         ),
@@ -542,10 +542,10 @@ RULES: dict[str, tuple[tuple[Op, ...], tuple[Twin, ...]]] = {
             (swapped(1, 2), "may pass on an older phase of full[0]: thread 1 does not know"),
             (
                 instead(2, TryWait(phase("full", 0, 0))),
-                "counts on a peek at the same phase; the last of thread 0 was at another",
+                "relies on a try_wait for the same phase; the last of thread 0 was for another",
             ),
-            (instead(2, TryWait(phase("full", 1, 1))), "the last of thread 0 was at another"),
-            (without(2), "the last of thread 0 was at another"),
+            (instead(2, TryWait(phase("full", 1, 1))), "the last of thread 0 was for another"),
+            (without(2), "the last of thread 0 was for another"),
         ),
     ),
     "a slot is the same for all": (
@@ -672,7 +672,7 @@ def test_lanes_that_wait_let_the_others_of_their_warp_go_on() -> None:
 
 def test_what_never_comes_together_is_named() -> None:
     stray = warp(1, wait("full"), CTA)
-    with pytest.raises(SimulationError, match="sync\\(cta\\) is done by whole ctas: thread 32"):
+    with pytest.raises(SimulationError, match="sync\\(cta\\) takes whole ctas: thread 32"):
         run(GET, stray, warp(0, Arrive("full", 0)))
 
 

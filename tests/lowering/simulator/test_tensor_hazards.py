@@ -195,13 +195,13 @@ def test_commits_complete_phases_as_late_as_they_may() -> None:
         p.multiply(accum=turn)
         p.commit()
     p.store(1)
-    assert p.said().endswith("writes, and nobody awaited its commit before")
+    assert p.said().endswith("writes, and no thread waited for its commit")
     p = Program(3)
     for turn in range(3):
         p.multiply(turn, turn > 0)
         p.commit()
     p.store(0)
-    assert p.said().endswith("writes, and nobody awaited its commit before")
+    assert p.said().endswith("writes, and no thread waited for its commit")
 
 
 def test_slots_that_an_array_of_mbarriers_lacks() -> None:
@@ -223,7 +223,7 @@ def test_one_thread_fills_where_a_producer_is() -> None:
     with p.kernel.producer():
         p.multiply()
         p.commit()
-    with pytest.raises(LayoutError, match="producer: one thread is there, and it fills: tma_load"):
+    with pytest.raises(LayoutError, match="producer: one thread runs it, so that only tma_load"):
         p.kernel.lower()
 
 

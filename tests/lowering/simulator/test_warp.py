@@ -16,7 +16,8 @@ from layoutalg import LayoutError, fragments, parse
 from lowering.ir.matrices import as_matrix, poison
 from lowering.ir.ops import Mma, Move, Op, Registers, Zero
 from lowering.simulator.hazards import SimulationError
-from lowering.verification.checker import TOLERANCE, Case, standard_cases
+from lowering.verification.cases import Case, standard_cases
+from lowering.verification.checker import TOLERANCE
 from tests.support.gemm_checks import expected, matrices, relative_error
 
 CASES = standard_cases()

@@ -19,22 +19,17 @@ from layoutalg import LayoutError, fragments
 from lowering.cli.main import main
 from lowering.ir.ops import LoadMatrix, Mma, Registers, Transfer, walk
 from lowering.isa.mma import named
-from lowering.verification import checker
+from lowering.verification import cases, checker
+from lowering.verification.cases import CASES, AnyCase, Case, StagedCase, all_cases, family_cases
 from lowering.verification.checker import (
-    CASES,
     MARGIN,
     TOLERANCE,
-    AnyCase,
     AnyProgram,
-    Case,
     Control,
     Result,
-    StagedCase,
-    all_cases,
     bent,
     check,
     error_bound,
-    family_cases,
     integer_inputs,
     random_inputs,
     reference,
@@ -61,19 +56,19 @@ def test_the_cases_differ_and_cover_what_they_name() -> None:
     assert {name: len(cases()) for name, cases in CASES.items()} == {
         "standard": 44, "scopes": 24, "slices": 24, "staged": 30,
     }  # fmt: skip
-    scopes = {(c.scope, c.warps, c.instruction[4:]) for c in checker.scope_cases()}
+    scopes = {(c.scope, c.warps, c.instruction[4:]) for c in cases.scope_cases()}
     shapes = ("m16n8k16.f16", "m16n8k16.bf16", "m16n8k8.f16", "m16n8k8.bf16")
     grids = {"warpgroup": ((4, 1), (1, 4), (2, 2)), "cta": ((2, 1), (1, 2), (4, 2))}
     assert scopes == {(s, g, i) for s, each in grids.items() for g in each for i in shapes}
-    assert {c.scope for c in checker.slice_cases() if c.sliced} == {"warp", "warpgroup", "cta"}
-    staged = {(c.swizzle, c.scope) for c in checker.staged_cases()}
+    assert {c.scope for c in cases.slice_cases() if c.sliced} == {"warp", "warpgroup", "cta"}
+    staged = {(c.swizzle, c.scope) for c in cases.staged_cases()}
     assert staged == {(b, s) for b in (32, 64, 128) for s in ("warp", "warpgroup", "cta")}
 
 
 GEMMS = [
-    *checker.standard_cases(),
-    *checker.scope_cases()[::2],
-    *checker.slice_cases()[::3],
+    *cases.standard_cases(),
+    *cases.scope_cases()[::2],
+    *cases.slice_cases()[::3],
 ]
 
 
@@ -131,7 +126,7 @@ def test_a_sliced_operand_is_another_quarter_for_each_role() -> None:
 
 
 KERNELS = [
-    case for case in checker.staged_cases() if case.swizzle == 32 or case.warps in ((1, 4), (4, 1))
+    case for case in cases.staged_cases() if case.swizzle == 32 or case.warps in ((1, 4), (4, 1))
 ]
 
 
@@ -386,7 +381,7 @@ def test_a_machine_of_no_name_is_refused() -> None:
 
 
 def test_the_command_prints_a_table_and_says_vacuous(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CASES, "scopes", lambda: checker.scope_cases()[:3])
+    monkeypatch.setitem(CASES, "scopes", lambda: cases.scope_cases()[:3])
     arguments = ["verify", "--cases", "scopes", "--machine", "simulator"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output

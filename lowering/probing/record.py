@@ -1,4 +1,4 @@
-"""Certificates: what was measured of an instruction, as a value, as text and as JSON."""
+"""What was measured of an instruction, as a value, as text and as JSON: a probe's certificate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from layoutalg import LayoutError
-from lowering.probing.mma import Ints
+from lowering.probing.raw import Ints
 
 
 def digest(name: str, values: Ints) -> str:
@@ -21,7 +21,7 @@ def digest(name: str, values: Ints) -> str:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class ProbeRecord:
     """What was measured of an instruction, where, and whether the claims agree.
 
     ``tables`` gives the sha256 of each measured table, ``rows`` the tables themselves as text, one
@@ -83,24 +83,24 @@ class Certificate:
         return "\n".join([*lines, f"  {self.verdict}"])
 
 
-def to_json(certificates: Sequence[Certificate]) -> str:
+def to_json(certificates: Sequence[ProbeRecord]) -> str:
     """Return certificates as one JSON list."""
     return json.dumps([asdict(each) for each in certificates], indent=1, ensure_ascii=False) + "\n"
 
 
-def from_json(text: str) -> tuple[Certificate, ...]:
+def from_json(text: str) -> tuple[ProbeRecord, ...]:
     """Read the certificates of a JSON list.
 
     Raises:
         LayoutError: the text is no list of certificates.
     """
     try:
-        return tuple(_certificate(data) for data in json.loads(text))
+        return tuple(_record(data) for data in json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise LayoutError(f"certificates: the text holds none: {error}") from None
 
 
-def _certificate(data: Mapping[str, Any]) -> Certificate:
+def _record(data: Mapping[str, Any]) -> ProbeRecord:
     rows = {name: tuple(rows) for name, rows in data["rows"].items()}
     listed = {name: tuple(data[name]) for name in ("measured", "convention")}
-    return Certificate(**{**data, "rows": rows, **listed})
+    return ProbeRecord(**{**data, "rows": rows, **listed})

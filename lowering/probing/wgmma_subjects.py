@@ -1,4 +1,4 @@
-"""Probing ``wgmma``: what a machine shows of it, compared with what our layouts say.
+"""Subjects of a warpgroup: register fragments of wgmma, and descriptors of its shared operands.
 
 Three things are measured (:mod:`lowering.probing.wgmma` says how):
 
@@ -9,16 +9,14 @@ Three things are measured (:mod:`lowering.probing.wgmma` says how):
   rows apart, so that each place of D shows its row (by A's fragment) and its column (of memory).
 - ``descriptor.B.f16.MN.128``: the address that each element of every operand tile of a layout is
   read from, for a swizzle, a major dimension and an operand.
-
-Known wrong claims must be refuted.
 """
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -27,25 +25,18 @@ from layoutalg.fragments import Fragment
 from lowering.isa import dtypes, wgmma
 from lowering.isa.smem_descriptor import CHUNK, Descriptor
 from lowering.isa.wgmma import WgmmaInst
-from lowering.probing.certificate import Certificate, digest
-from lowering.probing.mma import NOWHERE, Run, device, place_name, simulator
-from lowering.probing.prober import machine_names
+from lowering.probing.raw import NOWHERE, Ints, Measurement, Run, place_name
+from lowering.probing.subject import Change, Conclusion, Subject, Words, wrong_changes
 from lowering.probing.wgmma import (
     RANDOM,
-    Ints,
-    Measured,
     Placed,
     dense_operand,
     measure_accumulator,
     measure_product,
     measure_reading,
 )
-from lowering.verification.checker import as_machine
 
 # -- claims ---------------------------------------------------------------------------------------
-
-
-Change = Callable[[Ints, Ints], tuple[Ints, Ints]]
 
 
 def places(fragment: Fragment, change: Change | None = None) -> Ints:
@@ -63,32 +54,6 @@ def places(fragment: Fragment, change: Change | None = None) -> Ints:
     rows, cols = np.moveaxis(fragment.coords, -1, 0)
     found[rows, cols] = place
     return found
-
-
-def wrong_changes(fragment: Fragment) -> dict[str, Change]:
-    """Return what known wrong claims do to lanes and slots: what a certificate must refute.
-
-    >>> list(wrong_changes(wgmma.get(8, "f16").fragment("D")))[0]
-    'registers 0 and 1 exchanged'
-    """
-    pack = fragment.pack
-
-    def exchanged(lane: Ints, slot: Ints) -> tuple[Ints, Ints]:
-        register = slot // pack
-        return lane, np.where(register < 2, slot + pack * (1 - 2 * register), slot)
-
-    return {
-        "registers 0 and 1 exchanged": exchanged,
-        "warps 0 and 1 exchanged": lambda lane, slot: (
-            np.where(lane < 64, lane ^ 32, lane),
-            slot,
-        ),
-        "stride of the groups halved": lambda lane, slot: (
-            lane // 32 * 32 + lane % 32 // 4 * 2 + lane % 4,
-            slot,
-        ),
-        "lanes shifted by one": lambda lane, slot: (lane + 1, slot),
-    }
 
 
 def claimed_products(inst: WgmmaInst, a: Ints, d: Ints) -> Ints:
@@ -134,34 +99,56 @@ def wrong_descriptors(placed: Placed) -> dict[str, Descriptor]:
     return {name: each for name, each in wrong.items() if (placed.cells_of(each) != claim).any()}
 
 
-def first_difference(name: str, seen: Ints, said: Ints, slots: Mapping[str, int]) -> str | None:
-    """Return the first place at which a claim is refuted, in words; None where there is none.
+def words_of(slots: Mapping[str, int]) -> Words:
+    """Return how differences of the tables of a warpgroup are said; ``slots`` of A and D."""
 
-    Args:
-        name: what the tables hold: "products", "elements" or "cells".
-        seen: what the machine shows.
-        said: what is claimed.
-        slots: of A and D.
-    """
-    differ = (seen != said).any(axis=-1) if name == "elements" else seen != said
-    if not differ.any():
-        return None
-    at = tuple(int(v) for v in np.argwhere(differ)[0])
-    rest = f"{int(differ.sum())} of {differ.size} differ"
-    if name == "products":
-        machine, claim = (
-            "nothing" if place == NOWHERE else f"D {place_name(int(place), slots['D'])}"
-            for place in (seen[at], said[at])
-        )
-        where = f"A {place_name(at[0], slots['A'])} with cell {at[1]} of B: the machine adds to"
-        return f"{where} {machine}, the claim to {claim}; {rest}"
-    machine, claim = (str(table[at].tolist()) for table in (seen, said))
-    where = f"D {place_name(at[0], slots['D'])}" if name == "elements" else f"element {at}"
-    verb = "has" if name == "elements" else "reads cell"
-    return f"{where}: the machine {verb} {machine}, the claim {claim}; {rest}"
+    def words(name: str, at: tuple[int, ...], seen: Any, said: Any) -> tuple[str, str]:
+        if name == "products":
+            machine, claim = (
+                "nothing" if place == NOWHERE else f"D {place_name(int(place), slots['D'])}"
+                for place in (seen, said)
+            )
+            where = f"A {place_name(at[0], slots['A'])} with cell {at[1]} of B"
+            return f"{where}: the machine adds to {machine}, the claim to {claim}", ""
+        elements = name == "elements"
+        where = f"D {place_name(at[0], slots['D'])}" if elements else f"element {at}"
+        verb = "has" if elements else "reads cell"
+        return f"{where}: the machine {verb} {seen.tolist()}, the claim {said.tolist()}", ""
+
+    return words
 
 
-# -- certificates ---------------------------------------------------------------------------------
+def _subject(
+    ptx: str,
+    claims: Mapping[str, str],
+    measure: Any,
+    table: str,
+    claimed: Ints,
+    wrong: Mapping[str, Ints],
+    slots: Mapping[str, int],
+    measured: tuple[str, ...],
+    convention: tuple[str, ...],
+) -> Subject:
+    """Return a subject of one table; it is kept as text only where the claim is not it."""
+
+    def conclude(found: Measurement, run: Run) -> Conclusion:
+        seen = found.tables[table]
+        rows = tuple(" ".join(map(str, row)) for row in seen.tolist())
+        kept = {} if (seen == claimed).all() else {table: rows}
+        return Conclusion(measured, convention, kept)
+
+    return Subject(
+        ptx,
+        claims,
+        measure,
+        {table: claimed},
+        {name: {table: values} for name, values in wrong.items()},
+        words_of(slots),
+        conclude,
+    )
+
+
+# -- subjects -------------------------------------------------------------------------------------
 
 
 @cache
@@ -200,33 +187,6 @@ def names() -> tuple[str, ...]:
     return (*_register_rows(), *_accumulator_rows(), *_placed())
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What is probed: how it is measured, what is claimed of it, and what must be refuted.
-
-    Args:
-        ptx: the instruction.
-        measure: runs it.
-        claims: layouts and descriptors as text, by operand.
-        table: what the measured table is: "products", "elements" or "cells".
-        claimed: that table as the claims say it.
-        wrong: as known wrong claims say it.
-        slots: of A and D.
-        measured: what is measured, in words.
-        convention: what is not.
-    """
-
-    ptx: str
-    measure: Callable[[Run], Measured]
-    claims: Mapping[str, str]
-    table: str
-    claimed: Ints
-    wrong: Mapping[str, Ints]
-    slots: Mapping[str, int]
-    measured: tuple[str, ...]
-    convention: tuple[str, ...]
-
-
 _ROWS = "which numbers the 64 rows have: a permutation common to A and D shows in no product"
 
 
@@ -242,10 +202,10 @@ def _register_subject(inst: WgmmaInst) -> Subject:
         for role, fragment in (("A", a), ("D", d))
         for name, change in wrong_changes(fragment).items()
     }
-    return Subject(
+    return _subject(
         inst.ptx,
-        lambda run: measure_product(inst, run),
         {"A": str(a.layout), "D": str(d.layout), "B": str(dense_operand(inst.n, inst.b)[1])},
+        lambda run: measure_product(inst, run),
         "products",
         right,
         wrong,
@@ -262,10 +222,10 @@ def _register_subject(inst: WgmmaInst) -> Subject:
 
 def _accumulator_subject(inst: WgmmaInst) -> Subject:
     d = inst.fragment("D")
-    return Subject(
+    return _subject(
         inst.ptx,
-        lambda run: measure_accumulator(inst, run),
         {"D": str(d.layout), "B": str(dense_operand(inst.n, inst.b)[1])},
+        lambda run: measure_accumulator(inst, run),
         "elements",
         claimed_elements(d, places(d)),
         {
@@ -282,10 +242,10 @@ def _accumulator_subject(inst: WgmmaInst) -> Subject:
 
 
 def _reading_subject(placed: Placed) -> Subject:
-    return Subject(
+    return _subject(
         placed.instruction.ptx,
-        lambda run: measure_reading(placed, run),
         {placed.operand: str(placed.layout), "descriptor": str(placed.descriptor)},
+        lambda run: measure_reading(placed, run),
         "cells",
         placed.claim,
         {name: placed.cells_of(wrong) for name, wrong in wrong_descriptors(placed).items()},
@@ -298,13 +258,13 @@ def _reading_subject(placed: Placed) -> Subject:
     )
 
 
-def subject(name: str) -> Subject:
+def wgmma_subject(name: str) -> Subject:
     """Return what is probed under a name.
 
     Raises:
         LayoutError: no such name.
 
-    >>> subject("descriptor.A.f16.K.128").claims["descriptor"]
+    >>> wgmma_subject("descriptor.A.f16.K.128").claims["descriptor"]
     'K-major 128B, leading 16, stride 1024'
     """
     if name in _register_rows():
@@ -316,47 +276,4 @@ def subject(name: str) -> Subject:
     raise LayoutError(
         f"probe: nothing is named {name!r}; names are as wgmma.m64nNk16.f16, wgmma.m64n128 f32 and "
         "descriptor.B.f16.MN.128"
-    )
-
-
-def probe(name: str, machine: str | None = None, run: Run | None = None) -> Certificate:
-    """Measure a fragment or a descriptor and compare it with what we say.
-
-    The certificate holds the measured table itself only where the claim is not it.
-
-    Args:
-        name: one of :func:`names`.
-        machine: "device" or "simulator"; by default the GPU where there is one.
-        run: what runs the kernels, in place of the machine's own.
-
-    Raises:
-        LayoutError: no such name or machine.
-        ProbeError: the machine shows what no such instruction can show.
-
-    >>> certificate = probe("wgmma.m64n16 f32", "simulator")
-    >>> certificate.verdict, len(certificate.refuted)
-    ('agrees', 4)
-    """
-    what, machine = subject(name), as_machine(machine, "probe")
-    found = what.measure(run or (device if machine == "device" else simulator))
-    tables = {what.table: digest(what.table, found.table)}
-    seen = tuple(" ".join(map(str, row)) for row in found.table.tolist())
-
-    def difference(claimed: Ints) -> str | None:
-        return first_difference(what.table, found.table, claimed, what.slots)
-
-    return Certificate(
-        name,
-        what.ptx,
-        machine,
-        *machine_names(machine),
-        datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        found.experiments,
-        what.claims,
-        tables,
-        {} if (found.table == what.claimed).all() else {what.table: seen},
-        what.measured,
-        what.convention,
-        difference(what.claimed),
-        {wrong: difference(table) for wrong, table in what.wrong.items()},
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from layoutalg.algebra.iters import Iter
 from layoutalg.algebra.tables import IntArray
 from layoutalg.errors import LayoutError
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.swizzle import ComposeLayout, SwizzleLayout
 from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.memory.access import (
@@ -211,7 +212,7 @@ def _asked(
 
 
 def evaluate_swizzle(
-    swizzle: SwizzleLayout,
+    swizzle: SwizzleLayout | LayoutLike,
     shape: Sequence[int],
     dtype: int | str,
     pitch: int | None = None,
@@ -220,7 +221,7 @@ def evaluate_swizzle(
     """Count the wavefronts of one swizzle.
 
     Args:
-        swizzle: its lengths count elements.
+        swizzle: its lengths count elements; of a swizzled layout, or its text, that of it.
         shape: rows and columns of the tile, in elements.
         dtype: of the elements: bits, or a PTX type.
         pitch: distance of rows in elements; dense unless given.
@@ -233,8 +234,12 @@ def evaluate_swizzle(
     [(2,), (1,)]
     """
     extents, bits, step, found = _asked(shape, dtype, pitch, accesses, "evaluate_swizzle")
-    layout = swizzle.over(_tile(extents, step))
-    return _counted(swizzle, [wavefronts(a.bank_counts(layout, extents, bits)) for a in found])
+    found_in = as_layout(swizzle, "evaluate_swizzle: swizzle")
+    own = getattr(found_in, "swizzle", found_in)
+    if not isinstance(own, SwizzleLayout):
+        raise LayoutError(f"evaluate_swizzle: needs a swizzle; got {swizzle!r}")
+    layout = own.over(_tile(extents, step))
+    return _counted(own, [wavefronts(a.bank_counts(layout, extents, bits)) for a in found])
 
 
 def _counted(swizzle: SwizzleLayout, phases: Sequence[IntArray]) -> Candidate:

@@ -20,6 +20,7 @@ from layoutalg.errors import did_you_mean, pointed
 from layoutalg.fragments import Fragment
 from layoutalg.fragments.fragment import LANE_DIGITS
 from layoutalg.fragments.targets import has, lacking
+from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.sizes.dtypes import OPERANDS
 from lowering.isa import grammar, ptx
 from lowering.isa.grammar import Operand, Statement, Word
@@ -619,7 +620,7 @@ def statements(text: str) -> tuple[Statement, ...]:
 
 def lint(
     text: str,
-    layouts: Mapping[str, TileLayout] | None = None,
+    layouts: Mapping[str, LayoutLike] | None = None,
     held: Mapping[str, tuple[int, int]] | None = None,
     arch: str | None = None,
 ) -> tuple[Finding, ...]:
@@ -646,12 +647,16 @@ def lint(
     A: a2 and a1 are exchanged: register 1 takes row g + 8, col 2*t + 0..1; register 2 takes \
 row g, col 2*t + 8 + 0..1
     """
+    claims = {role: as_layout(given, f"lint: {role}") for role, given in (layouts or {}).items()}
+    for role, claim in claims.items():
+        if not isinstance(claim, TileLayout):
+            raise LayoutError(f"lint: {role} must be a TileLayout; got {claim!r}")
     findings: list[Finding] = []
     for statement in statements(text):
         read = _mma_signature if statement.verb.text == "mma" else _matrix_signature
         signature, complaints = read(statement)
         if signature is not None:
-            complaints.extend(_check(statement, signature, layouts or {}, held or {}))
+            complaints.extend(_check(statement, signature, claims, held or {}))
             if arch is not None:
                 complaints.extend(_target(statement, signature, arch))
         complaints.sort(key=lambda complaint: complaint.start)

@@ -1,4 +1,4 @@
-"""What the commands share: reading layouts and numbers, printing tables, JSON and progress."""
+"""Arguments, options and output of all commands: layouts, numbers, tables, JSON, progress."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from layoutalg import LayoutError, TileLayout, fragments, parse
+from layoutalg import LayoutError, fragments
 from layoutalg.errors import did_you_mean
+from layoutalg.front_door import as_layout
 from layoutalg.interop import Reading, read
 from layoutalg.interop.registry import notation_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Each = TypeVar("Each")
 
-# What may name a file or an instruction, and is no layout in any notation.
+# A name of a file or an instruction, which is no layout in any notation.
 _NAME = re.compile(r"([A-Za-z~/.]|[\w-]+[./][A-Za-z])[^\[({<=\\\n]*")
 
 
@@ -39,7 +40,7 @@ def shape_of(command: str, *given: Reading) -> tuple[int, ...]:
 
 
 class WithExamples(click.Command):
-    """A command whose help ends with examples, each a line of a shell."""
+    """A command whose help ends with examples: lines of a shell."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **rest: Any) -> None:
         super().__init__(*arguments, **rest)
@@ -53,7 +54,7 @@ class WithExamples(click.Command):
 
 
 def command(*examples: str) -> Callable[[Callable[..., Any]], WithExamples]:
-    """Make a function a command with these examples."""
+    """Make a function a command with examples."""
     return click.command(cls=WithExamples, examples=examples)
 
 
@@ -61,7 +62,7 @@ def numbers(text: str, option: str, example: str = "16,8") -> tuple[int, ...]:
     """Read ``16,8`` or ``16x8``.
 
     Raises:
-        LayoutError: the text is none.
+        LayoutError: the text is no list of numbers.
     """
     parts = text.replace("x", ",").split(",")
     if not all(part.strip().isdecimal() for part in parts):
@@ -73,7 +74,7 @@ def pairs(values: Sequence[str], option: str) -> dict[str, str]:
     """Read ``NAME=VALUE`` options.
 
     Raises:
-        LayoutError: one is no such pair.
+        LayoutError: one is no pair.
     """
     found = {}
     for value in values:
@@ -84,13 +85,14 @@ def pairs(values: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
-def layouts_of(values: Sequence[str]) -> dict[str, TileLayout]:
+def layouts_of(values: Sequence[str]) -> dict[str, Any]:
     """Read ``--layout`` options, such as ``A=S[(2,8,4,2):(2,4@laneid,1@laneid,1)]``.
 
     Raises:
         LayoutError: one is no name and layout.
     """
-    return {role: parse(text) for role, text in pairs(values, "--layout").items()}
+    given = pairs(values, "--layout")
+    return {role: as_layout(text, f"--layout {role}") for role, text in given.items()}
 
 
 def width(dtype: str) -> str | int:
@@ -109,9 +111,9 @@ def given_options(names: Iterable[str]) -> list[str]:
 
 
 def contents(argument: str) -> tuple[str, str]:
-    """Return the text that an argument stands for, and its file: "" where it is itself the text.
+    """Return the text of an argument and the file that it names: "" where it is the text itself.
 
-    ``-`` is standard input; the name of a file is what the file holds.
+    ``-`` is standard input; the name of a file stands for its contents.
     """
     try:
         if argument == "-":
@@ -124,7 +126,7 @@ def contents(argument: str) -> tuple[str, str]:
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text may name a file or an instruction, and is nothing else.
+    """Say whether a text can only be the name of a file or an instruction.
 
     >>> is_name("missing.cu"), is_name("S[8:1]")
     (True, False)
@@ -133,10 +135,10 @@ def is_name(text: str) -> bool:
 
 
 def one_input(*arguments: str | None) -> None:
-    """Refuse ``-`` twice.
+    """Refuse standard input as more than one argument.
 
     Raises:
-        LayoutError: standard input, which can be read once, is named more often.
+        LayoutError: ``-`` comes twice.
     """
     if arguments.count("-") > 1:
         raise LayoutError("only one argument may be -: standard input is read once")
@@ -163,8 +165,7 @@ def layout_of(
         bits: of an element, for the unit "bytes".
 
     Raises:
-        LayoutError: it is none; the message names the file, and shows the place where that is
-            known.
+        LayoutError: it is no layout; the message names the file and points to the character.
     """
     extents = None if shape is None else numbers(shape, "--shape")
     text, file = contents(argument)
@@ -184,14 +185,14 @@ def layout_of(
 
 
 def _nothing_named(name: str) -> str:
-    """Say that a name is no file and no instruction, and which instruction is near."""
+    """Return the message for a name of no file and no instruction, with near instructions."""
     if Path(name).is_dir():
         return f"{name} is a folder; give a layout, an instruction or a file"
     return f"no such file or instruction: {name!r}{did_you_mean(name, fragments.names())}"
 
 
 def _shown(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """Return the layout and the shape of what ``show --json`` prints; other text as it is."""
+    """Return layout and shape from the output of ``show --json``; other text as it is."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
@@ -244,7 +245,7 @@ def echo_rows(rows: Sequence[tuple[str, Any]]) -> None:
 
 @contextmanager
 def progress(items: Sequence[Each], label: str) -> Iterator[Iterable[Each]]:
-    """Show a bar on a terminal's standard error, and nothing elsewhere."""
+    """Show a progress bar where standard error is a terminal."""
     if not sys.stderr.isatty():
         yield items
         return

@@ -1,4 +1,4 @@
-"""``convert`` and ``swizzle``: from one layout to another, and how a shared tile should lie."""
+"""``convert`` and ``swizzle``: from one layout to another, and the swizzle of a shared tile."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _BITS = ("4", "8", "16", "32", "64")
     "--unit", type=click.Choice(["elements", "bytes"]), help="What a CuTe swizzle counts."
 )
 @click.option("--bits", type=click.Choice(_BITS), help="Of an element; 16 unless given.")
-@click.option("--via", type=click.Choice(get_args(Kind)), help="Take this kind, if it can do it.")
+@click.option("--via", type=click.Choice(get_args(Kind)), help="Use this kind of conversion.")
 @json_option
 def convert(
     layout: str,
@@ -68,9 +68,9 @@ def convert(
 ) -> None:
     """Convert data to another layout, or a layout to a notation.
 
-    Of two layouts, the cheapest kind and its recipe are printed: renamed registers, selects,
-    movmatrix, shfl, or shared memory. LAYOUT and OTHER are in any notation, fragments, files, or -
-    for standard input. The notation of LAYOUT is guessed, but tv must be named.
+    Of two layouts, the cheapest kind of conversion and its recipe are printed: renamed registers,
+    selects, movmatrix, shfl, or shared memory. LAYOUT and OTHER are in any notation, fragments,
+    files, or - for standard input. The notation of LAYOUT is guessed; only tv must be named.
     """
     if (other is None) == (to is None):
         raise LayoutError(
@@ -99,7 +99,7 @@ def convert(
 
 
 def _plain(given: Reading) -> TileLayout:
-    """Return a layout that may be distributed over threads: no swizzled one."""
+    """Return a layout that may be over threads: not swizzled."""
     if not isinstance(given.layout, TileLayout):
         raise LayoutError(
             f"convert: data moves between layouts over threads; {given.layout} lies in memory: "
@@ -151,9 +151,9 @@ def _recipe(found: Conversion) -> dict[str, Any]:
     multiple=True,
     default=("ldmatrix", "cp.async"),
     show_default=True,
-    help="What the tile meets (repeatable).",
+    help="An access of the tile (repeatable).",
 )
-@click.option("--check", help="Count this swizzle (in elements), and fail where a better one is.")
+@click.option("--check", help="Count this swizzle (in elements), and fail if another is better.")
 @json_option
 def swizzle(
     tile: str,
@@ -165,8 +165,8 @@ def swizzle(
 ) -> None:
     """Choose the swizzle of a shared tile with the fewest conflicts.
 
-    TILE is rows,columns. All swizzles are counted that keep the vectors of each access whole. The
-    table has the best of each length, in wavefronts over the whole tile; lengths count elements.
+    TILE is rows,columns. Every swizzle that keeps the vectors of each access contiguous is counted.
+    The table has the best of each length, in wavefronts over the tile; lengths are in elements.
     """
     extents = numbers(tile, "swizzle: TILE", "64,64")
     choice = choose_swizzle(extents, width(dtype), pitch, accesses)

@@ -1,4 +1,4 @@
-"""``explain``: where an element goes, what a lane holds, and whether two layouts are one map."""
+"""``explain``: where an element goes, what a lane holds, and whether two layouts are equal maps."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _LANES = 32
 @click.argument("other", required=False)
 @shape_option
 @click.option("--at", help="Explain one element, such as 9,3.")
-@click.option("--lane", type=click.IntRange(0), help="Explain all that one lane holds.")
-@click.option("--place", help="Explain one place, such as laneid=5,m=3; all of m without it.")
+@click.option("--lane", type=click.IntRange(0), help="Explain all registers of a lane.")
+@click.option("--place", help="Explain (lane, register) or address, such as laneid=5,m=3.")
 @click.option("--target", type=click.Choice(["cuda"]), help="Fuse axes first, to compare.")
 @json_option
 def explain(
@@ -53,9 +53,9 @@ def explain(
 ) -> None:
     """Explain an element or a lane, or prove two layouts equal.
 
-    Digit by digit: where an element goes, or what a lane holds. An instruction alone, with --lane,
-    explains all its operands. Of two layouts the proof is printed, or the first element that they
-    place differently: then the exit code is 1.
+    Digit by digit: where an element goes, or what a lane holds. With --lane, an instruction without
+    an operand explains all its operands. Of two layouts the proof is printed, or the first element
+    on which they differ: then the exit code is 1.
 
     LAYOUT and OTHER are in any notation, fragments such as mma.m16n8k16.f16:A, files, or - for
     standard input.
@@ -109,14 +109,14 @@ def explain(
 
 
 def _operands(layout: str, shape: str | None) -> list[Reading]:
-    """Return a layout, or all operands of an instruction that is named without one."""
+    """Return a layout, or all operands of an instruction."""
     if layout in fragments.names():
         return [Reading(row.layout, "fragment", row.tile, row) for row in fragments.rows(layout)]
     return [layout_of(layout, shape)]
 
 
 def _check_reach(wanted: Mapping[str, int], operands: Sequence[Reading], option: str) -> None:
-    """Refuse what lies beyond all operands on an axis; between there may be nothing."""
+    """Refuse a coordinate that is out of the range of all operands on its axis."""
     for axis, value in wanted.items():
         found = [reach(given.layout, axis, shape_of("explain", given)) for given in operands]
         ends = [pair for pair in found if pair is not None]
@@ -139,7 +139,7 @@ def _place(text: str) -> dict[str, int]:
 
 
 def _register(given: Reading, found: Explanation) -> dict[str, int]:
-    """Return the register of a place, and its first bit there, where the layout is a fragment."""
+    """Return the 32-bit register of a slot and its first bit there, of a fragment."""
     row = given.fragment
     if row is None:
         return {}
@@ -148,21 +148,21 @@ def _register(given: Reading, found: Explanation) -> dict[str, int]:
 
 
 def _title(given: Reading) -> str:
-    """Return the layout and its shape, after the name of the fragment where it is one."""
+    """Return the name of the fragment, if it is one, the layout and its shape."""
     row = given.fragment
     name = f"{row.instruction} {row.operand}: " if row is not None else ""
     return f"{name}{given.layout} over {given.shape}"
 
 
 def _element_text(given: Reading, found: Explanation) -> str:
-    """Return the explanation of one element, below the layout, and its register."""
+    """Return the layout, the explanation of one element, and its register."""
     lines = [_title(given), str(found)]
     lines += [f"  {name} {number}" for name, number in _register(given, found).items()]
     return "\n".join(lines)
 
 
 def _held_text(given: Reading, found: Sequence[Explanation], wanted: Mapping[str, int]) -> str:
-    """Return what a lane holds: the digits that its slots share once, then a line per slot."""
+    """Return what a lane holds: the digits that its slots have in common, then a line per slot."""
     asked = place_text(tuple(wanted.items()))
     if not found:
         return f"{_title(given)}\nnothing is at {asked}"
@@ -179,7 +179,7 @@ def _held_text(given: Reading, found: Sequence[Explanation], wanted: Mapping[str
 
 
 def _compare(left: Reading, right: Reading, target: str | None) -> Verdict:
-    """Decide whether two layouts are one map; swizzled ones need a shape."""
+    """Decide whether two layouts are equal maps; swizzled ones need a shape."""
     one, other, shape = left.layout, right.layout, left.shape or right.shape
     if isinstance(one, TileLayout) and isinstance(other, TileLayout) and not shape:
         return one.equivalent(other, target)

@@ -109,7 +109,7 @@ def _targets(as_json: bool) -> None:
 
 
 def _facts(row: fragments.Fragment) -> list[tuple[str, Any]]:
-    """Return what is said of a fragment."""
+    """Return the rows that are printed for a fragment."""
     facts: list[tuple[str, Any]] = [("layout", row.layout), ("rule", row.formula)]
     if row.products > 1:
         facts.append(("products", f"{row.products} per instruction, {row.shape} each"))
@@ -179,7 +179,7 @@ def lower(instruction: str, tiles: str, beta: int, form: str, arch: str) -> None
 
 
 def _nothing_to_lint(source: str) -> str:
-    """Say that an argument is no file and holds no statement that lint reads."""
+    """Return the message for an argument that is no file and has no statement that lint reads."""
     fits = "a file, PTX with an mma, ldmatrix, stmatrix or movmatrix, or - for standard input"
     if len(source) < 256 and Path(source).is_dir():
         return f"lint: {source} is a folder; give {fits}"
@@ -203,8 +203,8 @@ def _program(program: Program) -> dict[str, Any]:
     "echo 'movmatrix.sync.aligned.m8n8.trans.b16 d, a;' | layoutalg lint - --json",
 )
 @click.argument("sources", nargs=-1)
-@click.option("--layout", "layouts", multiple=True, help="Where elements are: A='S[(2,8,4,2):…]'.")
-@click.option("--held", multiple=True, help="What a register holds in lane 0: a1=8,0.")
+@click.option("--layout", "layouts", multiple=True, help="Of an operand: A='S[(2,8,4,2):…]'.")
+@click.option("--held", multiple=True, help="Element of a register in lane 0: a1=8,0.")
 @click.option("--arch", help="A target to check, such as sm_80.")
 @json_option
 def lint(
@@ -214,9 +214,9 @@ def lint(
     arch: str | None,
     as_json: bool,
 ) -> None:
-    """Find registers in the wrong place of mma, ldmatrix, and so on.
+    """Find registers in the wrong order in mma, ldmatrix, and so on.
 
-    Of stmatrix and movmatrix, too. SOURCES are files, or PTX itself; without any, or for -,
+    In stmatrix and movmatrix, too. SOURCES are files, or PTX itself; without any, or for -,
     standard input is read.
     """
     from lowering.audit.linter import lint as run_lint

@@ -1,4 +1,4 @@
-"""``demo``, ``verify`` and ``probe``: what runs on a machine, the GPU or the NumPy warp."""
+"""``demo``, ``verify`` and ``probe``: commands that run programs, on the GPU or the simulator."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 )
 @json_option
 def demo(output: Path, as_json: bool) -> None:
-    """Do the main job: derive, lower, run, prove and draw a gemm.
+    """Derive, lower, run, verify and draw one gemm.
 
-    One m16n8k16, on the GPU where there is one, else on the NumPy warp.
+    One m16n8k16, on the GPU where there is one, else on the simulator.
     """
     from lowering.verification.cases import Case
     from lowering.verification.checker import check, machine_name
@@ -96,21 +96,20 @@ def demo(output: Path, as_json: bool) -> None:
 )
 @machine_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
-@click.option("--tolerance", type=float, help="In place of the bound derived for each case.")
+@click.option("--tolerance", type=float, help="Replaces the bound derived for each case.")
 @json_option
 def verify(
     group: str, machine: str | None, seed: int, tolerance: float | None, as_json: bool
 ) -> None:
-    """Run gemm programs against a float64 product, print a table.
+    """Compare gemm programs with a float64 product, print a table.
 
-    standard: the seed's 44 (tilings, dtypes, beta, transposes). scopes: several warps. slices:
-    regions of larger buffers. staged: global, swizzled shared memory, ldmatrix, gemm, global. all:
-    these four. family: the other mma, sparse ones too, one case each. scaled: the block-scaled mma,
-    which sm_120a has: on the simulator.
+    standard: tilings, dtypes, beta, transposes. scopes: several warps. slices: regions of larger
+    buffers. staged: global, swizzled shared memory, ldmatrix, gemm, global. all: these four.
+    family: the other mma, sparse ones too, one case each. scaled: the block-scaled mma of sm_120a,
+    on the simulator.
 
-    Negative controls run along: the columns zeros, a1/a2, k step, extras give their errors, and a
-    row whose bound would let one pass says VACUOUS. A k permutation common to A and B shows in no
-    product.
+    The columns zeros, a1/a2, k step and extras are the errors of negative controls; a row whose
+    bound would accept one says VACUOUS. No product shows a permutation of k common to A and B.
     """
     from lowering.verification.cases import CASES, all_cases, family_cases, scaled_cases
     from lowering.verification.checker import verify as run_verify
@@ -131,13 +130,13 @@ def verify(
 
 
 def _row(result: Result) -> dict[str, Any]:
-    """Return one result as plain lists and dicts; JSON has no infinity, so that is text."""
+    """Return one result as plain lists and dicts; infinity becomes text, which JSON has."""
     error = result.error if math.isfinite(result.error) else str(result.error)
     return result.as_dict() | {"error": error, "verdict": result.verdict}
 
 
 def _table(results: Sequence[Result]) -> None:
-    """Print a line per case, and how many are right."""
+    """Print a line per case, and how many pass."""
     width = max(len(result.case) for result in results)
     names = ("zeros", "a1/a2", "k step", "extras", "common k")
     click.echo(f"{'case':<{width}}  mma  error     bound     {'  '.join(f'{n:<8}' for n in names)}")
@@ -165,9 +164,7 @@ def _table(results: Sequence[Result]) -> None:
 @click.option("--all", "everything", is_flag=True, help="Probe every instruction listed.")
 @click.option("--family", is_flag=True, help="List, or with --all probe, every mma too.")
 @machine_option
-@click.option(
-    "--layout", "layouts", multiple=True, help="A claim to test, such as A='S[(2,8,4,2):…]'."
-)
+@click.option("--layout", "layouts", multiple=True, help="A claim to test: A='S[(2,8,4,2):…]'.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write certificates (JSON).")
 @json_option
 def probe(
@@ -179,11 +176,11 @@ def probe(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure an instruction alone and compare with its fragments.
+    """Measure an instruction and compare with its fragments.
 
     Without a name the instructions are listed. The certificate says what was measured and what is
-    convention, and refutes known wrong claims. Exit code 1 if a claim given is refuted, or a wrong
-    one gets through.
+    convention, and refutes known wrong claims. Exit code 1 if a given claim is refuted, or a known
+    wrong one is not.
     """
     from lowering.probing import prober
     from lowering.probing.record import to_json

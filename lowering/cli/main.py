@@ -15,7 +15,7 @@ from lowering.cli.arguments import WithExamples
 
 
 class Commands(WithExamples, click.Group):
-    """A group whose commands report our errors in a line or two, without a traceback."""
+    """A group whose commands print our errors without a traceback."""
 
     def make_context(
         self,
@@ -24,7 +24,7 @@ class Commands(WithExamples, click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Print without colours where NO_COLOR is set; elsewhere terminals alone show them."""
+        """Print without colours where NO_COLOR is set, or the output is no terminal."""
         if os.environ.get("NO_COLOR"):
             extra["color"] = False
         return super().make_context(info_name, args, parent, **extra)
@@ -43,7 +43,7 @@ class Commands(WithExamples, click.Group):
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Say whether an error is about what the user gave; the classes may not be imported yet."""
+    """Say whether an error is about the input; the classes are imported only when one occurs."""
     if isinstance(error, (LayoutError, OSError, UnicodeDecodeError)):
         return True
     from lowering.dispatch.registry import DispatchError
@@ -53,13 +53,13 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _marked(text: str) -> str:
-    """Colour the lines of a message that hold nothing but carets."""
+    """Colour the lines of carets in a message."""
     lines = text.split("\n")
     return "\n".join(click.style(x, fg="red") if set(x.strip()) == {"^"} else x for x in lines)
 
 
 def _echo_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    """Print the version, which only an installed package has."""
+    """Print the version of the installed package."""
     if not asked or ctx.resilient_parsing:
         return
     from importlib.metadata import PackageNotFoundError, version

@@ -1,4 +1,4 @@
-"""``bench``: rates of whole products on a GPU, beside cuBLAS and the ceiling of the instruction."""
+"""``bench``: the throughput of matmul on a GPU, beside cuBLAS and the peak of the instruction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from lowering.cli.arguments import command, given_options
 )
 @click.option("--size", "sizes", type=int, multiple=True, help="M = N = K; may be repeated.")
 @click.option(
-    "--dtype", type=click.Choice(["float16", "bfloat16"]), default="float16", show_default=True
+    "--dtype",
+    type=click.Choice(["float16", "f16", "bfloat16", "bf16"]),
+    default="float16",
+    show_default=True,
 )
 @click.option("--tune", is_flag=True, help="Search the configs of each size first, and keep them.")
 @click.option("--rounds", type=click.IntRange(3), default=12, show_default=True)
@@ -44,11 +47,14 @@ def bench(
     plot: Path | None,
     record: Path | None,
 ) -> None:
-    """Measure matmul beside cuBLAS and the ceiling of mma.sync, in turns, in one run.
+    """Measure matmul, cuBLAS and the peak of mma.sync, interleaved in one run.
 
-    cuBLAS takes part where torch is installed. Rates are medians, by events, on rotating random
-    inputs; ratios of one run say more than rates, which move with the heat of the GPU.
+    cuBLAS is measured where torch is installed. Rates are medians by CUDA events, on rotating
+    random inputs. Compare the ratios of one run: rates vary with the temperature of the GPU.
     """
+    from lowering.isa import dtypes
+
+    dtype = dtypes.get(dtype).name
     if plot is not None:
         from layoutalg.draw.pictures.rates import SUFFIXES
         from layoutalg.draw.scene.output import checked_path
@@ -72,7 +78,7 @@ def bench(
 
 
 def _measure_nothing(names: Sequence[str]) -> None:
-    """Refuse options that say how to measure, beside a record of what was measured."""
+    """Refuse options of measuring together with --record."""
     for name in given_options(names):
         option = {"sizes": "size"}.get(name, name)
         raise LayoutError(
@@ -82,7 +88,7 @@ def _measure_nothing(names: Sequence[str]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return a record that the command wrote."""
+    """Read a record that the command wrote."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -96,7 +102,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _fault(record: Any) -> str:
-    """Say what a record lacks to be drawn; nothing where it is whole."""
+    """Say why a record cannot be drawn; "" where it can."""
     if not isinstance(record, dict):
         return f"it must be an object; got {type(record).__name__}"
     for key in ("device", "dtype"):
@@ -151,7 +157,7 @@ def _measured(sizes: Sequence[int], dtype: str, tune: bool, rounds: int) -> dict
 
 
 def _draw(record: dict[str, Any], path: Path) -> None:
-    """Draw the rates of a record over size, with the ceiling."""
+    """Draw the rates of a record over size, with the peak."""
     from layoutalg.draw.pictures.rates import rates
     from lowering.kernels.bench import CEILING, CUBLAS, OURS
 

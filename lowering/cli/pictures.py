@@ -107,7 +107,7 @@ def draw(
 
 
 def _refuse_options(kind: str) -> None:
-    """Refuse the options that were given and are of other kinds of picture."""
+    """Refuse options of other kinds of picture."""
     for name in given_options(_KINDS_OF_OPTIONS):
         kinds = _KINDS_OF_OPTIONS[name]
         if kind not in kinds:
@@ -123,7 +123,7 @@ def _draw_instruction(
     warps: str,
     path: Path,
 ) -> None:
-    """Draw one of the pictures of an instruction."""
+    """Draw a picture of an instruction."""
     from layoutalg import draw as drawing
 
     if kind == "tiling":
@@ -145,7 +145,7 @@ def _draw_instruction(
 def _draw_layouts(
     kind: str, given: list[Reading], lane: int, dtype: str, access: str, path: Path
 ) -> None:
-    """Draw one of the pictures of a layout, or of two."""
+    """Draw a picture of one layout or two."""
     from layoutalg import draw as drawing
 
     extents = shape_of("draw", *given)

@@ -51,7 +51,7 @@ VARIABLES = ("thread", "bx", "by")  # that every kernel has
 def plain(name: object) -> bool:
     """Say whether a name is an identifier of Python and of C++ alike.
 
-    >>> plain("A_ring"), plain("größe"), plain("a b"), plain("__a")
+    >>> plain("A_stages"), plain("größe"), plain("a b"), plain("__a")
     (True, False, False, False)
     """
     return (

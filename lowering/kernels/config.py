@@ -18,17 +18,17 @@ EDGE = 8  # elements: what divides every size and pitch, so that vectors end at 
 PERIOD = 128  # bytes of a row of a swizzled tile, at most
 EPILOGUES = ("", "alpha", "beta")  # D = A·B, alpha·A·B, alpha·A·B + beta·C
 STEP = 16  # K of the instructions
-GROUPS = (32, 16, 8, 4, 2, 1)  # rows of tiles that may be numbered together
+GROUPS = (32, 16, 8, 4, 2, 1)  # of the CTA swizzle
 WASTE = 1.05  # tiles, those beyond the last row included, over those of the result
 
 
 @dataclass(frozen=True)
 class Form:
-    """What problems one kernel serves, whatever their sizes and pitches.
+    """Which problems one kernel serves, whatever their sizes and pitches.
 
-    ``transpose_A``: A is stored K x M; ``transpose_B``: B is stored N x K. ``edges``: the
-    dimensions among M and N that need not be multiples of the tile. ``whole``: K is a multiple of a
-    round of the ring of tiles; else any.
+    ``transpose_A``: A is stored K x M; ``transpose_B``: B is stored N x K. ``edges``: M and N need
+    not be multiples of the CTA tile. ``whole``: K is a multiple of all stages of the pipeline
+    together, stages times the tile's K.
 
     >>> print(Form("float16", "float32", transpose_B=True))
     f16_f32_NT
@@ -56,25 +56,24 @@ class Form:
 
         Raises:
             LayoutError: types that :data:`OUTPUTS` does not list, an epilogue that is unknown or
-                scales integers, or 8-bit operands with M or N in consecutive cells.
+                scales integers, or 8-bit operands that are not K-major.
         """
         given = dtypes.get(dtype)
         known = OUTPUTS.get(given.token, ())
         made = dtypes.get(known[0] if out is None and known else out or given)
         if made.token not in known:
             raise LayoutError(
-                f"matmul: takes f16 or bf16 and returns f32 or the same, takes e4m3 or e5m2 and "
-                f"returns f32, f16 or bf16, takes s8 or u8 and returns s32; got {given} and {made}"
+                "matmul: f16 and bf16 give f32 or their own type, e4m3 and e5m2 give f32, f16 or "
+                f"bf16, s8 and u8 give s32; got {given} and {made}"
             )
         if epilogue not in EPILOGUES or (epilogue and made.token == "s32"):
             raise LayoutError(
-                f"matmul: the epilogue must be one of {EPILOGUES}, that of s32 the first; got "
-                f"{epilogue!r}"
+                f"matmul: the epilogue must be one of {EPILOGUES}, and '' for s32; got {epilogue!r}"
             )
         if given.bits == 8 and (transpose_A, transpose_B) != (False, True):
             raise LayoutError(
-                f"matmul: of {given} K must lie in consecutive cells, in the rows of A and in the "
-                f"columns of B; got transpose_A={transpose_A}, transpose_B={transpose_B}"
+                f"matmul: {given} needs K-major operands, transpose_A=False and transpose_B=True; "
+                f"got transpose_A={transpose_A}, transpose_B={transpose_B}"
             )
         for key, value in (
             ("dtype", given), ("out", made), ("transpose_A", bool(transpose_A)),
@@ -113,15 +112,15 @@ class Form:
 
 @dataclass(frozen=True)
 class Config:
-    """How a kernel is cut: CTA tile (M, N, K), warps along M and N, stages of the ring, raster.
+    """How a kernel is cut: CTA tile (M, N, K), warps along M and N, stages, CTA swizzle.
 
-    ``group``: how many rows of tiles consecutive CTAs share before they go on along N. ``spread``:
-    whether the copies of the next stage are spread over K steps. ``bulk``: by the copy engine
-    (sm_90), which completes mbarriers, so that no barrier of the CTA stands in the loop.
-    ``producer``: a further warpgroup orders the copies (sm_90a). ``wgmma``: by the asynchronous
-    tensor core (sm_90a), see :mod:`lowering.kernels.core`: warps along M come in
-    fours. ``cluster``: 2: pairs of CTAs share the larger operand of their tiles, see :attr:`span`;
-    then ``group`` counts rows of pairs.
+    ``group``: rows of tiles that consecutive CTAs go down before they go on along N. ``swizzle``:
+    bytes of a swizzled line of shared memory. ``spread``: whether the ``cp.async`` of the next
+    stage are spread over K steps. ``bulk``: stages are filled by TMA (sm_90), which completes
+    mbarriers, so that the loop has no CTA barrier. ``producer``: by a producer warpgroup (sm_90a).
+    ``wgmma``: an asynchronous core (sm_90a) and persistent CTAs, see :mod:`lowering.kernels.core`;
+    warps along M come in fours. ``cluster``: CTAs of a cluster; 2 share the larger operand of
+    their tiles by multicast, see :attr:`span`, and ``group`` counts rows of clusters.
 
     >>> print(Config())
     128x256x64_2x4_s3_g8
@@ -141,11 +140,10 @@ class Config:
     cluster: int = 1
 
     def __post_init__(self) -> None:
-        """Check what no instruction depends on.
+        """Check that the parts fit each other, on whatever target.
 
         Raises:
-            LayoutError: a warp would have no whole mma tiles, fewer than two stages, or a group, a
-                swizzle or a cluster that is none.
+            LayoutError: they do not, or a value is of another type or out of range.
         """
         numbers = (*self.tile, *self.warps, self.stages, self.group, self.swizzle, self.cluster)
         truths = (self.spread, self.bulk, self.producer, self.wgmma)
@@ -155,8 +153,8 @@ class Config:
             or any(type(each) is not bool for each in truths)
         ):
             raise LayoutError(
-                "matmul: a config has a tile of three sizes, two counts of warps, stages, a group, "
-                f"a swizzle and a cluster, all ints of 1 or more, and truths; got {self!r}"
+                "matmul: a config has a tile (M, N, K), warps (along M, along N), stages, group, "
+                f"swizzle and cluster, ints from 1 on, and bools; got {self!r}"
             )
         if self.wgmma:
             self._check_wgmma()
@@ -171,61 +169,61 @@ class Config:
         (m, n, k), (along_m, along_n) = self.tile, self.warps
         if m % (16 * along_m) or n % (16 * along_n) or k % 16 or min(self.tile) < 16:
             raise LayoutError(
-                f"matmul: each warp needs whole tiles of 16x16, and K whole steps of 16; got the "
+                f"matmul: each warp needs whole tiles of 16 x 16, and K a multiple of 16; got the "
                 f"tile {self.tile} over {self.warps} warps"
             )
         if self.stages < 2 or self.group < 1:
             raise LayoutError(
-                f"matmul: needs 2 stages at least and a group of 1 at least; got {self.stages} and "
-                f"{self.group}"
+                "matmul: needs at least 2 stages and a group of at least 1; got "
+                f"stages={self.stages} and group={self.group}"
             )
         if self.steps * self.stages % 2 and not self.wgmma:
             raise LayoutError(
-                f"matmul: fragments alternate between two sets of registers: stages times K steps "
-                f"must be even; got {self.stages} and {self.steps}"
+                "matmul: fragments are double-buffered, so stages times K steps must be even; got "
+                f"{self.stages} and {self.steps}"
             )
         if not self.bulk and any(rows * k // EDGE % self.threads for rows in (m, n)):
             raise LayoutError(
-                f"matmul: {self.threads} threads must copy the tiles of A and B in whole vectors "
-                f"of {EDGE}, each as many; got the tile {self.tile}"
+                f"matmul: {self.threads} threads must copy equally many vectors of {EDGE} of the "
+                f"tiles of A and of B; got the tile {self.tile}"
             )
         if self.producer and not (self.wgmma or (self.bulk and self.threads == 256)):
             raise LayoutError(
-                f"matmul: a producer serves bulk copies and 8 warps, whose registers with its own "
-                f"fill the file; got bulk={self.bulk} and {self.warps} warps"
+                "matmul: a producer of mma.sync needs bulk=True and 8 consumer warps (setmaxnreg: "
+                f"(2·240 + 24)·128 <= 64K registers); got bulk={self.bulk} and {self.warps} warps"
             )
         if self.swizzle not in (32, 64, 128):
             raise LayoutError(f"matmul: the swizzle must be 32, 64 or 128; got {self.swizzle}")
 
     def _check_wgmma(self) -> None:
-        """Check what whole warpgroups and the copy engine ask for."""
+        """Check what warpgroups and TMA ask for."""
         if (
             self.warps not in ((4, 1), (8, 1))
             or self.tile[0] % (16 * self.warps[0])
             or self.tile[1] % 64
         ):
             raise LayoutError(
-                f"matmul: wgmma takes one or two warpgroups of 4 warps along M, each with whole "
-                f"blocks of 64 columns; got the tile {self.tile} over {self.warps} warps"
+                "matmul: wgmma needs warps=(4, 1) or (8, 1), one or two consumer warpgroups, each "
+                f"with whole blocks of 64 x 64; got the tile {self.tile} over {self.warps} warps"
             )
         if not (self.bulk and self.producer and self.swizzle == PERIOD):
             raise LayoutError(
-                f"matmul: wgmma needs bulk copies by a producer, swizzled by {PERIOD} bytes; got "
+                f"matmul: wgmma needs bulk=True, producer=True and swizzle={PERIOD}; got "
                 f"bulk={self.bulk}, producer={self.producer}, swizzle={self.swizzle}"
             )
 
     @property
     def steps(self) -> int:
-        """K steps of a tile: one mma deep each."""
+        """K steps of a tile, one ``mma.sync`` deep each."""
         return self.tile[2] // STEP
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA."""
+        """Threads of a CTA, those of a producer warpgroup left out."""
         return WARP * self.warps[0] * self.warps[1]
 
     def __str__(self) -> str:
-        """Return a short name, an identifier once ``x`` and ``_`` are taken as they are."""
+        """Return a short name, part of the kernel's."""
         tile, warps = "x".join(map(str, self.tile)), "x".join(map(str, self.warps))
         rest = "" if self.swizzle == PERIOD else f"_w{self.swizzle}"
         rest += "" if self.spread else "_together"
@@ -236,7 +234,7 @@ class Config:
         return f"{tile}_{warps}_s{self.stages}_g{self.group}{rest}"
 
     def runs_on(self, arch: str) -> bool:
-        """Say whether a target has what the config uses; a producer, sm_90 alone.
+        """Say whether a target has what the config uses; a producer is of sm_90 alone.
 
         >>> [Config(bulk=True).runs_on(arch) for arch in ("sm_80", "sm_90", "sm_120")]
         [False, True, True]
@@ -247,7 +245,7 @@ class Config:
         )
 
     def shared_bytes(self, form: Form) -> int:
-        """Return the bytes of shared memory that a kernel takes, barriers left out.
+        """Return the bytes of shared memory that a kernel takes.
 
         >>> from lowering.kernels.matmul import program_of
         >>> form = Form("float16")
@@ -255,14 +253,14 @@ class Config:
         True
         """
         m, n, k = self.tile
-        ring = self.stages * (m + n) * k * form.dtype.bits // 8
+        pipeline = self.stages * (m + n) * k * form.dtype.bits // 8
         if self.wgmma:
-            return ring + 2 * 64 * self.threads // WARPGROUP * PERIOD + 16 * self.stages
+            return pipeline + 2 * 64 * self.threads // WARPGROUP * PERIOD + 16 * self.stages
         staging = 2 * STEP * self.warps[0] * n * 2 if form.out.bits == 16 else 0
-        return ring + staging
+        return pipeline + staging
 
     def target(self, arch: str) -> str:
-        """Return the target to compile for on a device: with the suffix that a producer needs.
+        """Return the target to compile for on a device: a producer's setmaxnreg needs an a.
 
         >>> Config().target("sm_90"), Config(bulk=True, producer=True).target("sm_90")
         ('sm_90', 'sm_90a')
@@ -271,7 +269,7 @@ class Config:
 
     @property
     def shared(self) -> str:
-        """The operand that the CTAs of a cluster share: the one whose tiles are larger, else B.
+        """The operand that the CTAs of a cluster share by multicast: the larger, else B.
 
         >>> pair = Config(warps=(8, 1), bulk=True, producer=True, wgmma=True, cluster=2)
         >>> pair.shared, pair.span
@@ -292,7 +290,7 @@ class Config:
     def grid(self, rows: int, cols: int) -> tuple[int, int]:
         """Return the extents of the grid (bx, by) for a result of so many rows and columns.
 
-        By wgmma they count clusters, whose tiles are then dealt out to the CTAs.
+        A wgmma config counts clusters, whose tiles a :class:`Schedule` deals out to the CTAs.
 
         >>> Config(group=4).grid(8192, 8192)
         (128, 16)
@@ -305,19 +303,17 @@ class Config:
 
 @dataclass(frozen=True)
 class Problem:
-    """One product: M, N and K, and the pitch of each stored matrix in elements.
-
-    ``pitches`` has a row pitch for A, B and D, and for C where there is one.
+    """One product: M, N and K, and the row pitch in elements of A, B, D and, if given, C.
 
     Raises:
-        LayoutError: a size is no multiple of 8 from 8 on, or a pitch is none.
+        LayoutError: a size or a pitch is no positive multiple of 8.
     """
 
     sizes: tuple[int, int, int]
     pitches: Mapping[str, int]
 
     def __post_init__(self) -> None:
-        """Check that every vector of 8 elements lies inside or outside as a whole."""
+        """Check that no vector of 8 elements crosses an edge."""
         for name, value in (*zip("MNK", self.sizes, strict=True), *self.pitches.items()):
             if value % EDGE or not 0 < value < FREE:
                 kind = "size" if name in "MNK" else "row pitch of"
@@ -338,9 +334,10 @@ class Problem:
 
 
 def fitted(form: Form, config: Config, sizes: tuple[int, int, int]) -> tuple[Form, Config]:
-    """Return form and config fitted to M, N and K: edges, and rows of tiles numbered together.
+    """Return form and config fitted to M, N and K: edges, whole, and the group of the CTA swizzle.
 
-    K of a config's tile is that of 16-bit operands: narrower ones have more in the same bytes.
+    K of a config's tile is that of 16-bit operands; 8-bit operands have twice the K in the same
+    bytes.
 
     >>> config = Config(wgmma=True, bulk=True, producer=True, warps=(8, 1))
     >>> [fitted(Form("float16"), config, (m, 256, 64))[1].group for m in (8192, 128 * 9, 128 * 10)]
@@ -351,7 +348,7 @@ def fitted(form: Form, config: Config, sizes: tuple[int, int, int]) -> tuple[For
         group = next(g for g in GROUPS if g <= config.group and -(-down // g) * g <= WASTE * down)
         m, n, k = config.tile
         config = replace(config, tile=(m, n, k * 16 // form.dtype.bits), group=group)
-        # The copy engine minds the edges of all matrices but C.
+        # TMA minds the edges of all matrices but C.
         whole, edges = form.fitted(sizes, config).whole, form.epilogue == "beta"
         return replace(form, edges=edges, whole=whole), config
     return form.fitted(sizes, config), config

@@ -24,8 +24,8 @@ from lowering.programs.kernel import Kernel
 def fragments_over(config: Config, row: MmaInst) -> dict[str, tuple[TileLayout, tuple[int, int]]]:
     """Return the register layouts of D, and of A and B for one K step, over all warps of a CTA.
 
-    Rows of tiles go round the warps: the first one of each, then the second one of each. So what
-    all warps hold as their n-th makes a block of whole rows, which the epilogue stores at once.
+    Warps take rows of mma tiles in turns, so that the n-th of all warps make a block of whole rows,
+    which the epilogue stores at once.
     """
     (m, n, _), (along_m, along_n) = config.tile, config.warps
     d, a, b = (row.fragment(role).layout for role in "DAB")
@@ -46,7 +46,7 @@ def fragments_over(config: Config, row: MmaInst) -> dict[str, tuple[TileLayout, 
 
 
 class MmaSync:
-    """``mma.sync`` on fragments that ``ldmatrix`` fetches into two sets of registers in turns."""
+    """``mma.sync`` on double-buffered register fragments, which ``ldmatrix`` loads."""
 
     def __init__(self, kernel: Kernel, form: Form, config: Config, operands: Operands) -> None:
         """Allocate the fragments and the accumulator.
@@ -77,7 +77,7 @@ class MmaSync:
         self.parts = (slice(0, half), *([slice(half, rows)] if half < rows else []))
 
     def fetch(self, stage: int, step: int, slot: int) -> None:
-        """Copy the fragments of one K step of a stage into one of the two sets of registers."""
+        """Load the fragments of one K step of a stage into one of the two buffers."""
         for operand, fragments in zip(self.operands, self.fragments, strict=True):
             depth = fragments[slot].shape[operand.along_k]
             box: list[Any] = [stage, slice(None), slice(None)]
@@ -85,7 +85,7 @@ class MmaSync:
             self.kernel.copy(fragments[slot], operand.stages[tuple(box)])
 
     def multiply(self, slot: int, rows: slice | None = None) -> None:
-        """Add the product of one set of fragments, of some rows of D or of all."""
+        """Add the product of the fragments in a buffer, for some rows of D or for all."""
         rows = slice(None) if rows is None else rows
         (a, b), flip = (each[slot] for each in self.fragments), self.form.transpose_A
         self.kernel.gemm(
@@ -95,7 +95,7 @@ class MmaSync:
 
 
 def accumulator(config: Config) -> TileLayout:
-    """Return the layout of D over the warpgroups of a CTA: 64 rows each in turn, all columns.
+    """Return the layout of D over the consumer warpgroups: blocks of 64 rows in turns.
 
     >>> print(accumulator(Config((128, 64, 64), (8, 1), wgmma=True, bulk=True, producer=True)))
     S[(2,4,2,8,8,4,2):(1@wgid,1@wid_in_wg,2,4@laneid,4,1@laneid,1)]
@@ -109,16 +109,16 @@ def accumulator(config: Config) -> TileLayout:
 
 
 class AsyncCore:
-    """An asynchronous tensor core: products are started on the shared tiles of a stage.
+    """An asynchronous tensor core, which reads the tiles of a stage from shared memory.
 
-    ``arrivals``: at the ``free`` mbarrier of a stage, until it is free.
+    ``arrivals``: how many complete a phase of a stage's ``free`` mbarrier.
     """
 
     arrivals = 1
     total: Buffer
 
     def __init__(self, kernel: Kernel, form: Form) -> None:
-        """Hold what the instructions depend on."""
+        """Hold the kernel and the form."""
         self.kernel, self.form = kernel, form
         self.sums = "int32" if form.out.token == "s32" else "float32"  # the accumulator's type
 
@@ -130,10 +130,10 @@ class AsyncCore:
         """Start the product of a stage; the first of a tile of the result overwrites."""
 
     def release(self, tile: KTile, free: Barrier) -> None:
-        """Free what is read no more, where the tensor core does not do so itself."""
+        """Free what is read no more; nothing where the tensor core arrives by itself."""
 
     def finish(self, last: Any, free: Barrier) -> None:
-        """Complete a tile of the result, the products of the last stage included."""
+        """Wait for all products of a tile of the result."""
 
     def _multiply(self, a: BufferRegion, b: BufferRegion, tile: KTile, scope: str | None) -> None:
         self.kernel.gemm_async(
@@ -153,12 +153,12 @@ class WgmmaCore(AsyncCore):
         self.total = kernel.alloc("D_held", config.tile[:2], self.sums, layout=layout)
 
     def start(self, a: BufferRegion, b: BufferRegion, tile: KTile, free: Barrier) -> None:
-        """Start the product of a stage, a group of its own."""
+        """Start the product of a stage, as a wgmma group of its own."""
         self._multiply(a, b, tile, None)
         self.kernel.commit("gemm")
 
     def release(self, tile: KTile, free: Barrier) -> None:
-        """Free the stage of the product before, which is complete; the first has none before."""
+        """Wait for the product before, if there is one, and free its stage."""
         self.kernel.wait(1, "gemm")
         self.kernel.arrive(free, tile.before, (0, tile.number), everywhere=True)
 
@@ -169,13 +169,13 @@ class WgmmaCore(AsyncCore):
 
 
 class Tcgen05Core(AsyncCore):
-    """``tcgen05.mma`` of thread 0, in tensor memory; the tensor core itself frees a stage.
+    """``tcgen05.mma`` of thread 0, in tensor memory; ``tcgen05.commit`` frees a stage.
 
     Assembled and simulated, not executed: no such GPU was at hand.
     """
 
     def __init__(self, kernel: Kernel, form: Form, config: Config) -> None:
-        """Allocate the accumulator, and an mbarrier that says when it is complete.
+        """Allocate the accumulator, and the mbarrier that its completion arrives at.
 
         Raises:
             LayoutError: another tile than 128 rows of one warpgroup, or a cluster.
@@ -191,16 +191,16 @@ class Tcgen05Core(AsyncCore):
         self.done = kernel.barrier("done", 1, 1)
 
     def starting(self) -> AbstractContextManager[None]:
-        """Choose thread 0, for the wait too: that of other threads could be overtaken."""
+        """Choose thread 0, for the wait too: another thread's could miss a phase."""
         return self.kernel.when(self.kernel.thread, 1)
 
     def start(self, a: BufferRegion, b: BufferRegion, tile: KTile, free: Barrier) -> None:
-        """Start the product of a stage; its end frees the stage."""
+        """Start the product of a stage; its commit frees the stage."""
         self._multiply(a, b, tile, "thread")
         self.kernel.commit("gemm", free, tile.stage)
 
     def finish(self, last: Any, free: Barrier) -> None:
-        """Wait until the tensor core is done with the tile of this turn."""
+        """Commit to an mbarrier, and wait for its phase."""
         self.kernel.commit("gemm", self.done)
         self.kernel.mbarrier_wait(self.done, 0, Index.free("turn"))
 

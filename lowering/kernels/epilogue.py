@@ -27,13 +27,13 @@ class Epilogue:
     def __init__(
         self, kernel: Kernel, form: Form, config: Config, total: Buffer, shape: tuple[int, int]
     ) -> None:
-        """Declare the buffers that the form needs.
+        """Declare the parameters C and D, the factors and the buffers.
 
         Args:
             kernel: to add to.
             form: of the kernel.
             config: likewise.
-            total: the accumulator; a block in tensor memory comes to registers first.
+            total: the accumulator, in registers or tensor memory.
             shape: of a block.
         """
         self.kernel, self.form, self.config, self.total = kernel, form, config, total
@@ -82,7 +82,7 @@ class Epilogue:
         return slice(row, row + self.shape[0]), slice(col, col + self.shape[1])
 
     def _made(self, number: int, starts: tuple[Any, Any]) -> BufferRegion:
-        """Return a block of the result in registers, in its type."""
+        """Return a block of ``alpha·D + beta·C`` in registers, in the output's type."""
         kernel, narrow = self.kernel, self.form.out.bits == 16
         block = self._block(self.total, number)
         if self.loaded is not None:
@@ -119,9 +119,9 @@ class TmaEpilogue(Epilogue):
     """Stores the accumulator by TMA, in blocks of rows of 128 bytes.
 
     A block goes through one of two swizzled tiles in shared memory, each warpgroup its own rows, so
-    that a block is written while the one before leaves. Where registers hold the whole tile beside
-    the next one (``late``), it is stored while the products of the next tile's first round run, a
-    block after each has been started: the tensor cores wait for the conversion alone.
+    that one is written while TMA reads the other. Where registers have room for a converted tile
+    beside the accumulator (``late``), it is stored while the first K tiles of the next tile are
+    multiplied, a block for each: the tensor cores wait for the conversion alone.
     """
 
     def __init__(self, kernel: Kernel, form: Form, config: Config, total: Buffer) -> None:
@@ -137,20 +137,20 @@ class TmaEpilogue(Epilogue):
         super().__init__(kernel, form, config, total, (rows, cols))
 
     def begin(self) -> None:
-        """Begin a tile: say where the tile before began; the first has none."""
+        """Begin a tile: name where the tile before began."""
         if self.late:
             self.kernel.let("beforenumber", Index.free("number") - Index.free("ctas"))
             self.before = starts_of(self.kernel, self.config, "before")
 
     def meanwhile(self, tile: KTile) -> None:
-        """Add what is stored while the product of a K tile runs: a block of the tile before."""
+        """Store a block of the tile before while the product of a K tile runs."""
         first_round = tile.number, self.config.stages
         if self.late and tile.stage < len(self.blocks):
             with self.kernel.when(0, Index.free("turn")), self.kernel.when(*first_round):
                 self._store(tile.stage, self._block(self.narrow, tile.stage), self.before)
 
     def write(self, starts: tuple[Any, Any]) -> None:
-        """Store the tile; ``late``, convert it, and store it at once only where it is the last."""
+        """Store the tile; where ``late``, convert it, and store it only where it is the last."""
         if not self.late:
             super().write(starts)
             return

@@ -1,4 +1,4 @@
-"""The main loop of a matmul kernel: how filling the pipeline and multiplying take turns along K.
+"""The main loop of a matmul kernel: fills the pipeline and multiplies, K tile by K tile.
 
 ``mma.sync`` fetches fragments from a stage one K step ahead (:class:`CpAsyncLoop`,
 :class:`TmaLoop`); an asynchronous core reads the stage itself (:func:`warp_specialized`).
@@ -101,7 +101,7 @@ class CpAsyncLoop(MmaSyncLoop):
 
     @property
     def _parts(self) -> int:
-        """Over how many K steps the copies of a tile are spread."""
+        """Over how many K steps the copies of a K tile are spread."""
         return max(1, self.config.steps // 2) if self.config.spread else 1
 
     def _load(self, stage: int, number: Any, part: int) -> None:
@@ -113,7 +113,7 @@ class CpAsyncLoop(MmaSyncLoop):
                 self.kernel.copy(into, source, asynchronous=True)
 
     def _cut(self, operand: Operand) -> int:
-        """Return into how many parts a tile is cut: whole rows, of which all threads copy alike."""
+        """Return into how many parts of whole rows, equal for all threads, a K tile is cut."""
         rows, cols = operand.stages.shape[1:]
         vectors = rows * cols // EDGE // self.config.threads
         return self._parts if rows % self._parts == 0 and vectors % self._parts == 0 else 1
@@ -122,12 +122,11 @@ class CpAsyncLoop(MmaSyncLoop):
 class TmaLoop(MmaSyncLoop):
     """Stages that one thread fills by TMA, of a producer warpgroup or of the consumers.
 
-    A stage is ``free`` once every warp has begun the tile after it. The arrival, by one lane,
-    releases what ``ldmatrix`` read before in all lanes that a barrier of the warp has put before
-    it; it stands a K step later than the last of them, since one right behind it, without that
-    barrier, was seen to race on an H200. Tile 0 so arrives once for a stage that was never filled,
-    and each stage is free for its n-th round with phase n. One tile beyond the last is loaded too,
-    zeros: the last tile waits for it as every other does.
+    A stage is ``free`` once every warp has begun the next tile: after a ``__syncwarp`` one lane
+    arrives, which releases the ``ldmatrix`` reads of all lanes. An arrival right behind the last
+    ``ldmatrix``, without that barrier, was seen to race on an H200. Tile 0 so arrives once for a
+    stage that was never filled, and a stage is free for its n-th round with phase n. One tile
+    beyond the last is loaded too, as zeros: the last tile waits for it as every other does.
     """
 
     def __init__(
@@ -186,9 +185,9 @@ def warp_specialized(
     core: AsyncCore,
     epilogue: TmaEpilogue,
 ) -> None:
-    """Add a producer warpgroup that loads, and consumers that multiply and store, tile by tile.
+    """Add a producer warpgroup that loads, and consumer warpgroups that multiply and store.
 
-    The CTAs are persistent; the producer goes on to the next tile while the last is stored.
+    CTAs are persistent: the producer loads the next tile while the consumers store the last.
     """
     pipeline = TmaStages(kernel, config, operands, core.arrivals)
     k_tiles = KTiles(kernel, form, config)

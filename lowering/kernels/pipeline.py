@@ -49,7 +49,7 @@ class Operand:
         given = kernel.param(role, (FREE, FREE), form.dtype, pitch, bounds, EDGE)
         tiles = (config.stages, *shape)
         layout = swizzled_tile(tiles, config.swizzle, form.dtype.bits)
-        stages = kernel.alloc(f"{role}_ring", tiles, form.dtype, "shared", layout)
+        stages = kernel.alloc(f"{role}_stages", tiles, form.dtype, "shared", layout)
         return cls(given, stages, names.index("K"))
 
     def tile(
@@ -86,8 +86,8 @@ Operands = tuple[Operand, Operand]
 class TmaStages:
     """Stages that TMA fills, with two mbarriers each.
 
-    A stage is ``full`` once its bytes have come, and ``free`` once no warp of the cluster reads it:
-    what fills the stage of one CTA may fill that of all.
+    A stage is ``full`` once its bytes have come, and ``free`` once no warp of the cluster reads it,
+    since a multicast fills it in all CTAs.
     """
 
     def __init__(self, kernel: Kernel, config: Config, operands: Operands, arrivals: int) -> None:
@@ -119,7 +119,7 @@ class TmaStages:
 
 @dataclass(frozen=True)
 class KTile:
-    """A tile along K: its number, its stage, the stage before, how often its own was filled."""
+    """A K tile: its number, its stage, the stage before, how often its stage was filled before."""
 
     number: Any
     stage: Any
@@ -128,21 +128,21 @@ class KTile:
 
 
 class KTiles:
-    """The tiles along K of one persistent tile after the other, round the stages of a pipeline.
+    """The K tiles of one persistent tile after the other, which go round the stages.
 
-    The tile at a position is in stage ``position % stages``; before, the stage was filled
-    ``position // stages`` times. Where K takes whole rounds, the stages of a round are constants.
+    The K tile at a position is in stage ``position % stages``, which was filled
+    ``position // stages`` times before. Where the form is ``whole``, stages are constants.
     """
 
     def __init__(self, kernel: Kernel, form: Form, config: Config) -> None:
-        """Name how many tiles there are along K."""
+        """Name how many K tiles there are."""
         self.kernel, self.stages, self.whole = kernel, config.stages, form.whole
         kernel.let("tiles", (Index.free("K") + (config.tile[2] - 1)) // config.tile[2])
         kernel.let("rounds", Index.free("tiles") // self.stages)
 
     @contextmanager
     def loop(self, prefix: str) -> Iterator[list[KTile]]:
-        """Go along K; yields the tiles of a round, or one tile."""
+        """Loop over K; yields the K tiles of all stages, or one K tile."""
         kernel, stages = self.kernel, self.stages
         steps = Index.free("rounds" if self.whole else "tiles")
         first = as_index(kernel.let(f"{prefix}first", Index.free(f"{prefix}turn").times(steps)))
@@ -161,7 +161,7 @@ class KTiles:
 
     @property
     def last(self) -> Any:
-        """The stage of the last tile along K, after the consumers' loop."""
+        """The stage of the last K tile, after the consumers' loop."""
         if self.whole:
             return self.stages - 1
         end = Index.free("first") + Index.free("tiles")

@@ -17,7 +17,7 @@ ROUNDING = 30  # bits after the point of the reciprocal that divides the number 
 
 
 def tiles_along(tile: int, config: Config) -> int:
-    """Return how many tiles lie along M or N at most, those beyond the last row included.
+    """Return how many tiles lie along M or N at most, those beyond the edge included.
 
     >>> tiles_along(256, Config(group=8))
     65552
@@ -28,10 +28,11 @@ def tiles_along(tile: int, config: Config) -> int:
 def cta_swizzle(
     group: int, along: Index | None = None, groups: Index | None = None
 ) -> tuple[Index, Index]:
-    """Return the row and the column of the tile of CTA (bx, by), or of two other numbers.
+    """Return row and column, in tiles, of the tile of CTA (bx, by): CTA swizzle.
 
-    They come from a layout over (groups, rows of a group, columns): ``by`` counts groups of rows,
-    ``bx`` runs down a group, then along N, so that CTAs that run together share operands in L2.
+    A layout over (groups, rows of a group, columns) says them: ``by`` counts groups of rows, ``bx``
+    runs down a group, then along N, so that CTAs that run together share operands in L2. Other
+    indices than bx and by may be given.
 
     >>> [str(index) for index in cta_swizzle(8)]
     ['bx % 8 + by * 8', 'bx // 8']
@@ -51,10 +52,10 @@ def cta_swizzle(
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the tiles of a result are dealt out to persistent CTAs.
+    """How persistent CTAs share the tiles of a result: a CTA takes every ``ctas``-th.
 
-    Tile ``number`` is tile ``number % width`` of group ``number // width`` of rows of tiles; a CTA
-    takes every ``ctas``-th. Those of a cluster are neighbours in this order.
+    Tile ``number`` is tile ``number % width`` of group ``number // width`` of rows of tiles. Tiles
+    of a cluster are neighbours in this order.
 
     >>> Schedule.of(Config(wgmma=True, bulk=True, producer=True, warps=(8, 1)), 1024, 512, 132)
     Schedule(ctas=16, total=16, width=16)
@@ -71,24 +72,24 @@ class Schedule:
         """Return the schedule of a result of so many rows and columns, one CTA per multiprocessor.
 
         Raises:
-            LayoutError: more tiles than their numbers may count.
+            LayoutError: more tiles than can be numbered.
         """
         clusters, groups = config.grid(rows, cols)
         width = clusters * config.cluster
         total = width * groups
         if total * width >> ROUNDING:
             raise LayoutError(
-                f"matmul: {rows} x {cols} has too many tiles of {config.tile}, {total}: cut it"
+                f"matmul: {rows} x {cols} has too many tiles of {config.tile}: {total}; split it"
             )
         most = max(config.cluster, processors // config.cluster * config.cluster)
         return cls(min(total, most), total, width)
 
     @property
     def scalars(self) -> dict[str, int]:
-        """The scalars of a launch that say the schedule.
+        """The scalars of a launch.
 
-        ``reciprocal / 2**30`` divides by the width: it is above 1/width by less than 2**-30, and
-        number times width stays below 2**30.
+        ``number * reciprocal >> 30`` is ``number // width``: the reciprocal is above 2**30 / width
+        by less than 1, and number times width stays below 2**30.
         """
         return {
             "ctas": self.ctas,
@@ -101,7 +102,7 @@ class Schedule:
 
 @contextmanager
 def one_tile(kernel: Kernel, config: Config) -> Iterator[tuple[Any, Any]]:
-    """Let each CTA of a grid take one tile; yields the row and column where it begins.
+    """Give each CTA of a grid one tile; yields the row and column where it begins.
 
     A CTA whose tile lies beyond the last row does nothing.
     """
@@ -112,12 +113,12 @@ def one_tile(kernel: Kernel, config: Config) -> Iterator[tuple[Any, Any]]:
 
 @contextmanager
 def persistent_tiles(kernel: Kernel, config: Config, prefix: str) -> Iterator[tuple[Any, Any]]:
-    """Let a persistent CTA take its tiles one after the other; yields where each begins.
+    """Loop over the tiles of a persistent CTA; yields the row and column where each begins.
 
     Args:
         kernel: to add to.
         config: of the kernel.
-        prefix: of the variables: producer and consumers each count their own.
+        prefix: of the variables: producer and consumers have their own.
     """
     with kernel.loop(f"{prefix}turn", Index.free("turns")):
         turn = Index.free(f"{prefix}turn")

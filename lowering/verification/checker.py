@@ -295,7 +295,7 @@ def bent(program: AnyProgram, change: Callable[[Mma], Mma | None]) -> AnyProgram
         ops = rewrite(program.lowered.ops, each)
         return replace(program, lowered=replace(program.lowered, ops=ops))
     body = replace(program.body, ops=rewrite(program.body.ops, each))
-    return replace(program, stages={**program.stages, "operations": body})
+    return replace(program, lowered=body)
 
 
 def _registers(op: Mma, role: str) -> list[tuple[int, ...]]:

@@ -760,8 +760,8 @@ ERRORS = {
     ),
     "a claim that does not parse": (
         ["lint", "--layout", "A=S[8:]", "x"],
-        "layoutalg: parse: put the extents in one tuple and the strides in another, as "
-        "S[(8, 4) : (4, 1)]\n  S[8:]\n      ^\n",
+        "layoutalg: --layout A: parse: put the extents in one tuple and the strides in another, "
+        "as S[(8, 4) : (4, 1)]\n  S[8:]\n      ^\n",
     ),
     "a fragment without an operand": (
         ["show", "mma.m16n8k8.bf16"],

@@ -203,11 +203,11 @@ def abandoned(body: KernelIR) -> KernelIR:
 
 FAULTS: dict[str, tuple[Callable[[KernelIR], KernelIR], str]] = {
     "no arrival at the other CTA": (each(to_itself), "waits forever"),
-    "nor a wait for one": (unheard, "of all CTAs .* races|overwrites B_ring"),
+    "nor a wait for one": (unheard, "of all CTAs .* races|overwrites B_stages"),
     "no barrier of the cluster at the start": (unmet, "whose barriers may not be ready"),
     "no barrier of the cluster at the end": (abandoned, "may reach a CTA that has ended"),
     "a half that does not come": (each(half_for_oneself), "waits forever"),
-    "bytes of one half alone": (each(own_bytes), "reads B_ring at .*, which nothing wrote"),
+    "bytes of one half alone": (each(own_bytes), "reads B_stages at .*, which nothing wrote"),
     "producers that ask nobody": (each(unasked), "still reads|races|overwrites"),
     "stages released early": (each(hasty), "still reads: commit, and wait for it"),
 }

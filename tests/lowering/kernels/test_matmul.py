@@ -224,7 +224,7 @@ def test_shared_memory_is_free_of_conflicts(flips: tuple[bool, bool], bulk: bool
 def test_stages_and_tiles_of_mma_are_constants_of_one_address() -> None:
     """ldmatrix from all stages needs few expressions of the thread: the rest is immediate."""
     body = program_of(Form("float16"), Config((64, 64, 64), (2, 2), 4, 8)).body
-    for name, steps in (("A_ring", 4), ("B_ring", 2)):
+    for name, steps in (("A_stages", 4), ("B_stages", 2)):
         fetched = [op for op in walk(body.ops) if getattr(op, "memory", "") == name]
         moving = {op.address.terms for op in fetched if not isinstance(op, Transfer)}
         assert len(fetched) > 8 * len(moving)
@@ -319,15 +319,15 @@ def test_the_ceiling_is_mma_alone() -> None:
 # -- refusals -------------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "a type": (lambda: Form("float32"), "takes f16 or bf16"),
+    "a type": (lambda: Form("float32"), "f16 and bf16 give f32 or their own type"),
     "an output": (lambda: Form("float16", "bfloat16"), "returns f32 or the same"),
     "an epilogue": (lambda: Form("float16", epilogue="relu"), "the epilogue must be one of"),
-    "a tile": (lambda: Config((48, 64, 32), (2, 2)), "whole tiles of 16x16"),
-    "one stage": (lambda: Config((64, 64, 32), (2, 2), 1), "needs 2 stages at least"),
+    "a tile": (lambda: Config((48, 64, 32), (2, 2)), "whole tiles of 16 x 16"),
+    "one stage": (lambda: Config((64, 64, 32), (2, 2), 1), "needs at least 2 stages"),
     "odd steps": (lambda: Config((64, 64, 16), (2, 2), 3), "must be even; got 3 and 1"),
     "a swizzle": (lambda: replace(SMALL, swizzle=48), "the swizzle must be"),
-    "a small tile": (lambda: Config((64, 64, 16), (4, 4), 2), "each as many"),
-    "a producer": (lambda: replace(SMALL, producer=True), "a producer serves bulk copies"),
+    "a small tile": (lambda: Config((64, 64, 16), (4, 4), 2), "must copy equally many vectors"),
+    "a producer": (lambda: replace(SMALL, producer=True), "a producer of mma.sync needs bulk=True"),
     "a size": (lambda: Problem((12, 8, 8), {}), "size M must be a multiple of 8 .* got 12: pad"),
     "a pitch": (lambda: Problem((8, 8, 8), {"A": 9}), "row pitch of A must be .* pad to 16"),
     "a scalar": (lambda: Kernel("k").scalar("M", "s64"), "must be s32 or f32"),
@@ -360,9 +360,9 @@ def test_a_box_is_proved_element_by_element() -> None:
     dense = TileLayout(S[(1, 32, 64) : (2048, 64, 1)])
     turned = TileLayout(S[(1, 32, 64) : (2048, 1, 32)])
     for layout, arch, reason in (
-        (right, "sm_80", "needs sm_90"),
+        (right, "sm_80", "sm_80 lacks cp.async.bulk.tensor; sm_90 and newer"),
         (dense, "sm_90", "must be swizzled"),
-        (right.over(turned), "sm_90", "does not put a box where the copy engine does"),
+        (right.over(turned), "sm_90", "does not put a box where TMA does"),
         (ComposeLayout(3, 3, 4, right.tile_layout), "sm_90", "does not put a box"),
     ):
         with pytest.raises(lw.DispatchError, match=reason):

@@ -93,7 +93,7 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "no wait for bytes or products": (without(MbarrierWait), "still being copied|nothing wrote"),
     "no wait for the products": (
         lambda op: None if isinstance(op, MbarrierWait) and op.phase.barrier == "done" else op,
-        "still writes: commit it|nobody awaited its commit",
+        "still writes: commit it|no thread waited for its commit",
     ),
     "no fence before": (only(TensorFence, side="before"), "a tcgen05.fence.before is missing"),
     "no fence after": (only(TensorFence, side="after"), "a tcgen05.fence.after is missing"),

@@ -128,9 +128,9 @@ def test_operands_of_8_bits(dtype: str, out: str | None) -> None:
 def test_what_operands_of_8_bits_ask_for() -> None:
     form = Form("e4m3", transpose_B=True)
     for make, message in (
-        (lambda: Form("e4m3"), "K must lie in consecutive cells"),
-        (lambda: Form("s8", "float32", False, True), "takes s8 or u8 and returns s32"),
-        (lambda: Form("s8", None, False, True, epilogue="alpha"), "that of s32 the first"),
+        (lambda: Form("e4m3"), "needs K-major operands"),
+        (lambda: Form("s8", "float32", False, True), "s8 and u8 give s32"),
+        (lambda: Form("s8", None, False, True, epilogue="alpha"), "and '' for s32"),
         (lambda: program_of(form, Config()), "needs a wgmma config"),
         (
             lambda: tuning.default(form, (64, 64, 64), replace(H200, arch="sm_120")),
@@ -429,11 +429,11 @@ def test_shared_bytes_are_foretold() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "warps": (lambda: replace(ONE, warps=(2, 2)), "one or two warpgroups of 4 warps along M"),
-    "three warpgroups": (lambda: replace(ONE, warps=(12, 1)), "one or two warpgroups"),
-    "columns": (lambda: replace(ONE, tile=(64, 96, 64)), "blocks of 64 columns"),
-    "rows": (lambda: replace(TWO, tile=(64, 64, 64)), "blocks of 64 columns"),
-    "no producer": (lambda: replace(ONE, producer=False), "needs bulk copies by a producer"),
+    "warps": (lambda: replace(ONE, warps=(2, 2)), "wgmma needs warps="),
+    "three warpgroups": (lambda: replace(ONE, warps=(12, 1)), "one or two consumer warpgroups"),
+    "columns": (lambda: replace(ONE, tile=(64, 96, 64)), "blocks of 64 x 64"),
+    "rows": (lambda: replace(TWO, tile=(64, 64, 64)), "blocks of 64 x 64"),
+    "no producer": (lambda: replace(ONE, producer=False), "needs bulk=True, producer=True"),
     "a swizzle": (lambda: replace(ONE, swizzle=64), "swizzled by 128 bytes"),
 }
 

@@ -76,6 +76,7 @@ def test_demo_does_the_main_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert rows["lane maps"] == ", ".join(f"figures/{name}" for name in reversed(written))
 
 
+@pytest.mark.slow
 def test_demo_writes_where_it_is_told(tmp_path: Path) -> None:
     assert table(run("demo", "--output", "maps/here"))["lane maps"].startswith("maps/here/mma.")
     assert len(list((tmp_path / "maps" / "here").iterdir())) == 2
@@ -127,6 +128,7 @@ def test_draw_an_instruction_a_layout_and_the_gallery(tmp_path: Path) -> None:
     assert 'data-lane="9"' in (tmp_path / "lane_map.svg").read_text()
 
 
+@pytest.mark.slow
 def test_draw_all_redraws_the_gallery(tmp_path: Path) -> None:
     listed = list(lines(run("draw", "--all", "-o", "maps")))
     assert "maps/mma.m16n8k16.f16.svg" in listed
@@ -482,6 +484,7 @@ def test_demo_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["maps"] == [f"maps/mma.m16n8k16.f16{suffix}" for suffix in (".svg", ".png")]
 
 
+@pytest.mark.slow
 def test_verify_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case("mma.m16n8k8.f16", (1, 1, 1))
     monkeypatch.setattr(cases, "all_cases", lambda: (case,))
@@ -552,6 +555,7 @@ def example(line: str) -> tuple[Result, Path | None]:
     return result, target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*main.commands} - ON_A_GPU))
 def test_every_example_of_the_help_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker, "machine_name", lambda: "simulator")
@@ -596,6 +600,7 @@ print("heavy:", *sorted(heavy & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["show", "S[8:4@laneid]"], ["show", "--help"], ["swizzle", "8,8"]]
 )
@@ -1007,6 +1012,7 @@ def test_usage_errors_are_clicks() -> None:
     assert {"demo", "show", "draw", "export", "fragment", "lower", "verify"} <= set(main.commands)
 
 
+@pytest.mark.slow
 def test_python_m_layoutalg_is_the_same_command() -> None:
     command = [sys.executable, "-m", "layoutalg", "show", "S[8:4@laneid]"]
     root = ROOT

@@ -157,6 +157,7 @@ SAMPLES = (scalars, grid, boxes, producer, cluster, matmul, wgmma)
 each_sample = pytest.mark.parametrize("make", SAMPLES, ids=[each.__name__ for each in SAMPLES])
 
 
+@pytest.mark.slow
 @each_sample
 def test_simulate_takes_what_a_launch_does(make: Callable[[], Sample]) -> None:
     sample = make()
@@ -166,6 +167,7 @@ def test_simulate_takes_what_a_launch_does(make: Callable[[], Sample]) -> None:
         assert np.array_equal(found[name].astype(float), want.astype(float)), name
 
 
+@pytest.mark.slow
 @each_sample
 def test_trace_and_banks_take_the_same(make: Callable[[], Sample]) -> None:
     sample = make()
@@ -262,6 +264,7 @@ class Kernel0(driver.Loaded):
             cells[name][:] = flat
 
 
+@pytest.mark.slow
 @each_sample
 def test_run_launches_with_the_bits_that_the_warp_is_given(
     make: Callable[[], Sample], monkeypatch: pytest.MonkeyPatch
@@ -296,6 +299,7 @@ def test_run_launches_with_the_bits_that_the_warp_is_given(
     ]
 
 
+@pytest.mark.slow
 @each_sample
 def test_what_is_launched_is_compiled_for_its_target(
     make: Callable[[], Sample], monkeypatch: pytest.MonkeyPatch
@@ -310,6 +314,7 @@ def test_what_is_launched_is_compiled_for_its_target(
     assert driver._target(program.body, on).startswith("sm_90")
 
 
+@pytest.mark.slow
 @each_sample
 def test_the_cpp_text_compiles(make: Callable[[], Sample]) -> None:
     program = make().program

@@ -92,17 +92,20 @@ def product(form: Form, config: Config, sizes: tuple[int, int, int], **more: Any
     return bool((out == want.astype(form.out.numpy)).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("flips", FLIPS)
 def test_every_transpose_with_edges_and_pitches(dtype: str, flips: tuple[bool, bool]) -> None:
     assert product(Form(dtype, None, *flips), SMALL, SIZES, padding=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flips", FLIPS)
 def test_every_transpose_by_the_copy_engine(flips: tuple[bool, bool]) -> None:
     assert product(Form("float16", "float32", *flips), BULK, SIZES, padding=16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epilogue", ["alpha", "beta"])
 @pytest.mark.parametrize("out", ["float32", "bfloat16"])
 def test_every_epilogue(epilogue: str, out: str) -> None:
@@ -110,6 +113,7 @@ def test_every_epilogue(epilogue: str, out: str) -> None:
     assert product(form, SMALL, SIZES, padding=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "sizes"),
     [
@@ -183,6 +187,7 @@ FAULTS: dict[str, tuple[Config, Callable[[Op], Op | None], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_simulator_refuses_what_would_race_or_hang(fault: str) -> None:
     config, change, message = FAULTS[fault]
@@ -199,6 +204,7 @@ def test_a_kernel_without_edges_leaves_the_matrix_where_it_has_some() -> None:
         run(program_of(form, SMALL).body, SIZES, SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flips", FLIPS)
 @pytest.mark.parametrize("bulk", [False, True])
 def test_shared_memory_is_free_of_conflicts(flips: tuple[bool, bool], bulk: bool) -> None:
@@ -263,6 +269,7 @@ def test_a_guard_against_a_size_reads_in_every_language() -> None:
 # -- the other readers ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "config", "targets"),
     [
@@ -285,6 +292,7 @@ def test_ptx_assembles(form: Form, config: Config, targets: tuple[str, ...]) -> 
     assert all(len(assemble(text, target)) > 1000 for target in targets)
 
 
+@pytest.mark.slow
 def test_a_whole_program_keeps_its_register_shares() -> None:
     config = Config((128, 32, 16), (4, 2), 2, 1, bulk=True, producer=True)
     program = program_of(Form("float16", edges=False, whole=True), config, "sm_90a")

@@ -328,7 +328,7 @@ def test_the_ceiling_is_mma_alone() -> None:
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a type": (lambda: Form("float32"), "f16 and bf16 give f32 or their own type"),
-    "an output": (lambda: Form("float16", "bfloat16"), "returns f32 or the same"),
+    "an output": (lambda: Form("float16", "bfloat16"), "give f32 or their own type"),
     "an epilogue": (lambda: Form("float16", epilogue="relu"), "the epilogue must be one of"),
     "a tile": (lambda: Config((48, 64, 32), (2, 2)), "whole tiles of 16 x 16"),
     "one stage": (lambda: Config((64, 64, 32), (2, 2), 1), "needs at least 2 stages"),

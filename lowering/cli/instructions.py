@@ -50,9 +50,7 @@ def fragment(
     """List the fragments, or print those of one instruction."""
     if listed:
         if instruction is not None or lane is not None:
-            raise LayoutError(
-                "fragment: --list prints all instructions: leave the others out"
-            )
+            raise LayoutError("fragment: --list prints all instructions: leave the others out")
         _targets(as_json)
         return
     if instruction is None:

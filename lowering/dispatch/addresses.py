@@ -1,4 +1,4 @@
-"""From layouts to index arithmetic: a thread's registers in a tile, and a tile in memory."""
+"""Index arithmetic from layouts: coordinates of a thread's registers, and addresses in memory."""
 
 from __future__ import annotations
 

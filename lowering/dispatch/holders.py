@@ -467,7 +467,7 @@ def firsts(
         if flow.unknown and (taking & ~every).any():
             raise LayoutError(
                 f"registers: {named(taking)} hold copies in {part.region}, of which the first "
-                f"stores; which comes first under {flow.unknown} is not known"
+                f"stores; which is the first active one under {flow.unknown} is not known"
             )
         if every.any():
             others = np.flatnonzero(taking & ~every)
@@ -506,8 +506,8 @@ def check_reached(parts: Sequence[Holders], active: Mask | None) -> None:
         at = np.unravel_index(int(np.flatnonzero(~seen)[0]), region.shape)
         element = tuple(int(i) + b for i, (b, _) in zip(at, region.ranges, strict=True))
         raise LayoutError(
-            f"registers: no thread that comes here holds element {element} of {region}: the branch "
-            f"lets {named(active)} come"
+            f"registers: no active thread holds element {element} of {region}; active in this "
+            f"branch: {named(active)}"
         )
 
 
@@ -568,5 +568,5 @@ def check_units(unit: str, taking: Mask | None, region: BufferRegion | None = No
         raise LayoutError(f"needs whole {unit}s of {size} threads; got {len(taking)} threads")
     units = taking.reshape(-1, size)
     if (units != units[:, :1]).any():
-        what = "do not come here" if region is None else f"hold no part of {region}"
+        what = "are not active here" if region is None else f"hold no part of {region}"
         raise LayoutError(f"{named(~taking)} {what}: whole {unit}s take part")

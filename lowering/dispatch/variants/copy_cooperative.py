@@ -55,7 +55,7 @@ def _contiguous(
     when=[predicate("both_in_memory", both_in_memory)],
 )
 def lower_cooperative(context: Context) -> Lowered:
-    """Lower a copy between memories to vectors shared out over the threads."""
+    """Lower a copy between memories to vectors, distributed over the threads."""
     dst, src = context.call.operands["dst"], context.call.operands["src"]
     asynchronous = context.call.config.get("asynchronous", False)
     shape = tuple(int(extent) for extent in src.shape if extent != 1) or (1,)

@@ -1,7 +1,7 @@
-"""``copy`` between registers and memory by the widest vector access that every thread can make.
+"""``copy`` between registers and memory by the widest vector access that is legal in every thread.
 
-The register side says who owns what; the memory side says where it lies. Which accesses are legal
-is decided on the addresses of every thread and every value of the loop variables, not guessed.
+The register layout says which thread holds which element, the memory layout its address. Legality
+is decided on the addresses of every thread and every value of the loop variables.
 """
 
 from __future__ import annotations

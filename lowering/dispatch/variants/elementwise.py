@@ -1,4 +1,4 @@
-"""``cast``, ``blend`` and ``zero`` in registers: every thread works on the elements it holds."""
+"""``cast``, ``blend`` and ``zero`` in registers: a thread works on the elements that it holds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def paired(
     src: BufferRegion,
     make: Callable[[Registers, Registers], Op],
 ) -> tuple[Op, ...]:
-    """Return operations of the registers of two regions, those of one element in one place.
+    """Return operations that pair the registers of two regions, element by element.
 
     Raises:
         DispatchFail: the shapes differ, or a thread holds other elements of one than of the other.

@@ -1,9 +1,9 @@
 """``copy`` between registers and shared memory by ``ldmatrix`` and ``stmatrix``.
 
-The address of each lane is solved, not looked up: lane 8j+i must point at the 16-byte row i of
-matrix j, and which row that is follows from the register layout (who receives it) and the shared
-layout (where it lies), swizzles included. What is proposed is then checked for every thread and
-every value of the loop variables.
+The address of each lane is solved: lane 8j+i must give the address of the 16-byte row i of matrix
+j. Which row that is follows from the register layout (who receives it) and the layout in shared
+memory, swizzle included. The solution is then checked for every thread and every value of the loop
+variables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Problem:
-    """A register region against a shared one, ready to be solved.
+    """A copy between a region of registers and one of shared memory, ready to be solved.
 
     ``offsets`` gives for each register the constant part of its coordinate, the thread part being
     common to all registers.
@@ -68,7 +68,7 @@ class Problem:
         return 32 // self.bits
 
     def address(self, thread: Index, register: int, steps: Sequence[tuple[Index, int]]) -> Index:
-        """Return where the element of another thread lies, moved on from ``register``.
+        """Return the address of another thread's element, steps away from ``register``.
 
         Args:
             thread: whose element is meant.
@@ -117,7 +117,7 @@ def pose(part: Holders, shared: BufferRegion) -> Problem:
 
 
 def propose(problem: Problem, words: Sequence[tuple[int, ...]], trans: bool) -> Index | None:
-    """Return the address that each lane must give to move these words; None where none is right.
+    """Return the address that each lane must give to move these words; None: no address does.
 
     ``words`` are 1, 2 or 4 registers; the fourth must be where the second and third lead together.
     """
@@ -264,7 +264,7 @@ def lower_matrices(context: Context) -> Lowered:
 
 
 def _storing(part: Holders, flow: ControlFlow, shared: BufferRegion) -> Holders:
-    """Return a part with the warps that store: of copies, the first.
+    """Return the holders whose warps store: of copies, the first.
 
     Raises:
         LayoutError: copies lie in one warp.

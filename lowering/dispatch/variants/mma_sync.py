@@ -422,8 +422,8 @@ def _check_held(
         inside = inside & active[:, None]
         if np.unique(held[inside]).size != wanted:
             fail(
-                f"D: the branches around the call let {named(active)} come to it, which hold a "
-                f"part of {d} alone; let all threads come that {d.buffer.layout} reaches"
+                f"D: all threads of {d.buffer.layout} must be active; active in this branch: "
+                f"{named(active)}, with a part of {d} alone"
             )
     found = np.unique(held[inside]).size
     if found != wanted:

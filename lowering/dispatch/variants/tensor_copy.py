@@ -61,7 +61,7 @@ def whole_warps(context: Context) -> Answer:
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """The words of a register tile: their numbers, and where each lies by thread and word.
+    """The 32-bit words of a register tile: their numbers, and the lane and column of each.
 
     ``lane`` and ``column`` are (warps, 32, words), of the ``warps`` that hold it, out of a CTA of
     ``threads``.
@@ -75,7 +75,7 @@ class Words:
 
 
 def words_of(part: Holders, tile: TensorTile) -> Words:
-    """Return the place in tensor memory of every word of every thread that holds some.
+    """Return the lane and column of every word of every thread that holds some.
 
     Args:
         part: who holds the registers: whole warps.
@@ -102,7 +102,7 @@ def words_of(part: Holders, tile: TensorTile) -> Words:
     if not together.all() or (bit[..., 0] % CELL).any():
         fail(
             f"{pack} neighbours of {registers} must share a column of {CELL} bits; "
-            f"{tile.buffer.layout} parts them"
+            f"{tile.buffer.layout} separates them"
         )
     numbers = tuple(number // pack for number in first)
     split = -1, WARP, len(numbers)
@@ -116,7 +116,7 @@ def words_of(part: Holders, tile: TensorTile) -> Words:
 
 
 def _own_copy(tile: TensorTile, held: Ints, thread: Ints) -> tuple[Ints, Ints]:
-    """Return the lane and bit of each element that a thread holds; of copies, what it reaches.
+    """Return the lane and bit of each element that a thread holds; of copies, in its warp's lanes.
 
     Args:
         tile: in tensor memory.
@@ -251,10 +251,10 @@ def lower_load(context: Context) -> Lowered:
 
 
 def _storing(part: Holders, tile: TensorTile) -> Holders:
-    """Return a part with the warps that store: of those that reach one place, the first.
+    """Return the holders whose warps store: of those that reach one address, the first.
 
     Raises:
-        DispatchFail: warps reach some places together, and some not.
+        DispatchFail: warps share some of the addresses that they store to, and not all.
     """
     words = words_of(part, tile)
     cells = (words.lane * COLUMNS + words.column).reshape(len(words.warps), -1)
@@ -377,7 +377,7 @@ def _row_copies(context: Context, shape: str) -> Iterator[TensorCopy]:
 
 
 def _source(src: BufferRegion) -> tuple[Ints, Descriptor, Index]:
-    """Return the places of the source before its swizzle, its descriptor's form, and what moves it.
+    """Return the source's unswizzled addresses, its descriptor's form, and its variable offset.
 
     Raises:
         LayoutError: it has no layout of its own.

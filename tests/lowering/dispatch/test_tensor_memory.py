@@ -642,11 +642,7 @@ def test_the_next_turn_of_a_pair_waits_for_both() -> None:
     ("free", "sync", "message"),
     [(True, True, ""),
      (True, False, "add) writes: after the wait a tcgen05.fence.after is missing"),
-<<<<<<< HEAD
      (False, True, "at 0 in thread 0, which tcgen05 read, and no thread waited for its commit")],
-=======
-     (False, True, "A_tile at 0 in thread 0, which tcgen05 read, and no thread waited for its")],
->>>>>>> h/H1
 )  # fmt: skip
 def test_boxes_follow_products(free: bool, sync: bool, message: str) -> None:
     """One thread waits for products before it refills; a barrier tells the others of it."""

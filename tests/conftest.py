@@ -10,7 +10,10 @@ from lowering.verification.checker import machine_name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked ``gpu`` where no CUDA device is found."""
+    """Skip the tests marked ``gpu`` where there is no CUDA device; what drives a browser is slow."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and machine_name() != "device":
         skip = pytest.mark.skip(reason="no CUDA device: nothing ran on a GPU")

@@ -23,6 +23,7 @@ def test_every_folder_has_its_floor(package: str) -> None:
     assert {floor(module) for module in modules(package)} == set(FLOORS[package])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", FLOORS)
 def test_imports_run_downwards(package: str) -> None:
     height = {name: at for at, name in enumerate(FLOORS[package])}
@@ -35,6 +36,7 @@ def test_imports_run_downwards(package: str) -> None:
     assert not wrong
 
 
+@pytest.mark.slow
 def test_the_edges_that_run_back_are_not_taken_at_import() -> None:
     for module, target in BACKWARD:
         names = {name for name, top in imported(modules("layoutalg")[module]) if top}
@@ -107,6 +109,7 @@ def test_the_judges_import_nothing_of_ours() -> None:
         assert not heard & set(FLOORS), name
 
 
+@pytest.mark.slow
 def test_each_heavy_package_has_its_importers() -> None:
     assert all(module.startswith("layoutalg.draw") for module in importers("matplotlib"))
     assert importers("anywidget") == {"layoutalg.draw.explorer.jupyter"}
@@ -136,6 +139,7 @@ def in_a_fresh_python(program: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_import_is_light() -> None:
     said = [in_a_fresh_python(PROBE).split() for _ in range(3)]
     assert all(len(words) == 1 for words in said), said
@@ -159,6 +163,7 @@ print("lazy")
 """
 
 
+@pytest.mark.slow
 def test_lowering_is_imported_when_it_is_used() -> None:
     assert in_a_fresh_python(LAZY) == "lazy\n"
 
@@ -190,6 +195,7 @@ print("light")
 """
 
 
+@pytest.mark.slow
 def test_concrete_operations_never_touch_sympy() -> None:
     assert in_a_fresh_python(CONCRETE) == "light\n"
 
@@ -288,6 +294,7 @@ def functions(tree: ast.Module) -> list[ast.FunctionDef]:
     return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
 
 
+@pytest.mark.slow
 def test_every_test_can_fail() -> None:
     """Follow calls to functions of the tests that assert themselves, to a fixed point."""
     trees = {path: parsed(path) for path in (ROOT / "tests").rglob("*.py")}
@@ -355,5 +362,6 @@ print(*list_variants("copy"), *list_variants("gemm"))
 """
 
 
+@pytest.mark.slow
 def test_kernels_know_the_variants_without_the_package() -> None:
     assert {"ldstmatrix", "mma.m16n8k*"} <= set(in_a_fresh_python(KERNELS).split())

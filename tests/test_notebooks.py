@@ -77,12 +77,14 @@ def executed(path: Path) -> Any:
     return notebook
 
 
+@pytest.mark.slow
 @each_notebook
 @pytest.mark.filterwarnings("ignore")
 def test_notebook_runs(path: Path) -> None:
     assert all(cell.execution_count for cell in code_of(executed(path)))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_gallery_shows_each_kind_of_picture_inline() -> None:
     kinds = {

@@ -109,7 +109,7 @@ class Axis:
 
     @classmethod
     def register(cls, name: str, subscope: str | None = None, scope: str | None = None) -> Axis:
-        """Return the axis of this name and kind, made where there is none.
+        """Return the axis of this name and kind; make it if there is none.
 
         Args:
             name: an identifier.
@@ -164,7 +164,7 @@ def _listed(axes: type[Axis]) -> str:
 
 
 def misread(name: str) -> str:
-    """Return as what text would misread a symbol of this name; "" where it reads as a size.
+    """Say why text would misread a symbol of this name; "" if it reads as a size.
 
     >>> misread("lanid"), misread("Mt")
     ('reads as the axis laneid: write 1@laneid', '')
@@ -177,7 +177,7 @@ def misread(name: str) -> str:
 
 @lru_cache(maxsize=1024)  # asked for every symbolic iter, of few names
 def _resembled(name: str, axes: tuple[str, ...]) -> str:
-    """Return the axis whose name this is, or nearly is; "" where there is none."""
+    """Return the name of the axis that this equals or resembles; "" for none."""
     known = [axis for axis in axes if len(axis) > 3]
     near = [name] if name in axes else difflib.get_close_matches(name, known, 1, 0.8)
     return near[0] if near else ""

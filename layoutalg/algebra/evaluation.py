@@ -103,7 +103,7 @@ def reader(parts: HasParts, coord: Sequence[Any], shape: Sequence[Any] | None, w
 def at_ints(
     parts: HasParts, coord: Sequence[Any], shape: Sequence[Any] | None
 ) -> dict[str, Any] | None:
-    """Return what :class:`Reader` says of ints in range, at once; None: ask the reader.
+    """Return the machine coordinate of ints in range, fast; None if it takes a :class:`Reader`.
 
     A shape only names the flat index, whether it cuts the iters or not.
 

@@ -165,7 +165,7 @@ def _merged(chain: Sequence[Any], sequence: Sequence[Any]) -> list[Any]:
 
 
 def _is_before(one: Any, other: Any) -> bool:
-    """Say whether a boundary stands before another, where the two nest at all."""
+    """Say whether a boundary comes before another, if the two nest."""
     if type(one) is int and type(other) is int:
         return one < other
     return one != other and bool(divides(one, other))

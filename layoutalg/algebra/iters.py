@@ -255,7 +255,7 @@ def cut(iters: Iters, shape: Sequence[Size]) -> tuple[Iters, tuple[int, ...]] | 
 
 
 def _outer_part(it: Iter, left: Size, rest: Size) -> Iter:
-    """Return the part of an iter, of which ``left`` is not used up, outside of ``rest``."""
+    """Split off the outer part of an iter: ``left`` steps remain, ``rest`` of them inside."""
     stride: Any = it.stride
     return Iter(quotient(left, rest), stride * rest, it.axis)
 

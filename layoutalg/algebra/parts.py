@@ -66,7 +66,7 @@ class Parts(NamedTuple):
 
 
 def _thread_axes(shard: Iters, replica: Iters, offset: Mapping[Axis, Size]) -> tuple[Axis, ...]:
-    """Return the thread axes that count for the scope; none where no shard iter is on one."""
+    """Return the thread axes that define the scope; none if no shard iter is on one."""
     axes = [it.axis for it in shard if it.axis.scope is not None]
     if axes and (replica or offset):
         axes.extend(it.axis for it in replica if it.axis.thread)
@@ -93,7 +93,7 @@ def scope(parts: HasParts) -> tuple[str, str] | None:
 
 
 def fault_of(parts: HasParts) -> str | None:
-    """Say what is wrong with the thread axes; None where they fit together.
+    """Say what is wrong with the thread axes; None if they fit together.
 
     >>> fault_of(Parts((Iter(8, 4, "laneid"), Iter(4, 1, "wgid")), (), {}))
     'the axes laneid, wgid are disconnected: none counts each warp'

@@ -52,7 +52,7 @@ def slice_group(group: Iters, begin: Size, end: Size) -> tuple[Iters, dict[Axis,
 def slice_parts(
     whole: Operand, region: Sequence[tuple[Size, Size]], target: Target
 ) -> Parts | None:
-    """Return the parts of a region, or None where no layout says it: see ``TileLayout.slice``."""
+    """Return the parts of a region, or None if no layout describes it: see ``TileLayout.slice``."""
     own, iters, seps = whole.cut(target)
     shard: list[Iter] = []
     offset = own.offset
@@ -70,7 +70,7 @@ def slice_parts(
 
 
 def _peel(group: Iters, digits: list[Any], length: Any) -> Iters | None:
-    """Peel whole fast iters, then cut the first that is not whole."""
+    """Take whole fast iters, then split the first that the range cuts."""
     is_open = False
     for pivot in range(len(group) - 1, 0, -1):
         it, digit = group[pivot], digits[pivot]
@@ -94,7 +94,7 @@ def _peel(group: Iters, digits: list[Any], length: Any) -> Iters | None:
 
 
 def _settle(group: Iters, digits: Sequence[Any]) -> tuple[Iters, list[Any]]:
-    """Fuse neighbours that both stand still, on whatever axes: then no two steps in a row agree."""
+    """Fuse neighbours of stride 0, on any axes: then no two consecutive steps are equal."""
     iters: list[Iter] = []
     settled: list[Any] = []
     for it, digit in zip(group, digits, strict=True):
@@ -107,13 +107,13 @@ def _settle(group: Iters, digits: Sequence[Any]) -> tuple[Iters, list[Any]]:
 
 
 def _cross(group: Iters, digits: list[Any], length: int) -> Iters | None:
-    """Say a range that carries out of its fast iter, in the ways that there are.
+    """Return the iters of a range that carries out of its fast iter; None if there are none.
 
-    Two carries in a row never both step as far as the fast iter does, or it would have been fused
-    with the next. So a run of equal steps holds one carry at most; a first iter that is longer than
-    a common divisor of extent, digit and length is such a run; and then there are two of them (one
-    jump between), or the fast iter is a pair entered in its middle. A common divisor is cut off as
-    an iter of its own, and what is left is asked again.
+    Two consecutive carries never both equal the fast stride, or the iters would have been fused. So
+    a run of equal steps contains at most one carry. A fast iter longer than a common divisor of
+    extent, digit and length is such a run; then there are two runs with one jump between, or the
+    fast iter is a pair entered in its middle. A common divisor becomes an iter of its own, and the
+    rest is solved recursively.
     """
     fast, digit = group[-1], digits[-1]
     extent, half = fast.extent, length // 2

@@ -195,7 +195,7 @@ def tile_scale(inner: HasParts) -> dict[Axis, Size]:
 
 
 def _check_moved(inner: HasParts, axis: Axis) -> None:
-    """Refuse a tile that moves along an axis or does not, where that changes its unit there.
+    """Refuse a tile whose scale on an axis depends on whether a symbolic extent is 1.
 
     Raises:
         Undecided: each extent on the axis may be 1, and replicas or an offset make the span.
@@ -211,7 +211,7 @@ def _check_moved(inner: HasParts, axis: Axis) -> None:
 
 
 def in_tiles(inner: HasParts, outer: HasParts) -> Units:
-    """Return the units of whole inner tiles, in which ``outer`` counts with shard and replica.
+    """Return the scales of a tile: shard and replica of ``outer`` count whole inner tiles.
 
     Raises:
         LayoutError: a span is not positive (the tile reaches below zero), so that copies would not
@@ -231,7 +231,7 @@ def in_tiles(inner: HasParts, outer: HasParts) -> Units:
 
 
 def as_written(inner: HasParts, outer: HasParts) -> Units:
-    """Return the units of a direct sum: one.
+    """Return the scales of a direct sum: none.
 
     >>> as_written(Parts((Iter(4, 1),), (), {}), Parts((Iter(2, 1),), (), {}))
     ({}, {})
@@ -245,7 +245,7 @@ def woven(
     target: Target,
     units: Callable[[HasParts, HasParts], Units],
 ) -> Parts:
-    """Interleave ``outer``, in its units, and ``inner`` per dimension; add replicas and offsets.
+    """Interleave ``outer``, scaled, and ``inner`` per dimension; add replicas and offsets.
 
     Under CUDA both are taken in their fused axes, as TVM does; where those do not fit together
     (warps over threads, for instance), in the axes in which they are written.

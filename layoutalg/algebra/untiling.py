@@ -78,7 +78,7 @@ def inner_of(
 def _inner_candidates(
     own: Sequence[Iters], copies: HasParts, tiled: Operand, total: HasParts
 ) -> Iterator[Parts]:
-    """Yield what may stand inside the copies, in the axes of one view of the tiled layout."""
+    """Yield the candidates for the inner tile, in the axes of one view of the tiled layout."""
     pieces = tiled.dims(total.shard)
     rest: list[Iter] = []
     for mine, theirs, inside in zip(own, pieces[::2], pieces[1::2], strict=True):
@@ -105,7 +105,7 @@ def _may_be_copies(mine: Iter, theirs: Iter) -> bool:
 
 
 def _unit_axes(shard: Iters, copies: HasParts) -> Iterator[Iters]:
-    """Yield the shard; one of a single element in turn on each axis, which says what is a unit."""
+    """Yield the shard; if it has one element, on each axis in turn, since the axis sets a scale."""
     yield shard
     if all(it.extent == 1 for it in shard):
         for axis in dict.fromkeys((m, *(it.axis for it in copies.shard))):
@@ -113,18 +113,18 @@ def _unit_axes(shard: Iters, copies: HasParts) -> Iterator[Iters]:
 
 
 def _in_units(tile: HasParts, copies: HasParts) -> Units:
-    """Return the units of the tile, whatever its span."""
+    """Return the scales of a tile, even if its span is not positive."""
     scale = tile_scale(tile)
     return scale, scale
 
 
 def _in_units_as_tvm(tile: HasParts, copies: HasParts) -> Units:
-    """Return the same, with replicas as they are: so does TVM's tile write them."""
+    """Return the same, with replicas unscaled, as TVM writes them."""
     return tile_scale(tile), {}
 
 
 def _without(iters: Iters, gone: Iters) -> Iterator[Iters]:
-    """Yield what is left in each way of taking away an iter of the extent and axis of each."""
+    """Yield what remains for each way to remove one iter per gone extent and axis."""
     if not gone:
         yield iters
         return
@@ -225,10 +225,10 @@ def _gives(again: HasParts, tiled: HasParts, target: Target) -> bool:
 def _views(
     part: Operand, whole: Operand, target: Target, *, at_inner: bool
 ) -> Iterator[tuple[HasParts, HasParts]]:
-    """Yield a part and the tiled layout in axes that they have in common, where their scopes fit.
+    """Yield a part and the tiled layout in common axes, if their scopes fit.
 
-    First in fused axes, the whole cut where the part ends, as TVM does; then as they are written.
-    What a view suggests is proved by tiling again.
+    First in fused axes, with the whole cut at the part's scope, as TVM does; then as written. The
+    caller checks each candidate by tiling again.
 
     Raises:
         LayoutError: a layout does not group by its shape in the first view, or is ill-formed.
@@ -250,7 +250,7 @@ def _views(
 
 
 def _cut_to(part: HasParts, tiled: HasParts, target: Target, *, at_inner: bool) -> HasParts | None:
-    """Return ``tiled`` with its axes cut where ``part`` ends; None where the scopes do not fit."""
+    """Return ``tiled`` with axes cut at the scope of ``part``; None if the scopes do not fit."""
     mine, theirs = scope(part), scope(tiled)
     if mine is None or theirs is None:
         return tiled

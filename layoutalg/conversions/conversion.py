@@ -53,7 +53,7 @@ def convert(
             thread. A thread axis that it does not name is 0: the data is in one warp.
         dst: another such layout.
         shape: logical extents, of both.
-        bits: of an element while it moves: 4, 8, 16, 32 or 64, or its type. An f32 accumulator that
+        bits: of an element while it moves, 4, 8, 16, 32 or 64, or its type. An f32 accumulator that
             becomes f16 is narrowed first and moves at 16 bits, packed in slot order.
         via: take this kind even if a cheaper one works.
 

@@ -1,8 +1,7 @@
 """Digits: the common ground of a ``TileLayout`` and of notations that map hardware to the tile.
 
-A :class:`StridedDigit` moves one logical dimension and one machine axis at once. A layout, and a
-map from (lane, register) or address to the element, are inverses where they have the same digits,
-and on either side these form chains: strides ``1, e, e*e', …``.
+A :class:`StridedDigit` moves one logical dimension and one machine axis at once. A layout and its
+inverse have the same digits, and on either side these must form chains, strides ``1, e, e*e', …``.
 """
 
 from __future__ import annotations

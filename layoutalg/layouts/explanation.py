@@ -1,4 +1,4 @@
-"""Where an element goes and what a place holds, digit by digit: the arithmetic written out.
+"""The arithmetic of a layout written out: from an element to its (lane, register), and back.
 
 A coordinate is cut into the digits of the layout; each digit, times its stride, adds to one axis.
 The way back cuts the number of a lane or a slot into the same digits.
@@ -136,16 +136,16 @@ class Swizzling:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One element and its place, with the digits that lead from one to the other.
+    """One element and its machine coordinate, with the digits that lead from one to the other.
 
     Attributes:
         layout: the map.
         shape: logical extents.
         element: the logical coordinate.
-        place: the first place that holds it, as (axis, coordinate).
-        digits: of the coordinate, where asked for an element; of the place, where for a place.
+        place: its first machine coordinate, as pairs (axis name, value).
+        digits: of the logical coordinate where an element was asked for; else of ``place``.
         sums: what the digits add up to.
-        copies: the other places that hold the element.
+        copies: its other machine coordinates.
         swizzling: of the address, where the layout is swizzled.
 
     >>> from layoutalg import parse
@@ -252,7 +252,7 @@ def explain_element(layout: Layout, element: Sequence[int], shape: Sequence[int]
 def explain_place(
     layout: Layout, place: Mapping[str, int], shape: Sequence[int]
 ) -> Explanation | None:
-    """Say which element a (lane, register) or an address holds, and why; None for none.
+    """Say which element a (lane, register) or an address holds, and why; None if it holds none.
 
     The sums of the explanation are ``layout.inverse(shape).at(**place)``.
 

@@ -327,7 +327,7 @@ class _Parser:
         return value
 
     def size(self, value: Any, sign: str, at: int) -> Any:
-        """Return what may stand beside an operator: a size."""
+        """Return an operand of an operator, which must be a size."""
         if isinstance(value, Axis | str | tuple | list | Term | Terms):
             self.refuse(f"{sign!r} takes sizes; got {value!r}", at)
         return value

@@ -183,7 +183,7 @@ class ComposeLayout(Layout):
         return self.swizzle.over(tile_layout)
 
     def tile_over(self, shape: Sequence[Any]) -> TileLayout:
-        """Return the tile; a bare swizzle permutes whatever dense tile it is asked about."""
+        """Return the tile over a shape; a bare swizzle takes a dense tile of any size."""
         extents = as_shape(shape, "ComposeLayout")
         if not self.bare:
             return self.tile_layout

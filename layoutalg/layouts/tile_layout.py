@@ -95,7 +95,7 @@ class Layout:
     def _reader(
         self, coord: Sequence[Any], shape: Sequence[Any] | None, what: str
     ) -> evaluation.Reader:
-        """Return how a coordinate is read; what has been asked once is remembered."""
+        """Return how a coordinate is read; cached."""
         extents, tile = None if shape is None else as_shape(shape, what), self.tile_layout
         key = (what, len(coord), extents)
         found: evaluation.Reader | None = tile._memo.get(key)
@@ -759,7 +759,7 @@ class Layout:
         return text
 
     def _repr_html_(self) -> str | None:
-        """Return the page in a frame; None where it cannot be drawn: symbols, or too large."""
+        """Return the page in a frame; None if the layout has symbols or is too large."""
         try:
             return framed(self.to_html(), str(self))
         except LayoutError:

@@ -73,17 +73,16 @@ def phase_lanes(size: int) -> int:
 
 
 def phases(starts: IntArray, size: int, taking: Bools | None = None) -> tuple[IntArray, Bools]:
-    """Group the lanes of requests into the phases in which shared memory answers them.
+    """Group the lanes of requests into the phases of shared memory.
 
     Args:
         starts: (requests, lanes): where each lane's vector begins, in any unit; any number of
             lanes, so that the last phase of a request may be partial.
         size: bytes that each lane moves.
-        taking: (requests, lanes): which lanes take part; all unless given.
+        taking: (requests, lanes): the active lanes; all unless given.
 
     Returns:
-        The starts and who takes part, as arrays (phases, lanes of a phase); phases in which no lane
-        takes part are left out.
+        Starts and active lanes, as arrays (phases, lanes of a phase), without idle phases.
 
     Raises:
         LayoutError: no access of shared memory moves so many bytes per lane.
@@ -103,12 +102,12 @@ def phases(starts: IntArray, size: int, taking: Bools | None = None) -> tuple[In
 
 
 def bank_counts(starts: IntArray, size: int, taking: Bools | None = None) -> IntArray:
-    """Count the distinct words that each phase asks of each bank.
+    """Count the distinct words that each phase reads from each bank.
 
     Args:
         starts: (phases, lanes): byte addresses, multiples of the size where that is over 4.
         size: bytes that each lane moves.
-        taking: (phases, lanes): which lanes take part; all unless given.
+        taking: (phases, lanes): the active lanes; all unless given.
 
     Returns:
         An array (phases, 32); a phase takes as many wavefronts as its largest entry.
@@ -119,7 +118,7 @@ def bank_counts(starts: IntArray, size: int, taking: Bools | None = None) -> Int
     >>> bank_counts(column, 4, column < 20 * 128).max()
     np.int64(20)
     """
-    if taking is not None:  # who takes no part asks for what another lane of the phase asks for
+    if taking is not None:  # an inactive lane repeats the address of an active one
         first = starts[np.arange(len(starts)), taking.argmax(axis=1)]
         starts = np.where(taking, starts, first[:, None])
     words = starts[..., None] // WORD_BYTES + np.arange(max(1, size // WORD_BYTES))
@@ -159,7 +158,7 @@ def sectors(starts: IntArray, size: int, taking: Bools | None = None) -> tuple[I
     Args:
         starts: (requests, lanes): byte addresses.
         size: bytes that each lane moves.
-        taking: (requests, lanes): which lanes take part; all unless given.
+        taking: (requests, lanes): the active lanes; all unless given.
 
     >>> sectors(np.arange(32)[None, :] * 4, 4)
     (array([0, 1, 2, 3]),)
@@ -174,19 +173,19 @@ def sectors(starts: IntArray, size: int, taking: Bools | None = None) -> tuple[I
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """Instructions that warps run on a tile, one request each.
+    """The accesses of a tile by warps, one request per instruction.
 
     Attributes:
         name: as PTX or the user says it.
         coords: (requests, lanes, count, 2): row and column of each element of each lane, in the
-            order in which the lane's vector holds them; -1 throughout in a lane that takes no part.
+            order of the lane's vector; -1 throughout in an inactive lane.
     """
 
     name: str
     coords: IntArray
 
     def __post_init__(self) -> None:
-        """Check the coordinates: a lane has all of its vector, or takes no part."""
+        """Check the coordinates: a lane has its whole vector, or is inactive."""
         given = self.coords >= 0
         whole = given.ndim == 4 and given.shape[3] == 2
         if not whole or (given.any(axis=(2, 3)) != given.all(axis=(2, 3))).any():
@@ -198,7 +197,7 @@ class Access:
 
     @property
     def taking(self) -> Bools:
-        """Which lanes take part: an array (requests, lanes)."""
+        """The active lanes: an array (requests, lanes)."""
         part: Bools = self.coords[:, :, 0, 0] >= 0
         return part
 
@@ -210,7 +209,7 @@ class Access:
     def starts(self, layout: Layout, shape: Sequence[int], bits: int) -> IntArray:
         """Return where every lane's vector begins, in elements: an array (requests, lanes).
 
-        A lane that takes no part has 0.
+        An inactive lane has 0.
 
         Raises:
             LayoutError: the elements of a lane are not neighbours in memory, or do not begin at a
@@ -255,7 +254,7 @@ lies at byte 36. A pitch that is a multiple of 8 elements fits
         return start
 
     def phases(self, starts: IntArray, bits: int) -> tuple[IntArray, Bools]:
-        """Group what :meth:`starts` returns, and who takes part: arrays (phases, their lanes)."""
+        """Group what :meth:`starts` returns, and the active lanes: arrays (phases, their lanes)."""
         return phases(starts, self.size(bits), self.taking)
 
     def counts_at(self, starts: IntArray, bits: int) -> IntArray:

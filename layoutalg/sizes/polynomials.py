@@ -1,4 +1,4 @@
-"""Polynomials with integer values, and the questions of them that are settled by coefficients.
+"""Integer-valued polynomials, and decisions about them by their coefficients.
 
 What a polynomial is in, its *atoms*, are symbols, floors and remainders: all integers. Nothing is
 sampled: a sign follows from coefficients, divisibility from all residues. Each proof has a budget

@@ -68,7 +68,7 @@ class DigitSymbol(sympy.Symbol):  # type: ignore[misc]
 
 
 class DigitFunction(sympy.Function):  # type: ignore[misc]
-    """What :class:`FloorDiv` and :class:`Mod` share: they cut a digit out of a number.
+    """The base of :class:`FloorDiv` and :class:`Mod`: both extract a digit of a number.
 
     Sums list the digits of one number from the largest place value down.
 
@@ -81,11 +81,11 @@ class DigitFunction(sympy.Function):  # type: ignore[misc]
 
     @classmethod
     def class_key(cls) -> Any:
-        """Give both functions one key, so that sums are ordered by what is cut."""
+        """Give both functions one key, so that sums are ordered by the number."""
         return 4, 10000, "Digit"
 
     def sort_key(self, order: Any = None) -> Any:
-        """Order by the number that is cut, then by descending place value of the digit."""
+        """Order by the number, then by descending place value of the digit."""
         number, weight = self.args if isinstance(self, FloorDiv) else (self.args[0], sympy.S.One)
         if isinstance(number, FloorDiv):
             number, weight = number.args
@@ -132,7 +132,7 @@ class FloorDiv(DigitFunction):
 
     @property
     def is_nonnegative(self) -> bool | None:
-        """Follow the numerator, where the divisor is positive."""
+        """As the numerator, if the divisor is positive."""
         a, b = self.args
         return True if a.is_nonnegative and b.is_positive else None
 
@@ -178,7 +178,7 @@ class Mod(DigitFunction):
 
     @property
     def is_nonnegative(self) -> bool | None:
-        """A remainder by a positive divisor is from 0 on."""
+        """True for a positive divisor."""
         return True if self.args[1].is_positive else None
 
     def _sympystr(self, printer: Any) -> str:
@@ -482,7 +482,7 @@ def substitute(expr: Any, values: Mapping[str, Any]) -> Any:
 
 
 def tidy(expr: Any) -> Any:
-    """Return the expression with ``c*b*(x//b) + c*(x mod b)`` put together to ``c*x``.
+    """Return the expression with ``c*b*(x//b) + c*(x mod b)`` joined to ``c*x``.
 
     >>> x = symbol("x")
     >>> tidy(4 * FloorDiv(x, 4) + Mod(x, 4))

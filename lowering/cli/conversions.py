@@ -74,7 +74,7 @@ def convert(
     """
     if (other is None) == (to is None):
         raise LayoutError(
-            "convert: give two layouts, from which to which, or one and --to with a notation"
+            "convert: give two layouts to convert data between, or one layout and --to NOTATION"
         )
     one_input(layout, other)
     size = None if bits is None else int(bits)

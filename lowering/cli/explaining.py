@@ -63,8 +63,8 @@ def explain(
     questions = [text for text in (at, lane, place) if text is not None]
     if len(questions) + (other is not None) != 1:
         raise LayoutError(
-            "explain: ask one thing: --at for an element, --lane or --place for what is there, or "
-            "give two layouts to compare"
+            "explain: give one of --at (an element), --lane, --place (a lane's register or an "
+            "address), or a second layout"
         )
     if other is not None:
         one_input(layout, other)

@@ -50,12 +50,12 @@ def fragment(
     """List the fragments, or print those of one instruction."""
     if listed:
         if instruction is not None or lane is not None:
-            raise LayoutError("fragment: --list is of all instructions; it takes no other choice")
+            raise LayoutError("fragment: --list prints all instructions: leave the others out")
         _targets(as_json)
         return
     if instruction is None:
         if lane is not None:
-            raise LayoutError("fragment: --lane is of one instruction; name it")
+            raise LayoutError("fragment: --lane needs the name of an instruction")
         known = {name: fragments.operands(name) for name in fragments.names()}
         if as_json:
             echo_json(known)
@@ -67,7 +67,7 @@ def fragment(
     chosen = [fragments.get(instruction, each) for each in names]
     if as_json:
         if lane is not None:
-            raise LayoutError("fragment: --json has every lane; it takes no --lane")
+            raise LayoutError("fragment: --json prints every lane: give no --lane")
         click.echo(export_json(chosen), nl=False)
         return
     for row in chosen:

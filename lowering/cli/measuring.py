@@ -82,8 +82,7 @@ def _measure_nothing(names: Sequence[str]) -> None:
     for name in given_options(names):
         option = {"sizes": "size"}.get(name, name)
         raise LayoutError(
-            f"--{option}: says how to measure, and --record draws what was measured before: "
-            "leave one of them out"
+            f"--{option}: is for measuring, and --record measures nothing: give one of them"
         )
 
 

@@ -92,13 +92,14 @@ def draw(
         "compare" if other is not None else "operands" if of_instruction else "lane_map"
     )
     if (other is not None) != (chosen in _OF_TWO):
-        raise LayoutError(f"draw: {chosen} is of {'two' if chosen in _OF_TWO else 'one'}")
+        takes = "two layouts" if chosen in _OF_TWO else "one layout or instruction"
+        raise LayoutError(f"draw: {chosen} takes {takes}; got {'one' if other is None else 'two'}")
     _refuse_options(chosen)
     one_input(subject, other)
     path = output or Path(f"{chosen}.svg")
     if chosen in _OF_INSTRUCTIONS:
         if not of_instruction:
-            raise LayoutError(f"draw: {chosen} is of an instruction; got {subject!r}")
+            raise LayoutError(f"draw: {chosen} takes an instruction; got {subject!r}")
         _draw_instruction(chosen, subject, shape, lane, operand, warps, path)
     else:
         given = [layout_of(each, shape) for each in (subject, other) if each is not None]
@@ -111,7 +112,7 @@ def _refuse_options(kind: str) -> None:
     for name in given_options(_KINDS_OF_OPTIONS):
         kinds = _KINDS_OF_OPTIONS[name]
         if kind not in kinds:
-            raise LayoutError(f"draw: --{name} is of {', '.join(kinds)}; {kind} takes none")
+            raise LayoutError(f"draw: --{name} is for {', '.join(kinds)}, not for {kind}")
 
 
 def _draw_instruction(
@@ -128,7 +129,7 @@ def _draw_instruction(
 
     if kind == "tiling":
         if shape is None:
-            raise LayoutError("draw: tiling is of a tile: give --shape M,N,K, such as 64,64,32")
+            raise LayoutError("draw: tiling needs --shape M,N,K, such as 64,64,32")
         extents = numbers(shape, "--shape", "64,64,32")
         drawing.tiling(instruction, extents, numbers(warps, "--warps", "2,2"), path=path)
         return

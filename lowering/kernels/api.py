@@ -24,7 +24,7 @@ from lowering.launch.driver import Device, DeviceMemory, Loaded, device, downloa
 
 @cache
 def loaded(form: Form, config: Config, index: int) -> Loaded:
-    """Return the kernel of a form on a device, compiled at the first call for all processes."""
+    """Return the kernel of a form on a device; it is compiled once and kept on disk."""
     on = device(index)
     arch = config.target(on.arch)
     name = f"matmul_{form}_{config}"
@@ -35,8 +35,8 @@ def loaded(form: Form, config: Config, index: int) -> Loaded:
 class Plan:
     """A product of given shapes, strides and types, ready to be launched again and again.
 
-    ``boxes``: for each parameter that is read by boxes, its place among the parameters, the stored
-    extents, the pitch and the box.
+    ``boxes``: for each parameter that TMA reads or writes, its number among the parameters, the
+    stored extents, the pitch and the box of its tensor map.
     """
 
     kernel: Loaded
@@ -61,7 +61,7 @@ def plan(
     beta: float,
     config: Config | None,
 ) -> Plan:
-    """Return the plan of a product; the config is the caller's, or tuned, or the default.
+    """Return the plan of a product; without a config the tuned one, else the default.
 
     Raises:
         LayoutError: as :func:`matmul`.
@@ -127,7 +127,7 @@ def plan(
 
 
 def given_type(dtype: DType) -> DType:
-    """Return the type of a product of matrices of a type, where nothing else is asked for.
+    """Return the default type of a product of matrices of a type.
 
     >>> [str(given_type(dtypes.get(each))) for each in ("bf16", "e4m3", "s8")]
     ['bfloat16', 'float32', 'int32']
@@ -136,7 +136,7 @@ def given_type(dtype: DType) -> DType:
 
 
 def check_sizes(sizes: tuple[int, int, int]) -> None:
-    """Refuse an empty product, and one whose sizes kernels do not count to.
+    """Refuse an empty product, and one too large for the kernels' indices.
 
     Args:
         sizes: M, N and K.
@@ -193,7 +193,7 @@ def _made_type(dtype: Any, read: DType, given: DType | None) -> DType:
 
 
 def forget_plans() -> None:
-    """Forget all plans, after a search has changed what is chosen."""
+    """Forget all plans: tuning has changed the choices."""
     _PLANS.clear()
 
 
@@ -210,22 +210,21 @@ def matmul(
 ) -> Any:
     """Return ``alpha·a@b + beta·c`` of f16 or bf16 matrices, summed in f32, on the GPU.
 
-    On sm_90a of e4m3 and e5m2 too, and of s8 and u8, which sum to s32: a with rows, b with columns
-    in consecutive cells.
+    On sm_90a also of e4m3 and e5m2, and of s8 and u8, which sum to s32; these are K-major: a with
+    contiguous rows, b with contiguous columns.
 
     Args:
         a: (M, K), an array of torch, CuPy, NumPy, or any other with ``__cuda_array_interface__`` or
-            DLPack. Rows or columns lie in consecutive cells; the others may be any multiple of 8
-            elements apart, so that views and transposes are taken as they are. NumPy arrays are
-            copied to the device and back.
+            DLPack. One of its strides is 1, the other a multiple of 8, so that views and transposes
+            are taken as they are. NumPy arrays are copied to the device and back.
         b: (K, N), likewise and of the same type.
-        out: (M, N), of the inputs' type or float32, rows in consecutive cells; made where left out.
-        c: (M, N), of the type of ``out``; it may be ``out`` itself. Where ``beta`` is 0 it is not
-            read, as in BLAS.
+        out: (M, N), row-major, of the inputs' type or float32; made where left out.
+        c: (M, N), of the type of ``out``; it may be ``out`` itself. As in BLAS it is not read if
+            ``beta`` is 0.
         alpha: a factor.
         beta: a factor, needed where c is given; 0 without it.
         dtype: of ``out``; by default that of the inputs, f32 for fp8, s32 for 8-bit integers.
-        config: how the kernel is cut; chosen by tuning or by default where left out.
+        config: how the kernel is cut; without it the tuned config, else the default.
         stream: handle of a CUDA stream; by default the current one of the arrays' library.
 
     Raises:

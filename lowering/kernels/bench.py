@@ -1,7 +1,7 @@
 """``bench``: this package's matmul beside cuBLAS and the ceiling of ``mma.sync``, in one run.
 
-A GPU at its power limit slows down by what ran before. So contenders take turns, round after round,
-and their ratios say more than absolute figures.
+A GPU at its power limit slows down with what ran before. So contenders take turns, round after
+round, and their ratios say more than absolute rates.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ def interleaved(
 
 
 def ceiling_program(dtype: str = "float16", arch: str = "sm_90") -> KernelProgram:
-    """Return a kernel that does nothing but ``mma.sync`` in registers, ``steps`` times 4 K steps.
+    """Return a kernel that does ``mma.sync`` in registers alone, 4 K steps in each of ``steps``.
 
-    Every warp multiplies random tiles of 64 x 64 x 16 that it loads once: the rate is the most that
-    mma.sync gives at these operands' power.
+    Every warp multiplies the same random 64 x 64 x 16 tiles: the highest rate that mma.sync reaches
+    at the power that such operands take.
     """
     form = Form(dtype, "float32")
     kernel = Kernel(f"ceiling_{form.dtype.token}", CEILING_CONFIG.threads, arch)

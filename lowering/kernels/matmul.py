@@ -101,22 +101,26 @@ def launch_of(
 def posed(
     form: Form, a: Matrix, b: Matrix, c: Matrix | None, padding: int
 ) -> tuple[Problem, dict[str, Matrix]]:
-    """Return the problem that matrices as they are stored pose, and them with a poisoned D.
+    """Return the problem of stored matrices, and the matrices in their types with a poisoned D.
 
     Raises:
-        LayoutError: they do not fit the form or one another, or no kernel takes the padding.
+        LayoutError: they do not fit the form or each other, or the padding is no multiple of 8.
     """
     if a.ndim != 2 or b.ndim != 2:
-        raise LayoutError(f"simulate: A and B have two dimensions; got {a.shape} and {b.shape}")
+        raise LayoutError(
+            f"simulate: A and B must have two dimensions; got {a.shape} and {b.shape}"
+        )
     m, k = a.shape[::-1] if form.transpose_A else a.shape
     deep, n = b.shape[::-1] if form.transpose_B else b.shape
     if deep != k:
-        raise LayoutError(f"simulate: A and B must have one K; got {k} and {deep}")
+        raise LayoutError(f"simulate: A and B must have the same K; got {k} and {deep}")
     if (c is not None) != (form.epilogue == "beta") or (c is not None and c.shape != (m, n)):
         got = "none" if c is None else f"C of {c.shape}"
-        raise LayoutError(f"simulate: {form} has C {(m, n)} where it has beta alone; got {got}")
+        raise LayoutError(
+            f"simulate: C must be {(m, n)} with the epilogue beta, else none; got {got}"
+        )
     if padding < 0 or padding % 8:
-        raise LayoutError(f"simulate: padding is a multiple of 8, 0 or more; got {padding}")
+        raise LayoutError(f"simulate: padding must be a multiple of 8 from 0 on; got {padding}")
     given = {"A": a.astype(form.dtype.numpy), "B": b.astype(form.dtype.numpy)}
     if c is not None:
         given["C"] = c.astype(form.out.numpy)
@@ -136,7 +140,7 @@ def simulate(
     processors: int = 2,
     arch: str = "sm_90",
 ) -> Matrix:
-    """Return the product that the kernel of a form computes, on the NumPy warp.
+    """Return the product that the kernel of a form computes on the NumPy warp.
 
     Args:
         form: of the kernel, fitted.
@@ -147,7 +151,7 @@ def simulate(
         alpha: where the form has it.
         beta: where the form has it.
         padding: elements between the rows of every matrix, a multiple of 8; NaN is in them.
-        processors: how many CTAs share the tiles, where they are persistent; one cluster at least.
+        processors: how many persistent CTAs share the tiles; at least one cluster.
         arch: the target, as of :func:`program_of`.
 
     Raises:
@@ -172,7 +176,7 @@ def run_grid(
     scalars: Mapping[str, Any],
     given: Mapping[str, Matrix],
 ) -> Matrix:
-    """Return D after every CTA of a grid has run on the NumPy warp; poison lies between rows.
+    """Run every CTA of a grid on the NumPy warp and return D; the padding holds poison.
 
     Args:
         body: of the kernel.
@@ -182,7 +186,7 @@ def run_grid(
 
     Raises:
         SimulationError: the kernel reads what nothing wrote, or races.
-        LayoutError: it wrote between the rows of D.
+        LayoutError: it wrote to the padding of D.
     """
     made = arguments(body, {**given, **scalars}, extents)
     flat = launched(body, made, extents).memory["D"].values

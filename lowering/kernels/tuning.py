@@ -1,8 +1,7 @@
-"""Which config a product takes: a default by a model of waves, or what was measured on the device.
+"""Which config a product takes: the fastest measured on the device, else one by waves of CTAs.
 
-Measured choices are kept in a folder per device, a JSON file for each class of shapes, written
-whole, so that processes that tune at once lose nothing; a file that cannot be used is ignored, with
-a warning.
+Measured choices are kept in a folder per device, a JSON file per shape class; each is written
+whole, so that processes may tune at once. A file that cannot be used is ignored with a warning.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from lowering.kernels.config import Config, Form
 from lowering.launch.cache import cache_folder, sources_digest, write_whole
 from lowering.launch.driver import Device
 
-# The configs that a search looks at, each with its worth at full load: the share of the rate of
-# 128x256x64 by wgmma, without clusters, that a multiprocessor reaches with it on an H200.
+# The configs that a search measures, each with its worth: the rate of a multiprocessor at full load
+# on an H200, relative to wgmma with 128x256x64 and no cluster.
 CANDIDATES: tuple[tuple[Config, float], ...] = (
     (Config((128, 256, 64), (8, 1), 4, 16, bulk=True, producer=True, wgmma=True), 1.0),
     (Config((128, 256, 64), (8, 1), 4, 8, bulk=True, producer=True, wgmma=True, cluster=2), 1.0),
@@ -56,13 +55,10 @@ def fits(config: Config, form: Form, on: Device) -> bool:
 
 
 def default(form: Form, sizes: Sequence[int], on: Device) -> Config:
-    """Return the config whose tiles cover M x N in the least time, by waves of CTAs.
-
-    A multiprocessor works on one tile after the other, at a rate that is worth its config: the time
-    is waves times tile area over worth.
+    """Return the config that covers M x N in the least time: waves times tile area over worth.
 
     Raises:
-        LayoutError: no config of this type runs there.
+        LayoutError: no config for this type runs on the device.
 
     >>> h200 = Device(0, "sm_90", 132, "NVIDIA H200", 227 * 1024, None)
     >>> form = Form("float16")

@@ -1,7 +1,6 @@
-"""What one launch of a body is given: matrices and scalars by name, as cells and numbers.
+"""The arguments of a launch: matrices and scalars by name, checked, and laid out in memory.
 
-The NumPy warp and a GPU are given the same: each parameter's cells where its layout puts them, the
-extents and the pitch that a tensor map says, the scalars checked. So both answer alike.
+The NumPy warp and a GPU are given the same cells, tensor maps and scalars, so both answer alike.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from lowering.ir.tiles import Buffer, cells
 from lowering.simulator.grid import Grid
 from lowering.simulator.machine import Machine
 
-UNIT = 16  # bytes: what a tensor map counts rows and starts in
+UNIT = 16  # bytes: of which a tensor map's pitch and address are multiples
 
 
 @dataclass(frozen=True)
 class Box:
-    """What a tensor map says of a matrix: its extents, and the elements from row to row."""
+    """The tensor map of a matrix: its extents, and its pitch in elements."""
 
     extents: tuple[int, int]
     pitch: int
@@ -47,11 +46,11 @@ class Box:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The parameters of a launch, in the order of the body.
+    """The parameters of a launch, in the kernel's order.
 
-    ``cells``: of each parameter, as they lie in memory. ``addresses``: where each element of its
-    matrix lies. ``known``: those that were given; the others are poisoned. ``boxes``: of those
-    that are read or written by boxes.
+    ``cells``: the memory of each. ``addresses``: the cell of each element of its matrix.
+    ``known``: those that were given; the others are poisoned. ``boxes``: tensor maps of those that
+    TMA reads or writes.
     """
 
     cells: Mapping[str, Matrix]
@@ -69,13 +68,13 @@ class Arguments:
 def arguments(
     body: KernelIR, given: Mapping[str, Any], grid: tuple[int, int] = (1, 1)
 ) -> Arguments:
-    """Return what a launch is given, checked.
+    """Return the arguments of a launch, checked.
 
     Args:
         body: of the kernel.
-        given: parameter or scalar by name. A parameter is a matrix of its buffer's shape; a
-            dimension whose extent only the launch knows is as long as its bound says, or as the
-            matrix is. What is only written may be left out.
+        given: parameter or scalar by name. A parameter is a matrix of its buffer's shape; an
+            extent that only the launch knows is that of its bound, or of the matrix. A parameter
+            that is only written may be left out.
         grid: of the launch, in CTAs.
 
     Raises:
@@ -145,7 +144,7 @@ def _scalar(body: KernelIR, scalar: Scalar, value: Any) -> int | float:
     """Return the value of a scalar.
 
     Raises:
-        LayoutError: no number, or one that the kernel's indices do not reckon with.
+        LayoutError: no number, or one out of the range that the kernel's indices assume.
     """
     if scalar.token == "f32":
         if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
@@ -168,14 +167,14 @@ def _scalar(body: KernelIR, scalar: Scalar, value: Any) -> int | float:
     )
     if value % unit:
         raise LayoutError(
-            f"run: {scalar.name} bounds vectors of {unit} elements and must be a multiple of it; "
-            f"got {value}"
+            f"run: {scalar.name} bounds copies of {unit} elements and must be a multiple of "
+            f"{unit}; got {value}"
         )
     return int(value)
 
 
 def _check_promises(body: KernelIR, scalars: Mapping[str, Any], grid: tuple[int, int]) -> None:
-    """Hold a launch to what was said of indices that it decides.
+    """Check the extents that ``Kernel.let`` promised of indices that the launch decides.
 
     Raises:
         LayoutError: a named index would lie beyond its extent in some CTA.
@@ -188,7 +187,7 @@ def _check_promises(body: KernelIR, scalars: Mapping[str, Any], grid: tuple[int,
 def _check_lets(
     ops: Sequence[Op], env: dict[str, Any], taking: npt.NDArray[np.bool_], grid: tuple[int, int]
 ) -> None:
-    """Check what a launch decides alone, in the CTAs that take part; adds to ``env``.
+    """Check every let of bx, by and scalars alone, in the CTAs that reach it; adds to ``env``.
 
     Raises:
         LayoutError: as :func:`_check_promises`.
@@ -220,7 +219,7 @@ def _shape(buffer: Buffer, scalars: Mapping[str, Any], value: Any) -> tuple[int,
     """Return the extents of a parameter's matrix.
 
     Raises:
-        LayoutError: only the matrix could say them, and it is left out.
+        LayoutError: nothing but the matrix gives an extent, and it is left out.
     """
     got = () if value is None else np.shape(value)
     shape = []
@@ -233,8 +232,8 @@ def _shape(buffer: Buffer, scalars: Mapping[str, Any], value: Any) -> tuple[int,
             shape.append(int(got[dim]))
         else:
             raise LayoutError(
-                f"run: give {buffer.name}, a matrix of {len(buffer.shape)} dimensions: nothing "
-                f"else says its extent in dimension {dim}"
+                f"run: {buffer.name} must be given, a matrix of {len(buffer.shape)} dimensions: "
+                f"nothing else says its extent in dimension {dim}"
             )
     return tuple(shape)
 
@@ -245,7 +244,7 @@ def _addresses(
     """Return where each element of a matrix lies, in cells.
 
     Raises:
-        LayoutError: two elements lie in one cell, or one below the first.
+        LayoutError: two elements share an address, or one lies below the first.
     """
     coordinate = [Index.of(f"d{dim}", int(n)) for dim, n in enumerate(buffer.shape)]
     numbers = np.ogrid[tuple(slice(extent) for extent in shape)]
@@ -254,14 +253,14 @@ def _addresses(
     found = np.ascontiguousarray(np.broadcast_to(np.asarray(where, dtype=np.int64), shape))
     if shape != buffer.shape and len(np.unique(found)) < found.size:
         raise LayoutError(
-            f"run: elements of {buffer.name} {shape} share a cell; its layout {buffer.layout} "
-            "needs larger pitches"
+            f"run: elements of {buffer.name} {shape} share an address; its layout "
+            f"{buffer.layout} needs larger pitches"
         )
     return found
 
 
 def _check_size(buffer: Buffer, count: int) -> None:
-    """Refuse a matrix that is too large to be laid out on the host.
+    """Refuse a matrix that is too large for the host.
 
     Raises:
         LayoutError: its elements, or its cells, are too many.
@@ -271,7 +270,7 @@ def _check_size(buffer: Buffer, count: int) -> None:
 
 
 def _check_kept(buffer: Buffer, whole: Matrix, where: npt.NDArray[np.int64], flat: Matrix) -> None:
-    """Refuse a matrix of which elements that differ would lie in one cell.
+    """Refuse a matrix with different elements at one address.
 
     Raises:
         LayoutError: two such elements are named.
@@ -286,16 +285,16 @@ def _check_kept(buffer: Buffer, whole: Matrix, where: npt.NDArray[np.int64], fla
     last = int(np.flatnonzero((where.reshape(-1) == cell) & ~differ)[-1])
     one, other = (tuple(map(int, np.unravel_index(at, where.shape))) for at in (lost, last))
     raise LayoutError(
-        f"run: the layout of {buffer.name} keeps elements {one} and {other} in one cell; they "
-        f"differ: {whole[one]} and {whole[other]}: {buffer.layout}"
+        f"run: elements {one} and {other} of {buffer.name} share an address and must be equal; "
+        f"got {whole[one]} and {whole[other]} for {buffer.layout}"
     )
 
 
 def _box(buffer: Buffer, where: npt.NDArray[np.int64], scalars: Mapping[str, Any]) -> Box:
-    """Return what a tensor map says of a matrix.
+    """Return the tensor map of a matrix.
 
     Raises:
-        LayoutError: no tensor map has such a matrix.
+        LayoutError: its rows are not contiguous, or not whole units of 16 bytes apart.
     """
     rows, cols = where.shape
     pitch = int(where[1, 0] - where[0, 0]) if rows > 1 else cols
@@ -303,8 +302,8 @@ def _box(buffer: Buffer, where: npt.NDArray[np.int64], scalars: Mapping[str, Any
     size = pitch * buffer.dtype.bits // 8
     if (where != plain).any() or size % UNIT:
         raise LayoutError(
-            f"run: a tensor map has rows in consecutive cells, whole units of {UNIT} bytes apart; "
-            f"{buffer.name} has rows {size} bytes apart: {buffer.layout}"
+            f"run: a tensor map needs contiguous rows, a multiple of {UNIT} bytes apart; the rows "
+            f"of {buffer.name} are {size} bytes apart: {buffer.layout}"
         )
     bounds = [
         extent if bound is None else int(scalars[bound])
@@ -337,7 +336,7 @@ def check_grid(body: KernelIR, grid: Any) -> tuple[int, int]:
         raise LayoutError(f"run: the grid must be (bx, by), CTAs from 1 on; got {grid!r}")
     if grid[0] % body.cluster:
         raise LayoutError(
-            f"run: CTAs along bx come in clusters of {body.cluster}; got the grid {tuple(grid)}"
+            f"run: bx must be a multiple of the cluster, {body.cluster}; got the grid {tuple(grid)}"
         )
     return grid[0], grid[1]
 

@@ -1,4 +1,4 @@
-"""Matrices as callers have them: torch, CuPy, NumPy, and whatever speaks a CUDA array protocol."""
+"""Arrays of torch, CuPy and NumPy, or with a CUDA array protocol, as matrices on a device."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DeviceMatrix(NamedTuple):
 
     @property
     def transposed(self) -> bool:
-        """Whether columns, not rows, lie in consecutive cells."""
+        """Whether columns, not rows, are contiguous."""
         return self.strides[1] != 1 and self.strides[0] == 1
 
     @property
@@ -48,7 +48,7 @@ class DeviceMatrix(NamedTuple):
         return self.strides[outer] if self.shape[outer] > 1 else self.shape[inner]
 
     def overlaps(self, other: DeviceMatrix) -> bool:
-        """Whether the two may share a byte; views of one buffer side by side do not.
+        """Whether the two may share a byte; side-by-side views of one buffer do not.
 
         >>> f16 = dtypes.get("float16")
         >>> left = DeviceMatrix(0, (16, 8), (32, 1), f16, 0)
@@ -81,11 +81,13 @@ def check(matrix: DeviceMatrix, role: str) -> None:
         raise LayoutError(f"matmul: {role} must have two dimensions; got the shape {matrix.shape}")
     if 1 not in matrix.strides:
         raise LayoutError(
-            f"matmul: the rows or the columns of {role} must lie in consecutive cells; got the "
-            f"strides {matrix.strides}: make it contiguous"
+            f"matmul: the rows or the columns of {role} must be contiguous, one stride 1; got the "
+            f"strides {matrix.strides}"
         )
     if matrix.pitch < matrix.shape[0 if matrix.transposed else 1]:
-        raise LayoutError(f"matmul: rows of {role} overlap: strides {matrix.strides}")
+        raise LayoutError(
+            f"matmul: the rows of {role} must not overlap; got the strides {matrix.strides}"
+        )
 
 
 def on_device(value: Any, role: str) -> DeviceMatrix | None:
@@ -118,10 +120,10 @@ def on_device(value: Any, role: str) -> DeviceMatrix | None:
 
 
 def taken(given: Any, role: str) -> DType:
-    """Return an element type that matmul has in a role: a and b are read, all else is a result.
+    """Return the element type of a matrix in a role: of an operand for a and b, else of a result.
 
     Raises:
-        LayoutError: it has not; those that it has are named.
+        LayoutError: matmul takes no such type in this role.
 
     >>> taken("f16", "a").name, taken(np.dtype("float32"), "out").name
     ('float16', 'float32')
@@ -202,7 +204,7 @@ def from_dlpack(capsule: Any, role: str) -> DeviceMatrix:
 
 
 def current_stream(value: Any, index: int) -> int:
-    """Return the stream on which the library of an array works now; 0 where it says none.
+    """Return the current stream of an array's library; 0 where it has none.
 
     Args:
         value: an array of the caller's.
@@ -228,5 +230,6 @@ def empty_like(value: Any, shape: tuple[int, int], dtype: DType) -> Any:
     if library == "cupy" and dtype.name != "bfloat16":
         return sys.modules["cupy"].empty(shape, dtype.name)
     raise LayoutError(
-        f"matmul: give out=, a {dtype} matrix of shape {shape}: {library} arrays are not made here"
+        f"matmul: out= must be given, a {dtype} matrix of shape {shape}: only torch and CuPy "
+        f"arrays are made here; got {library}"
     )

@@ -56,7 +56,7 @@ _MAKERS = {
 
 @cache
 def sources_digest() -> str:
-    """Return a digest of the sources that make kernels: what others made is made again."""
+    """Return a digest of the sources that make kernels: older kernels are compiled again."""
     found = hashlib.sha256()
     for package, folders in _MAKERS.items():
         for path in sorted(path for name in folders for path in (package / name).rglob("*.py")):
@@ -68,8 +68,8 @@ def sources_digest() -> str:
 class Compiled:
     """Machine code of one kernel, and what a launch must know of it.
 
-    ``cluster``: how many CTAs along x are launched together. ``pdl``: whether the kernel waits
-    itself for the one before it in its stream.
+    ``cluster``: CTAs of a cluster, along x. ``pdl``: programmatic dependent launch: the kernel
+    itself waits for the previous grid.
     """
 
     params: tuple[str, ...]

@@ -103,10 +103,10 @@ MOST_MAPS = 1024
 
 
 class TensorMaps:
-    """Tensor maps of matrices in a device's memory: what bulk copies are told of a matrix."""
+    """Tensor maps in a device's memory, by matrix and box: what TMA is told of a matrix."""
 
     def __init__(self, on: Device) -> None:
-        """Allocate room on a device."""
+        """Allocate memory for the maps on a device."""
         on.enter()
         self._places: dict[tuple[Any, ...], int] = {}
         self._start = int(call("cuMemAlloc", MAP_BYTES * MOST_MAPS))
@@ -118,7 +118,7 @@ class TensorMaps:
         """Return the device address of the tensor map of a matrix.
 
         Args:
-            pointer: of the matrix, which has rows in consecutive cells.
+            pointer: of the matrix, whose rows are contiguous.
             shape: its extents.
             pitch: elements from one row to the next.
             box: rows, columns, bytes of the swizzle, PTX type.
@@ -173,7 +173,7 @@ def tensor_maps(index: int) -> TensorMaps:
 
 
 def launch_config(made: Compiled) -> Any:
-    """Return what a launch of a kernel says beside its grid and its stream.
+    """Return the launch config of a kernel, grid and stream left open: cluster and PDL.
 
     Source: CUDA driver API, cuLaunchKernelEx.
     """
@@ -187,10 +187,10 @@ def launch_config(made: Compiled) -> Any:
         extents.x, extents.y, extents.z = made.cluster, 1, 1
         attributes.append(together)
     if made.pdl:
-        early = driver.CUlaunchAttribute()
-        early.id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        early.value.programmaticStreamSerializationAllowed = 1
-        attributes.append(early)
+        pdl = driver.CUlaunchAttribute()
+        pdl.id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        pdl.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(pdl)
     config = driver.CUlaunchConfig()
     config.gridDimZ = 1
     config.blockDimX, config.blockDimY, config.blockDimZ = made.threads, 1, 1
@@ -202,7 +202,7 @@ def launch_config(made: Compiled) -> Any:
 class Loaded:
     """A kernel on a device, ready to be launched.
 
-    Arguments are written into one block that the driver copies at each launch.
+    Arguments are written to one block, which the driver copies at each launch.
     """
 
     def __init__(self, made: Compiled, on: Device) -> None:
@@ -316,7 +316,7 @@ def _loaded(body: KernelIR, name: str) -> Loaded:
 
 
 def _target(body: KernelIR, on: Device) -> str:
-    """Return what to compile for: the body's own target where it is of the device's number."""
+    """Return the target to compile for: the body's own where it is the device's, suffix aside."""
     return body.arch if body.arch.rstrip("af") == on.arch else on.arch
 
 

@@ -1,1 +1,1 @@
-"""What the compiler inserts into a kernel: fences, waits, names."""
+"""Passes over the tree of a kernel: loops unrolled, fences inserted, waits named, warps split."""

@@ -753,7 +753,8 @@ class Kernel:
             self.pdl,
             by_scope["tmem"],
         )
-        return KernelProgram(self.name, stages.lower(tile, self.name))
+        found = stages.lower(tile, self.name)
+        return KernelProgram(self.name, found["operations"], found)
 
 
 def _closed(block: Sequence[Op]) -> tuple[Op, ...]:

@@ -1,4 +1,4 @@
-"""``Program``: a lowered tile primitive with its readers: script, NumPy warp, CUDA text, kernel."""
+"""``Program`` and ``KernelProgram``: a lowered call, a lowered kernel, with all their readers."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Step = tuple[Any, ...]
 
 @dataclass(frozen=True, repr=False)
 class Program(Executable):
-    """The unrolled gemm of one call, and the ways to read it.
+    """A lowered gemm of register tiles, and the ways to read and run it.
 
-    To run, it is framed by copies of whole matrices: each input from global memory into its
-    registers, D back.
+    To run, it is framed by copies of whole matrices: inputs from global memory to registers, D
+    back.
 
     >>> import lowering as lw
     >>> from layoutalg import fragments
@@ -126,12 +126,12 @@ class Program(Executable):
 
     @property
     def extras(self) -> tuple[str, ...]:
-        """What the call has beside A, B, C and D."""
+        """The roles of the call other than A, B, C and D."""
         return tuple(role for role in EXTRAS if role in self.call.operands)
 
     @cached_property
     def body(self) -> KernelIR:
-        """The whole kernel: the call framed by copies of its matrices, parameters by role."""
+        """The whole kernel: the call, framed by copies of its matrices."""
         params: dict[Buffer, Buffer] = {}  # register buffer -> parameter
         taken = {buffer.name for buffer in self.call.buffers}
         for role in (*self.inputs, "D"):
@@ -149,16 +149,16 @@ class Program(Executable):
         ops.extend(self.ops)
         d = self.buffer("D")
         if d in loaded and has_copies(d.region(), self.threads):
-            ops.append(Sync("cta"))  # all have read what the first of the copies overwrites
+            ops.append(Sync("cta"))  # threads with copies have read what the storing one writes
         ops.extend(register_copy(d.region(), params[d].region(), self.threads, False))
         return KernelIR(
             tuple(params.values()), (), tuple(params), tuple(ops), self.threads, self.arch
         )
 
     def _parameter(self, name: str, buffer: Buffer) -> Buffer:
-        """Return the global buffer that a register buffer is filled from, or written to.
+        """Return the global buffer that a register buffer is loaded from, or stored to.
 
-        It is row-major; where elements narrower than a byte pack along the rows, column-major.
+        It is row-major; column-major where elements narrower than a byte pack along columns.
         """
         param = Buffer(name, buffer.shape, buffer.dtype, "global")
         if buffer.dtype.bits >= BYTE:
@@ -171,12 +171,12 @@ class Program(Executable):
         return param
 
     def _partial(self, buffer: Buffer) -> bool:
-        """Whether a region of D is computed, so that the rest of D comes from outside."""
+        """Whether the call computes a part of D, so that the rest must be given."""
         region = self.call.operands["D"]
         return buffer == region.buffer and region != buffer.region()
 
     def script(self) -> str:
-        """Return the program to read: the register buffers, then one line per operation."""
+        """Return the register buffers, then the operations, one a line."""
         lines = [f"# {self.call}", f"# {self.instruction.ptx}, {self.threads} threads"]
         for buffer in self.call.buffers:
             lines.append(
@@ -185,7 +185,7 @@ class Program(Executable):
         return "\n".join([*lines, script(self.ops)])
 
     def matrices(self, given: Mapping[str, Any]) -> dict[str, Matrix]:
-        """Return the caller's matrices by parameter, converted.
+        """Return the caller's matrices, converted, by parameter.
 
         Raises:
             LayoutError: a role is missing or unknown, a shape is wrong, or a buffer is given twice.
@@ -214,7 +214,7 @@ class Program(Executable):
         return found
 
     def _complete(self, given: Mapping[str, Any]) -> dict[str, Matrix]:
-        """Return the matrices, with a poisoned D where only a region of it is computed."""
+        """Return the matrices, with a poisoned D where the call computes a part of it."""
         found = self.matrices(given)
         d = self.body.params[self.body.registers.index(self.buffer("D"))]
         if self._partial(self.buffer("D")):
@@ -226,7 +226,7 @@ class Program(Executable):
 
         Args:
             matrices: role -> matrix of the whole buffer, rounded to the buffer's dtype; ``D`` gives
-                what D holds before. Elements of D outside the region come back as given, or NaN.
+                its initial value. Elements of D outside the region return as given, or NaN.
 
         Raises:
             LayoutError: a matrix is missing, unknown, or of another shape.
@@ -251,6 +251,7 @@ class KernelProgram(Executable):
     """A lowered kernel with its readers."""
 
     label: str
+    lowered: KernelIR
     stages: Mapping[str, KernelIR]
 
     @property
@@ -261,7 +262,7 @@ class KernelProgram(Executable):
     @property
     def body(self) -> KernelIR:
         """The whole kernel: parameters, buffers, operations."""
-        return self.stages["operations"]
+        return self.lowered
 
     @property
     def title(self) -> str:
@@ -280,11 +281,12 @@ class KernelProgram(Executable):
         """
         if stage not in self.stages:
             raise LayoutError(f"script: the stages are {', '.join(self.stages)}; got {stage!r}")
-        ir = self.stages[stage]
-        return ir.script() if stage == "operations" else script(ir.ops)
+        if stage == "operations":
+            return self.body.script()
+        return script(self.stages[stage].ops)
 
     def trace(self, grid: tuple[int, int] | None = None, **given: Any) -> Machine:
-        """Run on the NumPy warp and return the first CTA: registers, memory, bank counts of all.
+        """Run on the NumPy warp, and return its first CTA: registers, memory, bank conflicts.
 
         Arguments and errors as :meth:`simulate`.
         """
@@ -296,9 +298,9 @@ class KernelProgram(Executable):
         """Run on the NumPy warp; return the parameters that the kernel writes, by name.
 
         Args:
-            grid: how many CTAs along bx and by, of clusters whole ones along bx; one unless given.
-            given: each parameter that is read and each scalar, by name. A parameter is a matrix of
-                its shape, or of the extents that its bounds say where only the launch knows them.
+            grid: CTAs along bx and by, whole clusters along bx; by default one CTA or cluster.
+            given: each parameter that is read, and each scalar, by name. A parameter is a matrix of
+                its shape, or of the extents that its bounds name.
 
         Raises:
             LayoutError: a name is missing or unknown, or a value does not fit.
@@ -352,17 +354,17 @@ def lower(
     """Pick the first variant that accepts a gemm call and return its program.
 
     Args:
-        call: an unresolved tile primitive.
+        call: a gemm.
         target: "cuda".
         threads: threads of the CTA; by default those of the call's scope (a warp, a warpgroup).
         active: ranges that narrow the call's threads, such as ``{"laneid": (0, 16)}`` inside
             ``if lane < 16``.
-        arch: the target of machine code; variants that it lacks decline.
+        arch: the target of machine code; variants whose instruction it lacks decline.
 
     Raises:
         DispatchError: every variant declines; the error lists each reason.
-        LayoutError: the threads do not make whole units of the scope, or the variant that fits
-            gives operations that no machine knows.
+        LayoutError: another call, threads that make no whole units of the scope, or a variant
+            that returns something else than operations.
     """
     context = context_of(call, target, threads, active, arch)
     if call.op != "gemm" and list_variants(call.op, target):

@@ -51,7 +51,7 @@ _QUARTERS = {"D": (1, 0), "C": (0, 1), "A": (1, 1), "B": (1, 0)}
 def _over_warps(
     layout: TileLayout, tile: tuple[int, int], grid: tuple[int, int], stride: int, scope: str
 ) -> tuple[TileLayout, tuple[int, ...]]:
-    """Give a tile to each warp of a grid; ``stride`` leads from one row of warps to the next."""
+    """Give a tile to each warp of a grid; ``stride`` is that of the warps along M."""
     if grid == (1, 1):
         return layout, tile
     axis = _AXES[scope]
@@ -64,8 +64,7 @@ def _operand(
 ) -> tuple[TileLayout, tuple[int, ...]]:
     """Return the layout and the shape of an operand over all warps, ``tile`` of it in each.
 
-    Warps that lie along a dimension which the operand lacks hold copies: its layout does not name
-    them.
+    Warps along a dimension that the operand lacks hold copies; its layout does not name them.
     """
     along_m, along_n = warps
     grid = {"A": (along_m, 1), "B": (1, along_n)}.get(role, warps)
@@ -144,8 +143,8 @@ class Case:
         made = lower(call, threads=32 * self.warps[0] * self.warps[1], arch=arch)
         if made.instruction != row:
             raise LayoutError(
-                f"{self.instruction}: for {self.tiles[2]} tiles along K dispatch takes "
-                f"{made.instruction}, of larger K; an odd number of tiles has {self.instruction}"
+                f"{self.instruction}: for {self.tiles[2]} tiles along K dispatch chooses "
+                f"{made.instruction}, of larger K; give an odd number of tiles"
             )
         return made
 
@@ -183,7 +182,7 @@ class StagedCase:
         """Build and lower the kernel."""
         if self.swizzle not in SWIZZLES:
             raise LayoutError(
-                f"verify: the swizzle must be of 32, 64 or 128 bytes; got {self.swizzle}"
+                f"verify: the swizzle must be 32, 64 or 128 bytes; got {self.swizzle}"
             )
         row, (along_m, along_n) = named(self.instruction), self.warps
         period = self.swizzle * 8 // row.a.bits

@@ -1,10 +1,10 @@
 """Verification: programs run on the device or on the NumPy warp, against a float64 product.
 
-Inputs are random, outputs poisoned, the reference is the float64 product of the rounded inputs, the
-error ‖out − ref‖ / ‖ref‖ (Frobenius). The bound is derived from K and the accumulator's unit
-(:func:`error_bound`). Each check runs negative controls along, on the NumPy warp with the same
-inputs: the program bent in a known way. A control that the bound would let pass makes the check
-vacuous, and the check says so.
+Inputs are random, outputs poisoned. The reference is the float64 product of the rounded inputs, the
+error ‖out − ref‖ / ‖ref‖ (Frobenius); its bound is derived from K and the accumulator's precision
+(:func:`error_bound`). Each check also runs negative controls on the NumPy warp with the same
+inputs: the program changed in a known way. If the bound would accept a control, the check is
+vacuous, and says so.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ AnyProgram = Program | KernelProgram
 
 @dataclass(frozen=True)
 class Control:
-    """A program bent in a known way, and the error that it gave.
+    """A program changed in a known way, and the error that it gave.
 
-    ``visible`` says whether a product can show the bend at all.
+    ``visible``: whether a product can show the change at all.
     """
 
     name: str
@@ -68,13 +68,13 @@ class Result:
 
     @property
     def passing(self) -> tuple[str, ...]:
-        """The controls that the bound would let pass, or nearly: what makes the check vacuous."""
+        """The controls that the bound accepts, or nearly: they make the check vacuous."""
         least = MARGIN * self.tolerance
         return tuple(c.name for c in self.controls if c.visible and not c.error > least)
 
     @property
     def ok(self) -> bool:
-        """Whether the error is within a bound that no control gets near."""
+        """Whether the error is within the bound, and every visible control is far beyond it."""
         return self.within and not self.passing
 
     @property
@@ -168,7 +168,7 @@ def integer_inputs(program: AnyProgram, seed: int) -> dict[str, Array]:
 
 
 def uniform_inputs(program: AnyProgram, seed: int) -> dict[str, Array]:
-    """Return matrices of ones: with them a check cannot see a1 and a2 exchanged, and says so."""
+    """Return matrices of ones, with which a check cannot see a1 and a2 exchanged, and says so."""
     return _matrices(program, lambda buffer: np.ones(buffer.shape))
 
 
@@ -295,7 +295,7 @@ def bent(program: AnyProgram, change: Callable[[Mma], Mma | None]) -> AnyProgram
         ops = rewrite(program.lowered.ops, each)
         return replace(program, lowered=replace(program.lowered, ops=ops))
     body = replace(program.body, ops=rewrite(program.body.ops, each))
-    return replace(program, stages={**program.stages, "operations": body})
+    return replace(program, lowered=body)
 
 
 def _registers(op: Mma, role: str) -> list[tuple[int, ...]]:

@@ -16,6 +16,7 @@ from tests.fuzz.kernels import generate
 pytest.importorskip("lowering.codegen.numba_cuda", reason="numba-cuda is not installed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 1000, 2000])
 def test_right_kernels_are_right_on_every_machine(first: int) -> None:
     found = campaign.kernels(first, 20)
@@ -24,6 +25,7 @@ def test_right_kernels_are_right_on_every_machine(first: int) -> None:
     assert not shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [50_000_000, 50_001_000])
 def test_no_planted_fault_is_missed(first: int) -> None:
     found = campaign.planted(first, 20)

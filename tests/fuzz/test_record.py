@@ -20,6 +20,7 @@ def test_the_device_gave_what_the_numpy_warp_gives() -> None:
     assert len(REPLAYED) == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", REPLAYED, ids=lambda row: str(row["seed"]))
 def test_the_numpy_warp_gives_what_the_device_gave(row: dict[str, Any]) -> None:
     names: dict[str, Any] = {"print": lambda found: None}

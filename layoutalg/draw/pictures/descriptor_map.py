@@ -227,7 +227,7 @@ def descriptor(
 
 
 def _head(name: str, places: IntArray, unit: int, wide: float) -> list[Text]:
-    """Set the title of a panel and where its visit begins, from the panel's corner on."""
+    """Set a panel's title and the first byte of its visit, relative to the panel's corner."""
     chunks = places.size // unit
     said = f"first byte {int(places.flat[0]) // unit * _CHUNK}: {chunks} chunks"
     lines = [(line, 7.0, True, INK) for line in wrapped(name, wide, 7, True)]

@@ -259,7 +259,7 @@ def _cells_of(owners: Ownership, lane: int | None) -> Any:
 
 
 def _indented(line: str, width: float) -> list[str]:
-    """Wrap a line of the recipe; what is wrapped, or was indented, begins with a blank."""
+    """Wrap a line of the recipe; continued and indented lines begin with a blank."""
     parts = wrapped(line.strip(), width - 8.0, _LIST)
     first = " " + parts[0] if line.startswith(" ") else parts[0]
     return [first, *(f" {part}" for part in parts[1:])]

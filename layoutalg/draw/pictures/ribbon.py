@@ -106,7 +106,7 @@ class Derivation:
 
 
 def derived(layout: TileLayout, shape: Sequence[int]) -> Derivation:
-    """Cut a layout into the digits of each dimension; of the flat index where it does not group.
+    """Cut each dimension into digits; the flat index where the shape cuts an iter.
 
     >>> from layoutalg import S, TileLayout
     >>> derived(TileLayout(S[(6, 4) : (4, 1)]), (8, 3)).indices
@@ -175,7 +175,7 @@ def derivation(
 
     Args:
         layout: a ``TileLayout``, or a ``ComposeLayout``, whose tile is drawn.
-        shape: of the elements; a layout that does not group by it is drawn on the flat index.
+        shape: of the elements; where it cuts an iter, the digits are those of the flat index.
         at: the element whose digits are given; the last one of lane 5 unless given.
         width: of the page in inches, 7 unless given.
         title: of the picture; the layout's text unless given.

@@ -1,4 +1,4 @@
-"""Operands side by side: of an instruction that moves a tile, or that has one in registers."""
+"""Operands side by side: of an instruction without A, B and D all in registers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEEPEST_BESIDE = 600.0  # of the tiles beside the notes
 def row_scene(
     title: str, shown: tuple[Operand, ...], lane: int | None, product: int, width: float
 ) -> Scene:
-    """Draw operands in a row; the notes stand beside them where that costs no detail and size.
+    """Draw operands in a row; the notes are beside them where no label and no cell shrinks for it.
 
     Args:
         title: of the page.

@@ -59,8 +59,8 @@ class TensorBuffer:
         object.__setattr__(self, "origin", checked_pair(self.origin, "tensor_memory", of))
         if not is_whole(self.column):
             raise LayoutError(
-                f"tensor_memory: {self.name} begins at a column, a whole number from 0 to "
-                f"{_COLUMNS - 1}; got {self.column!r}"
+                f"tensor_memory: column of {self.name} is an integer, 0..{_COLUMNS - 1}; got "
+                f"{self.column!r}"
             )
         if not isinstance(self.layout, TileLayout) or len(shape) != 2:
             raise LayoutError(
@@ -81,8 +81,8 @@ class TensorBuffer:
         ends = [int(end) for v in (lane, column) for end in (v.min(), v.max())]
         if min(ends) < 0 or ends[1] >= LANES or ends[3] >= _COLUMNS:
             raise LayoutError(
-                f"tensor_memory: there are {LANES} lanes and {_COLUMNS} columns; {self.name} is "
-                f"in lanes {ends[0]} to {ends[1]}, columns {ends[2]} to {ends[3]}"
+                f"tensor_memory: {self.name} takes lanes {ends[0]} to {ends[1]}, columns {ends[2]} "
+                f"to {ends[3]}; tensor memory has {LANES} lanes and {_COLUMNS} columns"
             )
         row, col, _ = self.cells()[:, lane, column - self.column]
         rows, cols, _ = np.indices(lane.shape)
@@ -105,7 +105,7 @@ class TensorBuffer:
         return lane, self.column + column, inside
 
     def cells(self) -> IntArray:
-        """Return row, column and number of copy of what each cell holds first; -1 for nothing.
+        """Return row, column and copy number of the first element in each cell; -1 for none.
 
         The shape is (3, lanes, columns), the columns from the first of the buffer on.
         """
@@ -125,7 +125,7 @@ Held = tuple[int, int, int]  # row, column and number of copy of what a cell hol
 
 @dataclass(frozen=True)
 class Block:
-    """Lanes and columns, begin and end each, in which rows go with lanes and columns with columns.
+    """Ranges of lanes and columns in which rows advance with lanes, and columns with columns.
 
     ``turns``: what the first lanes hold, None for nothing. Lane n of the block holds what
     ``turns[n % len(turns)]`` says, ``step * (n // len(turns))`` rows further.
@@ -138,17 +138,17 @@ class Block:
 
     @property
     def held(self) -> Held | None:
-        """What the first cell that holds anything does; None where none does."""
+        """What the first cell in use holds; None where none is."""
         return next((each for each in self.turns if each), None)
 
     @property
     def copies(self) -> tuple[int, ...]:
-        """The numbers of the copies, where any is not the first."""
+        """The copies' numbers, where any is not the first."""
         found = tuple(dict.fromkeys(each[2] for each in self.turns if each))
         return found if any(found) else ()
 
     def lines(self, buffer: TensorBuffer) -> tuple[str, ...]:
-        """Say what the block holds."""
+        """Describe the block: ranges of rows and of columns, and copies."""
         if self.held is None:
             return ()
         (begin, end), (first, last) = self.lanes, self.columns
@@ -218,7 +218,7 @@ def blocks_of(buffer: TensorBuffer) -> list[Block]:
 
 
 def _runs(held: IntArray, first: int) -> list[tuple[tuple[int, int], int, int]]:
-    """Cut the lanes of a warp: begin and end, how many take turns, and the step from one to it."""
+    """Cut a warp's lanes into (begin, end), each with its number of interleaved rows and step."""
     new = [0, *(n for n in range(1, QUARTER) if not _goes_on(held[:, n - 1 : n + 1], 1, 1))]
     ends = [*new[1:], QUARTER]
     if min(end - begin for begin, end in zip(new, ends, strict=True)) < _LOWEST:

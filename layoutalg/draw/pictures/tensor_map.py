@@ -214,7 +214,7 @@ def _lanes(
 
 
 def _words(buffer: TensorBuffer, stack: list[Block]) -> list[tuple[tuple[str, ...], float]]:
-    """Return the lines of blocks one under another, one where a block is low, and their middle.
+    """Return the label of each block of a stack, in one line where it is low, and its middle.
 
     Raises:
         LayoutError: two lines would meet.

@@ -1,4 +1,4 @@
-"""A product: A left, B on top, C/D in the corner between them, and what goes with A and B."""
+"""A product: A left, B on top, C/D in the corner; scale factors and metadata outside."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def triple_scene(
     """Draw the operands of a product.
 
     A lies left of D, B above D: the rows of A are those of D, its columns k the rows of B. Scale
-    factors lie outside: those of A's rows left of A, those of B's columns above B. Positions of
-    nonzeros lie below A, column by column.
+    factors lie outside: those of A's rows left of A, those of B's columns above B. The
+    metadata E of a sparse A lies below it, column by column.
 
     Args:
         title: of the page.

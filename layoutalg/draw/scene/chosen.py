@@ -90,7 +90,7 @@ def layout_of(fragment: Fragment, product: int) -> TileLayout:
 
 
 def note_of(fragment: Fragment) -> str:
-    """Return what stands beside the title of a tile: its shape and type."""
+    """Return the note beside a tile's title: shape and type."""
     if fragment.operand == "SFA":  # narrow: no room for more
         return fragment.dtype
     rows, columns = fragment.shape
@@ -143,7 +143,7 @@ def chosen_fragments(
 
 
 def certificates_of(chosen: Sequence[Fragment]) -> tuple[str, ...]:
-    """Say in a line what stands behind some operands; in several where they differ.
+    """Return the certificates of some operands: one line, or several where they differ.
 
     >>> certificates_of(chosen_fragments("tcgen05.ld.32x32b.x1.b32"))
     ('assembled, not executed (nvJitLink 13.5, sm_100a)',)

@@ -49,7 +49,7 @@ class Grid:
         return self.at[1] + self.rows * self.cell[1]
 
     def corner(self, i: float, j: float) -> Point:
-        """Return the upper left corner of cell (i, j); of its middle for halves."""
+        """Return the upper left corner of cell (i, j); fractions reach into the cell."""
         return self.at[0] + j * self.cell[0], self.at[1] + i * self.cell[1]
 
     def fill(
@@ -115,7 +115,7 @@ class Grid:
         ]
 
     def above(self, names: Iterable[tuple[float, object]], anchor: str = "middle") -> list[Text]:
-        """Name columns over their middles, or over their left edges where they start there."""
+        """Name columns over their middles, or with anchor ``"start"`` from their left edges on."""
         shift = 0.5 if anchor == "middle" else 0.0
         return [
             Text(
@@ -179,7 +179,7 @@ def outline(x: float, y: float, width: float, height: float, weight: float = 1.2
 
 
 def outlines(paths: Sequence[Path]) -> tuple[Stroke, Stroke]:
-    """Mark what is a lane's in black, with a white halo that parts it from its surroundings."""
+    """Outline what belongs to a lane in black, with a white halo."""
     halo = Stroke(tuple(paths), 2.4, PAPER, role="halo")
     return halo, Stroke(tuple(paths), 1.2, "#000000", role="lane")
 

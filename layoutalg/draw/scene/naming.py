@@ -48,8 +48,8 @@ def slots_name(fragment: Fragment, first: int, last: int) -> str:
 def index_names(fragment: Fragment) -> tuple[str, str]:
     """Return the letters of row and column: ``m``, ``n`` and ``k`` of a product.
 
-    A sparse A and its positions E count nonzeros along K; scale factors count blocks of K; what
-    ``tcgen05.ld`` and ``.st`` move lies in the lanes and columns of tensor memory.
+    A sparse A and its metadata E count nonzeros along K; scale factors count blocks of K;
+    ``tcgen05.ld`` and ``.st`` index lanes and columns of tensor memory.
 
     >>> index_names(fragments.get("mma.sp.m16n8k32.f16", "E"))
     ('m', 'nz')

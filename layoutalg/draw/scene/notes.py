@@ -1,4 +1,4 @@
-"""What stands beside the tiles of an instruction: the side panel and the legend."""
+"""The notes beside the tiles of an instruction: side panel and legend."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ in 'a.gif'. These fit: .pdf, .png, .svg, .tex
 
 
 def picture_bytes(scene: Scene, suffix: str) -> bytes:
-    """Return what a file of this suffix holds: the same bytes each time."""
+    """Return the content of a file with this suffix: the same bytes each time."""
     if suffix == ".svg":
         return svg_text(scene).encode()
     if suffix == ".tex":
@@ -49,7 +49,7 @@ def picture_bytes(scene: Scene, suffix: str) -> bytes:
 
 
 def write(scene: Scene, path: Path) -> None:
-    """Write a scene; a failure leaves an older file as it was and no new one."""
+    """Write a scene to a file, whole or not at all."""
     write_whole(path, picture_bytes(scene, path.suffix.lower()))
 
 

@@ -89,7 +89,7 @@ class Ownership:
         return (values - low) * len(FILLS) // (high - low)
 
     def led_by(self, lane: int | None) -> Ownership:
-        """Return the same owners, the copy of a lane before the others in the cells it holds.
+        """Return the same owners, in each cell the copy of the given lane first.
 
         >>> from layoutalg import R, S, TileLayout, laneid
         >>> both = owners_of(TileLayout(S[2 : 1 @ laneid] + R[2 : 2 @ laneid]), (2,), "doc")
@@ -169,11 +169,11 @@ got (16, 'n')
 
 
 def checked_range(value: Any, count: int, name: str, step: int = 1) -> range:
-    """Return what is shown of a count: ``(begin, end)`` within it, of whole steps.
+    """Return the range to show, given as ``(begin, end)``.
 
     Args:
         value: begin and end.
-        count: of what there is.
+        count: the end of the longest range.
         name: the function and the argument, that errors begin with.
         step: what begin and end are multiples of.
 

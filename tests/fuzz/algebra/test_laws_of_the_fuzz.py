@@ -58,6 +58,7 @@ def places_of(layout: dict[str, Any]) -> int:
     return math.prod(e for e, _, _ in [*tile.get("shard", []), *tile.get("replica", [])])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(FILES) - {"helpers", "spec"}))
 def test_right_answers_obey_the_laws(name: str) -> None:
     judged = 0

@@ -45,6 +45,7 @@ def test_calls_grow_like_the_iters(name: str) -> None:
     assert many <= CALLS_LIMIT * few
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [name for name in OPERATIONS if name.startswith(("align", "inv", "is_i", "group_m", "eq"))],

@@ -341,6 +341,7 @@ def bit_layouts(draw: st.DrawFn) -> tuple[TileLayout, TileLayout, tuple[int, ...
     return left, right, (1 << len(src),), draw(st.sampled_from([4, 8, 16, 32, 64]))
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(bit_layouts())
 @example((A, fragments.transposed(A, (16, 16)), (16, 16), 16))

@@ -161,6 +161,7 @@ def box(text: Text) -> tuple[float, float, float, float]:
 # ---------------------------------------------------------------- the cells are the table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("instruction", "operand"), ROWS)
 def test_each_cell_names_the_lanes_and_the_slot_of_the_fragment(
     instruction: str, operand: str
@@ -189,6 +190,7 @@ def test_each_cell_names_the_lanes_and_the_slot_of_the_fragment(
     assert shown == named
 
 
+@pytest.mark.slow
 def test_every_instruction_is_drawn_with_its_operands() -> None:
     for name in fragments.names():
         scene = drawn(name)
@@ -918,6 +920,7 @@ def test_the_files_stay_small() -> None:
     assert len(draw.lane_map.svg(*MAPS["128 x 128"]).encode()) <= 4_000_000
 
 
+@pytest.mark.slow
 def test_an_svg_that_no_viewer_opens_is_refused(tmp_path: Path) -> None:
     wide = D.tile_to((512, 512), (16, 8))
     message = r"at most 131072 cells.*; got 262176, about 3\d MB.*\.png or \.pdf fits"
@@ -946,6 +949,7 @@ def test_a_notebook_gets_a_png_of_what_is_too_large(monkeypatch: pytest.MonkeyPa
 SIGNATURES = {".svg": b"<svg ", ".png": b"\x89PNG", ".pdf": b"%PDF", ".tex": b"% "}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", sorted(SIGNATURES))
 def test_the_suffix_says_what_is_written(suffix: str, tmp_path: Path) -> None:
     triple, single = tmp_path / f"triple{suffix}", tmp_path / f"map{suffix.upper()}"
@@ -1031,6 +1035,7 @@ def written_by_two(code: str, folder: Path) -> list[dict[str, str]]:
     return sums
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     sums = written_by_two(WRITE, tmp_path)
     assert len(sums[0]) == 6
@@ -1049,6 +1054,7 @@ def test_a_user_s_settings_change_no_byte(tmp_path: Path) -> None:
     assert plain.read_bytes() == set_up.read_bytes()
 
 
+@pytest.mark.slow
 def test_svg_text_needs_no_matplotlib() -> None:
     code = (
         "import sys; from layoutalg import draw, S, TileLayout, laneid\n"
@@ -1059,6 +1065,7 @@ def test_svg_text_needs_no_matplotlib() -> None:
     assert printed_by(code) == "[]\n"
 
 
+@pytest.mark.slow
 def test_the_pictures_in_the_repository_are_what_the_gallery_draws(tmp_path: Path) -> None:
     kept = ROOT / "figures"
     for made in gallery.render(tmp_path):
@@ -1091,6 +1098,7 @@ def test_a_stale_png_is_noticed(tmp_path: Path) -> None:
         assert_alike(tmp_path / "made.png", tmp_path / "kept.png")
 
 
+@pytest.mark.slow
 def test_the_gallery_draws_every_instruction_again_alike(tmp_path: Path) -> None:
     first = gallery.render(tmp_path / "one")
     second = gallery.render(tmp_path / "two")
@@ -1159,6 +1167,7 @@ def test_pixels_have_ink_where_a_label_stands_and_none_beside_it() -> None:
             assert abs(gap_left - gap_right) <= 6, text
 
 
+@pytest.mark.slow
 def test_widths_are_upper_bounds_of_what_matplotlib_sets() -> None:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path

@@ -46,6 +46,7 @@ def test_there_are_as_many_known_tables_as_the_file_has() -> None:
     assert len(TABLES) == len({(table["instr"], table["operand"]) for table in TABLES}) == 49
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", TABLES, ids=lambda known: f"{known['instr']} {known['operand']}")
 def test_a_known_table_is_equal_element_by_element(
     known: dict[str, Any], exported: dict[tuple[str, str], dict[str, Any]]
@@ -135,6 +136,7 @@ def test_the_csv_has_a_line_per_lane_and_slot(instruction: str) -> None:
 # -- and back -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_all_of_it_reads_back(whole: str) -> None:
     assert from_json(whole) == tuple(chosen())
 

@@ -59,6 +59,7 @@ def by_definition(row: Fragment) -> dict[tuple[int, int], tuple[int, ...]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [r for r in DISTINCT if r.shape[1] <= 32], ids=named)
 def test_a_row_holds_what_its_rule_says_and_each_element_as_often(row: Fragment) -> None:
     rule = by_definition(row)
@@ -129,6 +130,7 @@ def test_every_stride_of_every_row_counts() -> None:
     assert flipped > 1500
 
 
+@pytest.mark.slow
 def test_every_weight_of_every_rule_counts() -> None:
     for row in DISTINCT:
         for side in ("row", "col"):

@@ -89,6 +89,7 @@ def _takes(text: str, target: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [each for each in TARGETS if parts(each)[1]])
 def test_families_are_those_of_nvjitlink(target: str) -> None:
     """PTX for sm_NNf runs on the family from NN on, PTX for sm_NNa there alone: families are so."""
@@ -207,6 +208,7 @@ def test_a_row_that_no_target_has_cannot_be_made(min_arch: str, message: str) ->
 # -- the table against nvJitLink ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instruction", INSTRUCTIONS)
 def test_nvjitlink_says_yes_where_the_table_does(instruction: str) -> None:
     of = [form for form in forms() if form.instruction == instruction]
@@ -474,6 +476,7 @@ def complaints(text: str, target: str | None = None) -> list[str]:
     return [finding.rule for finding in lint(text, arch=target) if finding.severity == "error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PTX)
 def test_a_statement_on_each_target(name: str) -> None:
     """NvJitLink says what the case expects; where the table has the statement it says so too."""

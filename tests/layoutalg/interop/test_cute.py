@@ -189,6 +189,7 @@ def expressible(a: CuteLayout, b: CuteLayout) -> bool:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(layouts(extents=(1, 2, 3, 4, 8)), layouts(extents=(1, 2, 3, 4, 5)))
 def test_compose_is_right_and_complete(a: CuteLayout, b: CuteLayout) -> None:

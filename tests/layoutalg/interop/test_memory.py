@@ -66,6 +66,7 @@ def memory_layouts(draw: st.DrawFn) -> tuple[TileLayout, tuple[int, ...]]:
     return TileLayout.from_iters(shard), shape
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(memory_layouts())
 def test_to_cute_point_by_point(case: tuple[TileLayout, tuple[int, ...]]) -> None:

@@ -84,6 +84,7 @@ def test_digits_convert_point_by_point(case: tuple[Bases, tuple[int, ...]]) -> N
     assert to_triton(layout, shape) == linear
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_any_bases_convert_or_swizzle(data: st.DataObject) -> None:

@@ -86,6 +86,7 @@ def test_tv_point_by_point_and_back(case: tuple[TileLayout, tuple[int, ...]]) ->
     }
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 12)), min_size=1, max_size=3),

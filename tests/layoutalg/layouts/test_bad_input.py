@@ -631,6 +631,11 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
             "mma.m16n8k4.f64, mma.m8n8k4.f16, mma.m16n8k8.f64?"
         ),
     ),
+    "a buffer whose layout holds another tile": (
+        lambda: buffer("A", layout=D_FRAG),
+        "Buffer A: the shape (16, 16) has 256 elements, the layout 128: "
+        "S[(2,8,4,2):(2,4@laneid,1@laneid,1)]",
+    ),
     "an operand that is none": (
         lambda: fragments.get(NAME, "E"),
         "fragments: mma.m16n8k16.f16 has the operands A, B, C/D.f32, C/D.f16; got 'E'",

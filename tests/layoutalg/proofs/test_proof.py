@@ -132,6 +132,7 @@ def check_equivalent(left: TileLayout, right: TileLayout) -> None:
     assert ("both fill" in reason.remark) == (bijections and same_places and len(one) > 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(layouts(), layouts())
 @example(parse("S[(2,3):(3,1)]"), parse("S[(3,2):(2,1)]"))
@@ -145,6 +146,7 @@ def test_equivalent_is_equality_of_place_sets(left: TileLayout, right: TileLayou
     check_equivalent(left, right)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_rewriting_a_layout_keeps_it_equivalent(data: st.DataObject) -> None:
@@ -154,6 +156,7 @@ def test_rewriting_a_layout_keeps_it_equivalent(data: st.DataObject) -> None:
     check_equivalent(layout, other)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_one_changed_iter_is_seen(data: st.DataObject) -> None:
@@ -255,6 +258,7 @@ def test_a_map_beyond_any_table_is_decided_by_its_digits() -> None:
 # -- places ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(layouts())
 @example(parse("S[(3,2):(2,3)]"))

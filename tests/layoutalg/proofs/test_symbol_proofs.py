@@ -56,6 +56,7 @@ def test_a_dense_matrix_over_two_symbols_is_a_bijection() -> None:
     )
 
 
+@pytest.mark.slow
 def test_full_matrices_leave_nothing_undecided() -> None:
     """The whole family: ``python -m tests.fuzz.algebra.symbols --matrices``."""
     counts = symbols.run(7, iter(range(60)), matrices=True)
@@ -64,6 +65,7 @@ def test_full_matrices_leave_nothing_undecided() -> None:
     assert counts["matrices", "refuted"] >= 4
 
 
+@pytest.mark.slow
 def test_no_proof_with_symbols_is_wrong() -> None:
     """A sample of ``python -m tests.fuzz.algebra.symbols --cases 10000 --seed 0``."""
     counts = symbols.run(0, iter(range(150)))

@@ -196,6 +196,7 @@ def test_slice(whole: TileLayout, data: st.DataObject) -> None:
     )
 
 
+@pytest.mark.slow
 @laws
 @given(symbolic_layouts(most=3), symbolic_layouts(most=2), st.sampled_from(["tile", "sum"]))
 def test_tile_and_direct_sum(inner: TileLayout, outer: TileLayout, kind: str) -> None:
@@ -226,6 +227,7 @@ def test_tile_and_direct_sum(inner: TileLayout, outer: TileLayout, kind: str) ->
             assert images(again) == images(result.subs(env))
 
 
+@pytest.mark.slow
 @laws
 @given(symbolic_layouts())
 def test_apply_splits_symbolic_coordinates(whole: TileLayout) -> None:
@@ -243,6 +245,7 @@ def test_apply_splits_symbolic_coordinates(whole: TileLayout) -> None:
                 assert {a: value for a, value in got.items() if value != 0} == want
 
 
+@pytest.mark.slow
 @laws
 @given(symbolic_layouts())
 def test_inverse(whole: TileLayout) -> None:

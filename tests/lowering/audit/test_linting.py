@@ -599,6 +599,7 @@ def test_several_statements_and_their_lines() -> None:
     ] == ["mma"]
 
 
+@pytest.mark.slow
 def test_what_this_project_emits_is_clean() -> None:
     for program in (
         Case("mma.m16n8k16.bf16", (2, 1, 1)).program(),
@@ -746,6 +747,7 @@ def test_e_and_scales_are_compared_with_a_layout(statement: Callable[..., str]) 
     assert lint(chosen, {role: wrong}) == ()  # other lanes than the fragment's
 
 
+@pytest.mark.slow
 def test_what_the_assembler_refuses_the_linter_refuses() -> None:
     """Each right line with one thing wrong: a register too few, or a qualifier missing."""
     refused = 0

@@ -23,7 +23,7 @@ from lowering import cli
 from lowering.audit import target_matrix
 from lowering.cli.arguments import WithExamples, progress
 from lowering.cli.main import main
-from lowering.verification import checker
+from lowering.verification import cases, checker
 from lowering.verification.cases import Case
 from tests.support.paths import DATA, ROOT
 
@@ -76,6 +76,7 @@ def test_demo_does_the_main_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert rows["lane maps"] == ", ".join(f"figures/{name}" for name in reversed(written))
 
 
+@pytest.mark.slow
 def test_demo_writes_where_it_is_told(tmp_path: Path) -> None:
     assert table(run("demo", "--output", "maps/here"))["lane maps"].startswith("maps/here/mma.")
     assert len(list((tmp_path / "maps" / "here").iterdir())) == 2
@@ -127,6 +128,7 @@ def test_draw_an_instruction_a_layout_and_the_gallery(tmp_path: Path) -> None:
     assert 'data-lane="9"' in (tmp_path / "lane_map.svg").read_text()
 
 
+@pytest.mark.slow
 def test_draw_all_redraws_the_gallery(tmp_path: Path) -> None:
     listed = list(lines(run("draw", "--all", "-o", "maps")))
     assert "maps/mma.m16n8k16.f16.svg" in listed
@@ -482,9 +484,10 @@ def test_demo_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["maps"] == [f"maps/mma.m16n8k16.f16{suffix}" for suffix in (".svg", ".png")]
 
 
+@pytest.mark.slow
 def test_verify_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case("mma.m16n8k8.f16", (1, 1, 1))
-    monkeypatch.setattr(checker, "all_cases", lambda: (case,))
+    monkeypatch.setattr(cases, "all_cases", lambda: (case,))
     (row,) = json_of("verify", "--machine", "simulator")
     assert (row["case"], row["verdict"], row["ok"]) == (str(case), "ok", True)
     assert {control["name"] for control in row["controls"]} >= {"zeros", "common k"}
@@ -552,6 +555,7 @@ def example(line: str) -> tuple[Result, Path | None]:
     return result, target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*main.commands} - ON_A_GPU))
 def test_every_example_of_the_help_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker, "machine_name", lambda: "simulator")
@@ -596,6 +600,7 @@ print("heavy:", *sorted(heavy & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["show", "S[8:4@laneid]"], ["show", "--help"], ["swizzle", "8,8"]]
 )
@@ -730,24 +735,24 @@ ERRORS = {
     },
     "warps of operands": (
         ["draw", "mma.m16n8k16.f16", "--warps", "3,3", "-o", "x.svg"],
-        "layoutalg: draw: --warps is of tiling; operands takes none\n",
+        "layoutalg: draw: --warps is for tiling, not for operands\n",
     ),
     "a dtype of operands": (
         ["draw", "mma.m16n8k16.f16", "--dtype", "f64"],
-        "layoutalg: draw: --dtype is of banks, coalescing; operands takes none\n",
+        "layoutalg: draw: --dtype is for banks, coalescing, not for operands\n",
     ),
     "an access of a lane map": (
         ["draw", "S[8:1@laneid]", "--shape", "8", "--access", "ldmatrix"],
-        "layoutalg: draw: --access is of banks; lane_map takes none\n",
+        "layoutalg: draw: --access is for banks, not for lane_map\n",
     ),
     "an operand of a lane map": (
         ["draw", "S[8:1@laneid]", "--shape", "8", "--operand", "A"],
-        "layoutalg: draw: --operand is of registers, ldmatrix; lane_map takes none\n",
+        "layoutalg: draw: --operand is for registers, ldmatrix, not for lane_map\n",
     ),
     "a lane of the gallery": (
         ["draw", "--all", "--lane", "3"],
-        "layoutalg: draw: --lane is of operands, registers, ldmatrix, lane_map, compare, "
-        "coalescing; --all takes none\n",
+        "layoutalg: draw: --lane is for operands, registers, ldmatrix, lane_map, compare, "
+        "coalescing, not for --all\n",
     ),
     "a CuTe layout that does not parse": (
         ["convert", "(4,?):(1,4)", "--to", "text"],
@@ -770,13 +775,13 @@ ERRORS = {
     ),
     "explain without a question": (
         ["explain", "S[8:1]"],
-        "layoutalg: explain: ask one thing: --at for an element, --lane or --place for what is "
-        "there, or give two layouts to compare\n",
+        "layoutalg: explain: give one of --at (an element), --lane, --place (a lane's register "
+        "or an address), or a second layout\n",
     ),
     "explain with two questions": (
         ["explain", "S[8:1]", "S[8:1]", "--at", "1"],
-        "layoutalg: explain: ask one thing: --at for an element, --lane or --place for what is "
-        "there, or give two layouts to compare\n",
+        "layoutalg: explain: give one of --at (an element), --lane, --place (a lane's register "
+        "or an address), or a second layout\n",
     ),
     "explain without a shape": (
         ["explain", "S[8:1]", "--at", "1"],
@@ -804,13 +809,13 @@ ERRORS = {
     ),
     "one layout to convert": (
         ["convert", "S[8:1]"],
-        "layoutalg: convert: give two layouts, from which to which, or one and --to with a "
-        "notation\n",
+        "layoutalg: convert: give two layouts to convert data between, or one layout and --to "
+        "NOTATION\n",
     ),
     "two layouts and a notation": (
         ["convert", "S[8:1]", "S[8:1]", "--to", "tvm"],
-        "layoutalg: convert: give two layouts, from which to which, or one and --to with a "
-        "notation\n",
+        "layoutalg: convert: give two layouts to convert data between, or one layout and --to "
+        "NOTATION\n",
     ),
     "a conversion of a swizzle": (
         ["convert", SWIZZLED, "S[512:1]", "--shape", "512"],
@@ -846,19 +851,19 @@ ERRORS = {
     "a swizzle that tears vectors": (["swizzle", "64,64", "--check", "0,3,3"], None),
     "a picture of two where one is drawn": (
         ["draw", "S[8:1]", "S[8:1]", "--kind", "lane_map"],
-        "layoutalg: draw: lane_map is of one\n",
+        "layoutalg: draw: lane_map takes one layout or instruction; got two\n",
     ),
     "a picture of one where two are drawn": (
         ["draw", "S[8:1]", "--kind", "compare"],
-        "layoutalg: draw: compare is of two\n",
+        "layoutalg: draw: compare takes two layouts; got one\n",
     ),
     "a picture of an instruction that is none": (
         ["draw", "S[8:1]", "--kind", "registers"],
-        "layoutalg: draw: registers is of an instruction; got 'S[8:1]'\n",
+        "layoutalg: draw: registers takes an instruction; got 'S[8:1]'\n",
     ),
     "a tiling without a tile": (
         ["draw", "mma.m16n8k16.f16", "--kind", "tiling"],
-        "layoutalg: draw: tiling is of a tile: give --shape M,N,K, such as 64,64,32\n",
+        "layoutalg: draw: tiling needs --shape M,N,K, such as 64,64,32\n",
     ),
     "what is held, of one number": (
         ["lint", "--held", "a1=8", "x"],
@@ -905,15 +910,15 @@ ERRORS = {
     ),
     "a lane of no instruction": (
         ["fragment", "--lane", "3"],
-        "layoutalg: fragment: --lane is of one instruction; name it\n",
+        "layoutalg: fragment: --lane needs the name of an instruction\n",
     ),
     "a lane in JSON": (
         ["fragment", "mma.m16n8k8.bf16", "--lane", "3", "--json"],
-        "layoutalg: fragment: --json has every lane; it takes no --lane\n",
+        "layoutalg: fragment: --json prints every lane: give no --lane\n",
     ),
     "a list of one instruction": (
         ["fragment", "mma.m16n8k8.bf16", "--list"],
-        "layoutalg: fragment: --list is of all instructions; it takes no other choice\n",
+        "layoutalg: fragment: --list prints all instructions: leave the others out\n",
     ),
     "an export in no known format": (
         ["export", "f.xml", "--instruction", "mma.m8n8k4.f64"],
@@ -1007,6 +1012,7 @@ def test_usage_errors_are_clicks() -> None:
     assert {"demo", "show", "draw", "export", "fragment", "lower", "verify"} <= set(main.commands)
 
 
+@pytest.mark.slow
 def test_python_m_layoutalg_is_the_same_command() -> None:
     command = [sys.executable, "-m", "layoutalg", "show", "S[8:4@laneid]"]
     root = ROOT
@@ -1082,10 +1088,10 @@ def test_a_record_that_is_none_is_refused(tmp_path: Path, record: Any, message: 
     ("arguments", "message"),
     [
         (["--plot", "rates.gif"], "got '.gif' in 'rates.gif'. These fit: .pdf, .png, .svg"),
-        (["--size", "1024"], "--size: says how to measure, and --record draws what was measured"),
-        (["--tune"], "--tune: says how to measure"),
-        (["--rounds", "12"], "--rounds: says how to measure"),
-        (["--dtype", "float16"], "--dtype: says how to measure"),
+        (["--size", "1024"], "--size: is for measuring, and --record measures nothing: give one"),
+        (["--tune"], "--tune: is for measuring"),
+        (["--rounds", "12"], "--rounds: is for measuring"),
+        (["--dtype", "float16"], "--dtype: is for measuring"),
         ([], "--record: draw the record by --plot, or copy it by -o; got neither"),
     ],
 )

@@ -24,6 +24,7 @@ cuda = pytest.importorskip("lowering.codegen.numba_cuda", reason="numba-cuda is 
 PROGRAMS = {row.name: Case(row.name, (1, 1, 1), 1).program() for row in lw.MMA_INSTRUCTIONS[:4]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("arch", nvjitlink.TARGETS)
 def test_every_target_assembles_or_is_refused(arch: str, name: str) -> None:

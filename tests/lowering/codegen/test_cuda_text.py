@@ -52,6 +52,7 @@ def test_the_helper_of_each_instruction(name: str) -> None:
     assert 'extern "C" __global__ void __launch_bounds__(32)\ngemm(' in source
 
 
+@pytest.mark.slow
 @compiled
 @pytest.mark.parametrize(
     ("name", "tiles", "arch"),
@@ -74,6 +75,7 @@ def test_nvcc_compiles_the_text(
     assert cubin[:4] == b"\x7fELF"
 
 
+@pytest.mark.slow
 @compiled
 @pytest.mark.parametrize("kind", ["warps", "regions", "other axes"])
 def test_nvcc_compiles_what_vectors_ask_for(kind: str, tmp_path: Path) -> None:

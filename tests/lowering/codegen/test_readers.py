@@ -157,6 +157,7 @@ SAMPLES = (scalars, grid, boxes, producer, cluster, matmul, wgmma)
 each_sample = pytest.mark.parametrize("make", SAMPLES, ids=[each.__name__ for each in SAMPLES])
 
 
+@pytest.mark.slow
 @each_sample
 def test_simulate_takes_what_a_launch_does(make: Callable[[], Sample]) -> None:
     sample = make()
@@ -166,6 +167,7 @@ def test_simulate_takes_what_a_launch_does(make: Callable[[], Sample]) -> None:
         assert np.array_equal(found[name].astype(float), want.astype(float)), name
 
 
+@pytest.mark.slow
 @each_sample
 def test_trace_and_banks_take_the_same(make: Callable[[], Sample]) -> None:
     sample = make()
@@ -262,6 +264,7 @@ class Kernel0(driver.Loaded):
             cells[name][:] = flat
 
 
+@pytest.mark.slow
 @each_sample
 def test_run_launches_with_the_bits_that_the_warp_is_given(
     make: Callable[[], Sample], monkeypatch: pytest.MonkeyPatch
@@ -296,6 +299,7 @@ def test_run_launches_with_the_bits_that_the_warp_is_given(
     ]
 
 
+@pytest.mark.slow
 @each_sample
 def test_what_is_launched_is_compiled_for_its_target(
     make: Callable[[], Sample], monkeypatch: pytest.MonkeyPatch
@@ -310,6 +314,7 @@ def test_what_is_launched_is_compiled_for_its_target(
     assert driver._target(program.body, on).startswith("sm_90")
 
 
+@pytest.mark.slow
 @each_sample
 def test_the_cpp_text_compiles(make: Callable[[], Sample]) -> None:
     program = make().program
@@ -346,7 +351,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a pitch too small": (
         {"pitch": 1},
-        "run: elements of a (45, 10) share a cell; its layout "
+        "run: elements of a (45, 10) share an address; its layout "
         "S[(16777216,16777216):(4*pitch,1)] needs larger pitches",
     ),
     "a grid of three": (
@@ -372,7 +377,9 @@ def test_a_grid_has_whole_clusters() -> None:
     sample = cluster()
     with pytest.raises(LayoutError) as caught:
         sample.program.run(grid=(3, 1), **sample.given)
-    assert str(caught.value) == ("run: CTAs along bx come in clusters of 2; got the grid (3, 1)")
+    assert str(caught.value) == (
+        "run: bx must be a multiple of the cluster, 2; got the grid (3, 1)"
+    )
 
 
 def test_bounds_of_vectors_are_multiples() -> None:
@@ -385,7 +392,7 @@ def test_bounds_of_vectors_are_multiples() -> None:
     k.copy(o, r)
     program = k.lower()
     assert len(program.body.ops) == 4  # vectors of 8, each inside or outside
-    with pytest.raises(LayoutError, match=r"^run: M bounds vectors of 8 elements and must be"):
+    with pytest.raises(LayoutError, match=r"^run: M bounds copies of 8 elements and must be"):
         program.simulate(a=np.zeros((32, 16)), M=12)
     found = program.simulate(a=np.ones((32, 16)), M=8)["o"]
     assert (found == np.repeat([1, 0], 8)).all()

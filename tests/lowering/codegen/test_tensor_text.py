@@ -60,6 +60,7 @@ def text_of(
     return arrays["D"].reshape(body.buffer("D").shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "case"), CASES, ids=NAMES)
 def test_the_text_multiplies(make: Callable[[Case], Kernel], case: Case) -> None:
     """All threads, statement by statement: what the NumPy warp finds, and the product."""

@@ -229,6 +229,7 @@ TILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through", ["global", "shared"])
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("where", MEMORIES)

@@ -73,6 +73,7 @@ def reference(row: MmaInst, x: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return a @ b + x["C"].astype(np.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_every_row_computes_its_product(row: MmaInst) -> None:
     lowered = program(row, (1 if row.m == 8 else 2, 2, 1), 1)
@@ -109,6 +110,7 @@ def test_saturation_and_wrapping_differ_where_they_must() -> None:
 ONE_PER_TYPE = [row for row in ROWS if row.k == max(r.k for r in ROWS if r.dtypes == row.dtypes)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ONE_PER_TYPE[::3], ids=str)
 def test_rows_assemble_from_their_first_target_on(row: MmaInst) -> None:
     lowered = program(row, (1, 1, 1), 1)
@@ -283,6 +285,7 @@ def by_hand(row: MmaInst, x: dict[str, npt.NDArray[Any]]) -> npt.NDArray[np.floa
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", lw.MMA_EXTENDED, ids=str)
 def test_every_other_row_computes_its_product(row: MmaInst) -> None:
     """Two tiles along each dimension, so that positions and scales of both k tiles count."""

@@ -121,6 +121,7 @@ def test_rejected_rows_are_rejected_for_the_same_reason() -> None:
     assert not wrong, f"{len(wrong)} of {len(REJECTED)}: {wrong[:5]}"
 
 
+@pytest.mark.slow
 def test_accepted_rows_are_exact_on_every_machine() -> None:
     """Integers make every sum exact: simulator, numba text and CUDA text must all be right."""
     wrong = []
@@ -134,6 +135,7 @@ def test_accepted_rows_are_exact_on_every_machine() -> None:
     assert not wrong, f"{len(wrong)}: {wrong[:3]}"
 
 
+@pytest.mark.slow
 def test_accepted_rows_are_right_on_real_numbers() -> None:
     errors = []
     for index, row in enumerate(ACCEPTED):
@@ -164,6 +166,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row", BUGS, ids=[f"{index}-{row['tvm_bug']}" for index, row in enumerate(BUGS)]
 )
@@ -239,6 +242,7 @@ def mutated(case: dict[str, Any], choose: random.Random) -> dict[str, Any]:
     return case
 
 
+@pytest.mark.slow
 def test_mutated_calls_are_refused_or_right() -> None:
     """Whatever is accepted is right, however a call was bent; only our errors come out."""
     choose = random.Random(20)

@@ -195,6 +195,7 @@ def one_case(seed: int) -> str:
     return "right"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 600, 60))
 def test_only_holders_change(first: int) -> None:
     """600 random regions of random tiles: what holds a part changes, and nothing else does."""

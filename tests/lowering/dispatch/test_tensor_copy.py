@@ -101,6 +101,7 @@ ATOMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "dtype", "rows", "count"), ATOMS)
 def test_the_shape_of_an_atom_is_found(shape: str, dtype: str, rows: int, count: int) -> None:
     """64 rows lie in 16 of every 32 lanes; 128 rows take the atoms of both halves."""

@@ -93,11 +93,13 @@ OTHERS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_kind_and_type(case: str) -> None:
     assert agrees(product(CASES[case]), CASES[case])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OTHERS)
 def test_every_form(case: str) -> None:
     assert agrees(product(OTHERS[case]), OTHERS[case])
@@ -117,6 +119,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PAIRS)
 def test_pairs_of_ctas(case: str) -> None:
     assert agrees(pair(PAIRS[case]), PAIRS[case])
@@ -621,7 +624,7 @@ def test_the_next_turn_of_a_pair_waits_for_both() -> None:
     for scope, memory, message in (
         ("cluster", True, ""),
         ("cluster", False, "0]) of thread 1 of CTA 0 reads with no barrier in between: sync first"),
-        ("cta", False, "nobody awaited its commit before"),  # the other CTA is a phase ahead
+        ("cta", False, "no thread waited for its commit"),  # the other CTA is a phase ahead
     ):
         kernel = pair(case)
         held, done = kernel.buffers, kernel.barriers["done"]
@@ -639,7 +642,7 @@ def test_the_next_turn_of_a_pair_waits_for_both() -> None:
     ("free", "sync", "message"),
     [(True, True, ""),
      (True, False, "add) writes: after the wait a tcgen05.fence.after is missing"),
-     (False, True, "A_tile at 0 in thread 0, which tcgen05 read, and nobody awaited its commit")],
+     (False, True, "at 0 in thread 0, which tcgen05 read, and no thread waited for its commit")],
 )  # fmt: skip
 def test_boxes_follow_products(free: bool, sync: bool, message: str) -> None:
     """One thread waits for products before it refills; a barrier tells the others of it."""
@@ -684,7 +687,7 @@ def test_operands_stay_until_the_products_are_done(late: bool) -> None:
     if late:
         p.kernel.mbarrier_wait(p.done, 0, 0)
     said = run(p.kernel)
-    assert ("at 0 in thread 0, which tcgen05 read, and nobody awaited its" in said) == late
+    assert ("at 0 in thread 0, which tcgen05 read, and no thread waited for its" in said) == late
     p = parts()
     p.multiply(commit=False)
     p.kernel.copy(p.a[0], p.given)
@@ -770,7 +773,7 @@ def test_the_end_finds_what_is_under_way() -> None:
     p = parts()
     p.multiply()
     said = run(p.kernel, None, without(TensorFree))
-    assert "the last tcgen05.commit is awaited by nobody" in said
+    assert "no thread waits for the last tcgen05.commit" in said
 
 
 def changed(kind: type, **fields: Any) -> Change:
@@ -828,6 +831,7 @@ def test_the_two_copies_of_a_must_agree() -> None:
 # -- kernel texts ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "case", "arch"),
     [(product, replace(ORDERED, scope="warp"), "sm_103a"), (pair, PAIRS["scales"], "sm_100a")],

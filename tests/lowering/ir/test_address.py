@@ -53,6 +53,7 @@ def programs() -> list[lw.Program]:
     return accepted
 
 
+@pytest.mark.slow
 def test_every_register_of_every_vector_has_its_element() -> None:
     """register_tile, evaluated and in each text, is element_map for all threads and registers."""
     seen = 0

@@ -65,6 +65,7 @@ def test_register_numbers_are_counted_from_0() -> None:
         assert np.array_equal(written["o"], given), machine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [1, 5, 7, 8, 13, 16, 0])
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -51,6 +51,7 @@ def module(asm: Asm, target: str) -> str:
     return f"{head}\n.visible .entry k() {{ {registers}{text} ret; }}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asm", ASMS, ids=[asm.name for asm in ASMS])
 def test_the_assembler_has_each_where_the_table_says(asm: Asm) -> None:
     having = []
@@ -138,6 +139,7 @@ def test_lowering_refuses_what_the_target_lacks(build: Callable[[str], None], fi
             build(target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", SAMPLES, ids=[each.__name__ for each in SAMPLES])
 def test_what_is_lowered_is_assembled(make: Callable[[], object]) -> None:
     program = make().program  # type: ignore[attr-defined]

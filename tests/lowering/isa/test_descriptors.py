@@ -247,6 +247,7 @@ def test_what_is_described_is_right_and_the_rest_refused(
     described(*drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("major", "mode", "count"),
     [("K", 0, 6), ("K", 32, 1), ("K", 64, 2), ("K", 128, 1),

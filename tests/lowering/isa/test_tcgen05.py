@@ -460,6 +460,7 @@ def tiles(draw: st.DrawFn) -> tuple[TileLayout, tuple[int, int], str, int, int]:
     return TileLayout(S[tuple(extents) : tuple(strides)]), (rows, cols), major, mode, bits
 
 
+@pytest.mark.slow
 @laws
 @given(tiles())
 def test_what_is_described_is_right_and_the_rest_refused(
@@ -591,6 +592,7 @@ def movements(group: int) -> Iterator[Asm]:
 EVERY = [asm for _, asm in products()] + [*movements(1), *movements(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", FIFTH)
 def test_every_statement_assembles_where_it_says(target: str) -> None:
     """Without a remark of the assembler; i8 is refused where a target lacks it."""

@@ -155,6 +155,7 @@ def tile_of(bits: int, major: str = "K") -> Descriptor:
     return Descriptor(major, 128, 16, 1024, bits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("a", "b", "d"), TYPES)
 def test_the_assembler_takes_every_type(a: str, b: str, d: str) -> None:
     inst = wgmma.get(8, a, b, d)
@@ -171,6 +172,7 @@ def test_the_assembler_takes_every_type(a: str, b: str, d: str) -> None:
                     assert nvjitlink.assemble(text, "sm_90a")[:4] == b"\x7fELF"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("a", "d"), [("f16", "f32"), ("f16", "f16"), ("s8", "s32")])
 def test_the_assembler_takes_every_legal_n_and_no_other(a: str, d: str) -> None:
     """The table's N are the assembler's: what it takes is read off a text with N replaced."""
@@ -362,6 +364,7 @@ def test_the_texts_multiply(inst: Any, a: Any, b: Any, k: int, groups: int, lang
     run_text(inst, gemm(inst, a, b, k, groups), k, language)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["python", "c"])
 @pytest.mark.parametrize(("inst", "a", "b", "k", "groups"), TEXTS, ids=range(len(TEXTS)))
 def test_a_number_says_whether_to_add(
@@ -427,6 +430,7 @@ def test_the_kernel_assembles(at: int) -> None:
     assert nvjitlink.assemble(text, "sm_90a")[:4] == b"\x7fELF"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc: the CUDA text is not compiled")
 @pytest.mark.parametrize("at", [0, 2, 4, 6, 12, 13], ids=[IDS[at] for at in (0, 2, 4, 6, 12, 13)])
 def test_nvcc_compiles_the_text(at: int, tmp_path: Path) -> None:
@@ -766,6 +770,7 @@ SAMPLE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_the_simulator_agrees_and_refutes_the_controls(name: str) -> None:
     certificate = probe(name, "simulator")
@@ -776,6 +781,7 @@ def test_the_simulator_agrees_and_refutes_the_controls(name: str) -> None:
     assert from_json(to_json([certificate])) == (certificate,)
 
 
+@pytest.mark.slow
 def test_the_relation_is_the_isa_s() -> None:
     """A word r of lane 4g+t in warp w: row 16w + g + 8*(r mod 2), k = 2t + 8*(r // 2) + {0, 1}."""
     found = measure_product(wgmma.get(8, "f16"), simulator).tables["products"]
@@ -812,6 +818,7 @@ def swapped(values: Array, axis: int, one: int, two: int) -> Array:
     return np.take(values, order, axis)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "image", "axis", "verdict"),
     [

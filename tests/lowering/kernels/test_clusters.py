@@ -40,6 +40,7 @@ LARGE = pair((128, 256, 64), 8, 4, 8)
 H200 = Device(0, "sm_90", 132, "NVIDIA H200", 227 * 1024, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flips", FLIPS)
 @pytest.mark.parametrize("config", [DOWN, ACROSS])
 def test_both_ways_side_by_side_with_edges_and_pitches(
@@ -49,6 +50,7 @@ def test_both_ways_side_by_side_with_edges_and_pitches(
     assert exact(Form("float16", None, *flips), config, (200, 200, 200), padding=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "sizes", "processors"),
     [
@@ -66,6 +68,7 @@ def test_turns_and_rounds(config: Config, sizes: tuple[int, int, int], processor
     assert exact(Form("float16"), config, sizes, processors=processors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "config"),
     [
@@ -213,6 +216,7 @@ FAULTS: dict[str, tuple[Callable[[KernelIR], KernelIR], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_simulator_refuses_what_would_race_or_hang(fault: str) -> None:
     change, message = FAULTS[fault]
@@ -298,6 +302,7 @@ def test_a_pair_takes_as_many_waves_as_it_has_processors() -> None:
 # -- other readers --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [DOWN, ACROSS])
 def test_the_texts_say_the_pair_and_assemble(config: Config) -> None:
     form, config = fitted(Form("float16"), config, (256, 256, 256))
@@ -322,6 +327,7 @@ def test_the_texts_say_the_pair_and_assemble(config: Config) -> None:
         numba_cuda.check_body(program.body, "k", "sm_80")
 
 
+@pytest.mark.slow
 def test_a_launch_says_the_extent_of_a_cluster() -> None:
     pytest.importorskip("cuda.bindings.driver")
     form, config = fitted(Form("float16"), DOWN, (128, 128, 64))

@@ -92,17 +92,20 @@ def product(form: Form, config: Config, sizes: tuple[int, int, int], **more: Any
     return bool((out == want.astype(form.out.numpy)).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("flips", FLIPS)
 def test_every_transpose_with_edges_and_pitches(dtype: str, flips: tuple[bool, bool]) -> None:
     assert product(Form(dtype, None, *flips), SMALL, SIZES, padding=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flips", FLIPS)
 def test_every_transpose_by_the_copy_engine(flips: tuple[bool, bool]) -> None:
     assert product(Form("float16", "float32", *flips), BULK, SIZES, padding=16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epilogue", ["alpha", "beta"])
 @pytest.mark.parametrize("out", ["float32", "bfloat16"])
 def test_every_epilogue(epilogue: str, out: str) -> None:
@@ -110,6 +113,7 @@ def test_every_epilogue(epilogue: str, out: str) -> None:
     assert product(form, SMALL, SIZES, padding=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "sizes"),
     [
@@ -183,6 +187,7 @@ FAULTS: dict[str, tuple[Config, Callable[[Op], Op | None], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_simulator_refuses_what_would_race_or_hang(fault: str) -> None:
     config, change, message = FAULTS[fault]
@@ -199,6 +204,7 @@ def test_a_kernel_without_edges_leaves_the_matrix_where_it_has_some() -> None:
         run(program_of(form, SMALL).body, SIZES, SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flips", FLIPS)
 @pytest.mark.parametrize("bulk", [False, True])
 def test_shared_memory_is_free_of_conflicts(flips: tuple[bool, bool], bulk: bool) -> None:
@@ -263,6 +269,7 @@ def test_a_guard_against_a_size_reads_in_every_language() -> None:
 # -- the other readers ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "config", "targets"),
     [
@@ -285,6 +292,7 @@ def test_ptx_assembles(form: Form, config: Config, targets: tuple[str, ...]) -> 
     assert all(len(assemble(text, target)) > 1000 for target in targets)
 
 
+@pytest.mark.slow
 def test_a_whole_program_keeps_its_register_shares() -> None:
     config = Config((128, 32, 16), (4, 2), 2, 1, bulk=True, producer=True)
     program = program_of(Form("float16", edges=False, whole=True), config, "sm_90a")
@@ -320,7 +328,7 @@ def test_the_ceiling_is_mma_alone() -> None:
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a type": (lambda: Form("float32"), "f16 and bf16 give f32 or their own type"),
-    "an output": (lambda: Form("float16", "bfloat16"), "returns f32 or the same"),
+    "an output": (lambda: Form("float16", "bfloat16"), "give f32 or their own type"),
     "an epilogue": (lambda: Form("float16", epilogue="relu"), "the epilogue must be one of"),
     "a tile": (lambda: Config((48, 64, 32), (2, 2)), "whole tiles of 16 x 16"),
     "one stage": (lambda: Config((64, 64, 32), (2, 2), 1), "needs at least 2 stages"),
@@ -524,8 +532,8 @@ def test_arrays_by_the_cuda_array_interface() -> None:
         ),
         (Shown("<f2", (8, 8), (33, 2)), "must be multiples of its 2 bytes"),
         (Shown("<f2", (8,)), "a must have two dimensions"),
-        (Shown("<f2", (8, 8), (64, 4)), "must lie in consecutive cells"),
-        (Shown("<f2", (8, 16), (16, 2)), "rows of a overlap"),
+        (Shown("<f2", (8, 8), (64, 4)), "must be contiguous, one stride 1"),
+        (Shown("<f2", (8, 16), (16, 2)), "rows of a must not overlap"),
         ([[1.0]], r"must be an array of torch, CuPy or NumPy, .*; got list"),
     ],
 )
@@ -637,11 +645,11 @@ def test_matrices_of_the_host_are_checked_before_the_device() -> None:
 def test_simulate_refuses_what_its_form_has_not() -> None:
     a, b = np.ones((16, 24)), np.ones((24, 16))
     for form, given, message in (
-        (Form("float16"), {"b": np.ones((40, 32))}, "one K; got 24 and 40"),
-        (Form("float16"), {"c": np.ones((16, 16))}, "where it has beta alone"),
+        (Form("float16"), {"b": np.ones((40, 32))}, "the same K; got 24 and 40"),
+        (Form("float16"), {"c": np.ones((16, 16))}, "with the epilogue beta, else none"),
         (Form("float16", epilogue="beta"), {}, "got none"),
         (Form("float16", epilogue="beta"), {"c": np.ones((16, 24))}, r"got C of \(16, 24\)"),
-        (Form("float16"), {"padding": -8}, "padding is a multiple of 8"),
+        (Form("float16"), {"padding": -8}, "padding must be a multiple of 8"),
         (Form("float16"), {"a": np.ones(16)}, "two dimensions"),
     ):
         with pytest.raises(LayoutError, match=message):
@@ -677,7 +685,7 @@ def test_matmul_refuses_operands_that_do_not_fit() -> None:
         lw.matmul(a, Shown("<f2", (24, 8)), out=Shown("<f2", (16, 8)), c=Shown("<f2", (16, 8)))
     with pytest.raises(LayoutError, match="a must lie on a CUDA device, or a and b both be NumPy"):
         lw.matmul(np.zeros((8, 8), np.float16), b)
-    with pytest.raises(LayoutError, match="give out=, a float16 matrix of shape"):
+    with pytest.raises(LayoutError, match="out= must be given, a float16 matrix of shape"):
         lw.matmul(a, Shown("<f2", (24, 8)))
 
 

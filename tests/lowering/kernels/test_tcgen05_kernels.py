@@ -23,12 +23,14 @@ ONE = Config((128, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)
 WIDE = Config((128, 192, 32), (4, 1), 3, 1, bulk=True, producer=True, wgmma=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flips", FLIPS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_every_transpose_with_edges_and_pitches(dtype: str, flips: tuple[bool, bool]) -> None:
     assert exact(Form(dtype, None, *flips), ONE, EDGES, padding=8, arch=ARCH)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epilogue", ["alpha", "beta"])
 @pytest.mark.parametrize("out", ["float32", "bfloat16"])
 def test_every_epilogue(epilogue: str, out: str) -> None:
@@ -36,6 +38,7 @@ def test_every_epilogue(epilogue: str, out: str) -> None:
     assert exact(form, ONE, (136, 72, 72), padding=8, arch=ARCH)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "sizes", "processors"),
     [
@@ -50,6 +53,7 @@ def test_turns_and_rounds(config: Config, sizes: tuple[int, int, int], processor
     assert exact(Form("float16"), config, sizes, processors=processors, arch=ARCH)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "out"), [("e4m3", None), ("e4m3", "bfloat16"), ("s8", None)])
 def test_operands_of_8_bits(dtype: str, out: str | None) -> None:
     assert exact(Form(dtype, out, False, True), ONE, (136, 136, 272), padding=16, arch=ARCH)
@@ -93,7 +97,7 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
     "no wait for bytes or products": (without(MbarrierWait), "still being copied|nothing wrote"),
     "no wait for the products": (
         lambda op: None if isinstance(op, MbarrierWait) and op.phase.barrier == "done" else op,
-        "still writes: commit it|nobody awaited its commit",
+        "still writes: commit it|no thread waited for its commit",
     ),
     "no fence before": (only(TensorFence, side="before"), "a tcgen05.fence.before is missing"),
     "no fence after": (only(TensorFence, side="after"), "a tcgen05.fence.after is missing"),
@@ -108,6 +112,7 @@ FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_is_found(fault: str) -> None:
     """Three turns of four steps: every fault has a second chance to be seen, and none passes."""
@@ -119,6 +124,7 @@ def test_every_fault_is_found(fault: str) -> None:
         run(replace(body, ops=changed(body.ops, change)), ONE, sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_100a", "sm_103a", "sm_110a"])
 @pytest.mark.parametrize(
     "form", [Form("bfloat16", epilogue="beta"), Form("e4m3", "float16", transpose_B=True)]

@@ -79,6 +79,7 @@ def exact(form: Form, config: Config, sizes: tuple[int, int, int], **more: Any) 
     return bool((out == want.astype(form.out.numpy)).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flips", FLIPS)
 @pytest.mark.parametrize(("dtype", "config"), [("float16", TWO), ("bfloat16", ONE)])
 def test_every_transpose_with_edges_and_pitches(
@@ -93,6 +94,7 @@ def test_every_epilogue(epilogue: str, out: str) -> None:
     assert exact(Form("bfloat16", out, True, epilogue=epilogue), ONE, (136, 72, 72), padding=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "sizes", "processors"),
     [
@@ -113,6 +115,7 @@ def test_turns_and_rounds(config: Config, sizes: tuple[int, int, int], processor
     assert exact(Form("float16"), config, sizes, processors=processors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "out"),
     [("e4m3", None), ("e4m3", "float16"), ("e5m2", "bfloat16"), ("s8", None), ("u8", None)],
@@ -276,6 +279,7 @@ LATE_FAULTS: dict[str, tuple[Callable[[Op], Op | None], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", LATE_FAULTS)
 @pytest.mark.parametrize("config", [PAIR, THREE])
 def test_tiles_that_leave_late_race_or_are_missed_too(config: Config, fault: str) -> None:
@@ -320,6 +324,7 @@ def test_a_tile_leaves_while_the_next_is_made(form: Form, late: bool) -> None:
             assert along.body[at + 1] == WgmmaWait(1)
 
 
+@pytest.mark.slow
 def test_the_assembler_runs_no_products_one_by_one() -> None:
     """It remarks upon a kernel that lacks a wait, and upon none of these."""
     for form in (
@@ -339,6 +344,7 @@ def test_the_assembler_runs_no_products_one_by_one() -> None:
         nvjitlink.link_whole(code, "sm_90a", strict=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_simulator_refuses_what_would_race_or_hang(fault: str) -> None:
     change, message = FAULTS[fault]
@@ -383,6 +389,7 @@ def test_shared_memory_is_free_of_conflicts(out: str) -> None:
 # -- other readers --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_whole_program_and_its_ptx_assemble() -> None:
     config = replace(TWO, stages=2)
     form, config = fitted(Form("bfloat16", epilogue="beta"), config, (256, 128, 256))

@@ -383,6 +383,7 @@ def strides(layout: TileLayout, axis: Any, other: dict[int, int]) -> TileLayout:
     return remade(layout, change)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["A", "B", "D"])
 def test_a_claim_wrong_in_one_operand_is_refuted(role: str) -> None:
     layout = K16.fragment(role).layout
@@ -612,6 +613,7 @@ def test_the_command(tmp_path: Path) -> None:
 RECORDS = sorted(HARDWARE.glob("*_probe.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not RECORDS, reason="no device has been probed yet")
 def test_what_a_device_showed_is_what_our_layouts_say() -> None:
     for path in RECORDS:

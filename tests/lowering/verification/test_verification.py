@@ -72,6 +72,7 @@ GEMMS = [
 ]
 
 
+@pytest.mark.slow
 def test_every_gemm_is_right_on_the_simulator_and_its_check_means_something() -> None:
     results = verify(GEMMS, "simulator")
     assert [result.case for result in results] == [str(case) for case in GEMMS]
@@ -88,6 +89,7 @@ def test_every_gemm_is_right_on_the_simulator_and_its_check_means_something() ->
 FAMILY = [case for case in family_cases() if "u" not in case.instruction]
 
 
+@pytest.mark.slow
 def test_the_other_dense_mma_are_right_on_the_simulator() -> None:
     """Integers and f64 as exactly as they can be; f16 accumulators within their own bound."""
     for result in verify(FAMILY, "simulator"):
@@ -130,6 +132,7 @@ KERNELS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", KERNELS, ids=[str(case).replace(" ", "-") for case in KERNELS])
 def test_staged_kernels(case: StagedCase) -> None:
     (result,) = verify([case], "simulator")
@@ -173,6 +176,7 @@ BENDS: dict[str, Callable[[AnyProgram], AnyProgram]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bend", BENDS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=["gemm", "sliced", "staged"])
 def test_a_wrong_program_is_seen(program: AnyProgram, bend: str) -> None:
@@ -375,7 +379,7 @@ def test_a_machine_of_no_name_is_refused() -> None:
     with pytest.raises(LayoutError, match=r"no mma is named 'mma.m16n8k9.f16'; did you mean "):
         Case("mma.m16n8k9.f16", (1, 1, 1)).program()
     with pytest.raises(
-        LayoutError, match="verify: the swizzle must be of 32, 64 or 128 bytes; got 16"
+        LayoutError, match="verify: the swizzle must be 32, 64 or 128 bytes; got 16"
     ):
         StagedCase("mma.m16n8k16.f16", 16).program()
 
@@ -417,6 +421,7 @@ RECORDS = {
 EVERY = 6  # one case in so many is simulated again
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not RECORDS, reason="no device has verified these cases yet")
 def test_the_simulator_gives_the_integers_that_a_device_gave() -> None:
     """Bit for bit: sha256 of D's region, element bits in row-major order."""

@@ -1,9 +1,9 @@
 """Which registers of a user's tile are an instruction's fragment.
 
-There are two ways to ask. An mma cuts layouts into the fragment's digits (:func:`cut`): its rows,
-columns and k may be permuted alike in all operands, and a refusal names the digit. Where threads of
-a region alone take part, or the answer is a place in tensor memory, the elements that each thread
-holds are compared with those that it should (:func:`columns_of`).
+There are two ways to decide. For ``mma``, layouts are cut into the fragment's digits (:func:`cut`):
+M, N and K may be permuted, alike in all operands, and a refusal names the digit. For ``wgmma``,
+``tcgen05.ld`` and ``.st``, ``cast`` and ``blend``, what each thread holds is compared with what it
+should hold (:func:`columns_of`): a region may lie in some threads, and no layout says in which.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from layoutalg import LayoutError
 from layoutalg.algebra.axis import WARP
 from lowering.dispatch.addresses import environment, memory_address, placed
 from lowering.dispatch.holders import ControlFlow, Holders, firsts, named, only, uniform_holders
-from lowering.dispatch.predicates import full_active_lanes, one_side_in_registers
+from lowering.dispatch.predicates import full_lanes, one_side_in_registers
 from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index
 from lowering.ir.ops import LoadMatrix, Op, Registers, StoreMatrix
@@ -218,7 +218,7 @@ def in_shared_memory(context: Context) -> Answer:
     when=[
         predicate("one_side_in_registers", one_side_in_registers),
         predicate("in_shared_memory", in_shared_memory),
-        predicate("full_active_lanes", full_active_lanes),
+        full_lanes,
     ],
 )
 def lower_matrices(context: Context) -> Lowered:

@@ -10,7 +10,7 @@ from lowering.verification.checker import machine_name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked ``gpu`` where there is no CUDA device; what drives a browser is slow."""
+    """Skip the tests marked ``gpu`` where there is no CUDA device; a browser is slow."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)

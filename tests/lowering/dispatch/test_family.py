@@ -347,7 +347,7 @@ def test_the_kind_of_scaled_products_can_be_named() -> None:
     for kind in ("mxf4", "mxf4nvf4"):
         name = f"mma.m16n8k64.{kind}.e2m1.ue8m0"
         assert Case(name, (1, 1, 1)).program().instruction.name == name
-    with pytest.raises(LayoutError, match=r"for 2 tiles along K dispatch takes mma.m16n8k16.f16"):
+    with pytest.raises(LayoutError, match=r"for 2 tiles along K dispatch chooses mma.m16n8k16.f16"):
         Case("mma.m16n8k8.f16", (1, 1, 2)).program()
 
 

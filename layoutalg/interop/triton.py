@@ -1,8 +1,9 @@
 """Triton linear layouts: bases of register, lane, warp and block, to and from ``TileLayout``.
 
-A linear layout maps (register, lane, warp, block) to an element over F2: bit i of the lane XORs the
-i-th basis of ``lane`` into the coordinates of the element. It is a ``TileLayout`` exactly where each
-basis sets one bit of one dimension, or none, and no bit is set twice; otherwise it is a swizzle.
+A linear layout maps (register, lane, warp, block) to an element over F2: bit i of the lane XORs
+the i-th basis of ``lane`` into the coordinates of the element. It is a ``TileLayout`` exactly where
+each basis sets one bit of one dimension, or none, and no bit is set twice; otherwise it is a
+swizzle.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def _equal(entry: Any) -> Fragment:
 
 
 def _compare(fragment: Fragment, coords: Any) -> None:
-    """Refuse a table that differs from the fragment's: the first place is named."""
+    """Refuse a table that differs from the fragment's: the first slot is named."""
     name = f"fragments: {fragment.instruction} {fragment.operand}"
     ours = fragment.holds.tolist()
     if coords == ours:

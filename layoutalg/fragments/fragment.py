@@ -152,7 +152,7 @@ class Fragment:
         """Prove the row.
 
         Raises:
-            LayoutError: the layout is of another size, misses or repeats a place, has another
+            LayoutError: the layout is of another size, misses or repeats a slot, has another
                 number of copies, or differs from the formula; the first element that differs is
                 named. Or no target has the instruction.
         """

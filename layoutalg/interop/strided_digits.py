@@ -21,8 +21,8 @@ from layoutalg.sizes.size import is_int, product
 class StridedDigit:
     """``extent`` steps that move ``dim`` by ``stride`` elements and ``axis`` by ``place`` each.
 
-    ``dim`` is None for a replica: the steps move the place and stay on the element. ``name`` says
-    in a message what the other notation calls it.
+    ``dim`` is None for a replica, whose steps stay on the element. ``name`` is what the other
+    notation calls the digit, for messages.
     """
 
     extent: int
@@ -89,7 +89,7 @@ def digits_of(layout: TileLayout, shape: Sequence[int], what: str) -> tuple[Stri
     Raises:
         Undecided: a size is symbolic.
         LayoutError: the layout does not group by the shape, or has an offset, or puts two elements
-            on one place, or counts downwards: then no map leads back from places to elements.
+            on one coordinate of an axis, or counts downwards: then it has no inverse.
     """
     check_numbers(layout, what)
     for axis, value in layout.offset.items():

@@ -1,8 +1,9 @@
 """Triton linear layouts: bases of register, lane, warp and block, to and from ``TileLayout``.
 
-A linear layout maps a place to an element over F2: bit i of the lane XORs the i-th basis of
-``lane`` into the coordinates of the element. It is a ``TileLayout`` exactly where each basis sets
-one bit of one dimension, or none, and no bit is set twice; otherwise it is a swizzle.
+A linear layout maps (register, lane, warp, block) to an element over F2: bit i of the lane XORs
+the i-th basis of ``lane`` into the coordinates of the element. It is a ``TileLayout`` exactly where
+each basis sets one bit of one dimension, or none, and no bit is set twice; otherwise it is a
+swizzle.
 """
 
 from __future__ import annotations
@@ -115,10 +116,10 @@ class LinearLayout:
         return cls.of(bases, shape)
 
     def apply(self, **place: Any) -> tuple[Any, ...]:
-        """Return the coordinate of the element at a place; dimensions not given are 0.
+        """Return the coordinate of the element at some indices; those that are not given are 0.
 
         Args:
-            place: an int, or an integer array (elementwise), per input dimension.
+            place: an index, an int or an integer array (elementwise), per input dimension.
 
         Raises:
             LayoutError: an input dimension is unknown or out of range.
@@ -237,17 +238,17 @@ which no digits of a TileLayout say
 def to_triton(
     layout: LayoutLike, shape: Sequence[int], axes: Mapping[str, Axis] = AXES
 ) -> LinearLayout:
-    """Return the linear layout that leads from each place to the element that lies there.
+    """Return the linear layout from (register, lane, warp, block) to the element held there.
 
     ``from_triton(to_triton(L, shape))`` is the same map as L.
 
     Args:
-        layout: a layout on the axes given, one to one onto all places apart from replicas.
+        layout: a layout on the axes given, a bijection apart from replicas.
         shape: the logical extents, powers of two.
         axes: the axis of each input dimension, in the order in which they are listed.
 
     Raises:
-        LayoutError: an extent is no power of two, an axis has no input dimension, or a place holds
+        LayoutError: an extent is no power of two, an axis has no input dimension, or an index holds
             no element or two.
         Undecided: a size is symbolic.
 

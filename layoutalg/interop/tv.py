@@ -127,13 +127,13 @@ def to_tv(
     ``to_tv(L, shape)(t, v) == i + M*j + …`` exactly where L puts (i, j, …) on thread t, value v.
 
     Args:
-        layout: a layout on two axes, one to one onto ``T x V`` places.
+        layout: a layout on two axes, a bijection onto (thread, value).
         shape: the logical extents (M, N, …); write a B operand as (N, K) for CuTe.
         thread: the axis that counts threads; where it is not given, the layout's thread axis.
         value: the axis that counts values.
 
     Raises:
-        LayoutError: a third axis is used, or some place holds no element or two.
+        LayoutError: a third axis is used, or some (thread, value) holds no element or two.
         Undecided: a size is symbolic.
 
     >>> from layoutalg import fragments

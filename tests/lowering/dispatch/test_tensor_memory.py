@@ -624,7 +624,7 @@ def test_the_next_turn_of_a_pair_waits_for_both() -> None:
     for scope, memory, message in (
         ("cluster", True, ""),
         ("cluster", False, "0]) of thread 1 of CTA 0 reads with no barrier in between: sync first"),
-        ("cta", False, "no thread waited for its commit before"),  # the other CTA is a phase ahead
+        ("cta", False, "no thread waited for its commit"),  # the other CTA is a phase ahead
     ):
         kernel = pair(case)
         held, done = kernel.buffers, kernel.barriers["done"]

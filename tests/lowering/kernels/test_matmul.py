@@ -218,7 +218,7 @@ def test_shared_memory_is_free_of_conflicts(flips: tuple[bool, bool], bulk: bool
         machine.extents[name], machine.pitches[name] = (128, 128), 128
     run_to_end(machine)
     counts = [
-        count for count in bank_counts(machine) if "ring" in count.op or "staging" in count.op
+        count for count in bank_counts(machine) if "stages" in count.op or "staging" in count.op
     ]
     assert len(counts) > 20
     assert all(count.wavefronts == count.fewest for count in counts)

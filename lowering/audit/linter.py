@@ -24,12 +24,12 @@ from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.sizes.dtypes import OPERANDS
 from lowering.isa import grammar, ptx
 from lowering.isa.grammar import Operand, Statement, Word
-from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY
+from lowering.isa.mma import KINDS, MMA_EXTENDED, MMA_FAMILY
 
 VERBS = ("mma", "ldmatrix", "stmatrix", "movmatrix")
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 SPARSE = ("sp", "sp::ordered_metadata")
-KINDS = ("kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4")
+SCALED_KINDS = tuple(f"kind::{word}" for word, kind in KINDS.items() if "SFA" in kind.extras)
 VECTORS = ("scale_vec::1X", "scale_vec::2X", "scale_vec::4X")
 SCALES = ("ue8m0", "ue4m3")
 TYPES = tuple(dict.fromkeys(each.token for each in OPERANDS))
@@ -113,15 +113,15 @@ def _mma_signature(statement: Statement) -> tuple[Signature | None, list[Complai
     sparse, scaled = statement.qualifier(*SPARSE), statement.qualifier("block_scale")
     kind = next((word for word in words if word.text.startswith("kind::")), None)
     vectors = [word for word in words if word.text in VECTORS]
-    if kind is not None and (sparse is not None or kind.text not in KINDS):
+    if kind is not None and (sparse is not None or kind.text not in SCALED_KINDS):
         what = "sparse mma" if sparse is not None else "mma"
         return None, [_at(kind, "unknown", f"{what} of .{kind.text} is not checked", "note")]
     shapes = [word for word in words if _SHAPE.fullmatch(word.text)]
     sides = [word for word in words if word.text in ("row", "col")]
     types = [word for word in words if word.text in TYPES]
     extra = (
-        "sync", "aligned", "xor", "and", "popc", "satfinite", *ROUNDINGS, *SPARSE, *KINDS,
-        "block_scale", *VECTORS,
+        "sync", "aligned", "xor", "and", "popc", "satfinite", *ROUNDINGS, *SPARSE,
+        *SCALED_KINDS, "block_scale", *VECTORS,
     )  # fmt: skip
     for word in words:
         if word not in (*shapes, *sides, *types) and word.text not in extra:
@@ -150,7 +150,7 @@ def _mma_signature(statement: Statement) -> tuple[Signature | None, list[Complai
     name = f"mma.{'sp.' * (sparse is not None)}{shapes[0].text}.{pair}"
     if kind is not None:
         name = f"mma.{shapes[0].text}.{kind.text.removeprefix('kind::')}.{pair}"
-        name += f".{types[4].text}" * (kind.text != KINDS[0])
+        name += f".{types[4].text}" * (kind.text != "kind::mxf8f6f4")
     rows = [row for row in (*MMA_FAMILY, *MMA_EXTENDED) if row.name == name]
     if not rows and (sparse or kind):
         message = f"{name} has no row in the fragment table: not checked"
@@ -196,7 +196,7 @@ def _vector(
     if vectors and vectors[0].text != want:
         message = f"{scales.instruction} has .{want}; got .{vectors[0].text}"
         yield _at(vectors[0], "qualifiers", message)
-    if not vectors and kind.text == KINDS[2]:
+    if not vectors and kind.text == "kind::mxf4nvf4":
         yield _at(statement.mnemonic, "qualifiers", f".{kind.text} needs .{want}")
 
 

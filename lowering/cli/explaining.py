@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from layoutalg import LayoutError, TileLayout, Verdict, fragments, prove
+from layoutalg import LayoutError, Verdict, fragments
 from layoutalg.interop import Reading
 from layoutalg.layouts.explanation import Explanation, explain_element, explain_held, reach
 from layoutalg.proofs.verdict import Certificate, place_text
@@ -179,11 +179,8 @@ def _held_text(given: Reading, found: Sequence[Explanation], wanted: Mapping[str
 
 
 def _compare(left: Reading, right: Reading, target: str | None) -> Verdict:
-    """Decide whether two layouts are equal maps; swizzled ones need a shape."""
-    one, other, shape = left.layout, right.layout, left.shape or right.shape
-    if isinstance(one, TileLayout) and isinstance(other, TileLayout) and not shape:
-        return one.equivalent(other, target)
-    return prove(one, shape_of("explain", left, right), other, target)
+    """Decide whether two layouts are equal maps."""
+    return left.layout.equivalent(right.layout, target, left.shape or right.shape)
 
 
 def _record(verdict: Verdict) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from layoutalg import draw
 from layoutalg.algebra.axis import WARP
 from layoutalg.draw.explorer import page
-from lowering.ir import ops, tmem_ops
+from lowering.ir import ops
 from lowering.ir.index import Digit, Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.readers import Reader
@@ -187,15 +187,6 @@ def _idle(row: dict[str, Any], op: ops.Op) -> None:
     row["kind"] = "idle"  # moves no element
 
 
-@follow.of(
-    *(ops.Blend, ops.Let, ops.When, ops.WarpSpecialize, ops.ProxyFence),
-    *(ops.TmaLoad, ops.TmaStore, ops.TmaStoreWait),
-    *(ops.Arrive, ops.TryWait, ops.MbarrierWait),
-    *(ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait),
-    *(tmem_ops.TensorMma, tmem_ops.TensorCopy, tmem_ops.TensorLoad, tmem_ops.TensorStore),
-    *(tmem_ops.TensorWait, tmem_ops.TensorCommit, tmem_ops.TensorFence),
-    *(tmem_ops.TensorAllocate, tmem_ops.TensorFree),
-)
 def _unfollowed(row: dict[str, Any], op: ops.Op) -> None:
     row["kind"] = "unfollowed"  # the page shows its line, and says that it does not follow it
 
@@ -206,14 +197,12 @@ def rows(
     """Return a row for each line of the script.
 
     The page evaluates loops of a fixed extent. What stands in another loop or in a branch, or needs
-    a variable that is neither the thread nor of such a loop, is not followed.
+    a variable that is neither the thread nor of such a loop, is not followed; nor is an operation
+    of no row: the page shows its line, and says so.
 
     Args:
         body: the operations.
         known: variables that the page evaluates; None: nothing in this body is followed.
-
-    Raises:
-        LayoutError: an operation of no row.
 
     >>> load = ops.Load(ops.Registers("r", (0, 1)), "g", Index.of("k", 2) * 2)
     >>> [row["kind"] for row in rows((ops.Loop("k", 2, (load,)), load, ops.Commit()))]
@@ -222,7 +211,10 @@ def rows(
     found: list[dict[str, Any]] = []
     for op in body:
         row: dict[str, Any] = {}
-        follow(row, op)
+        if op in follow:
+            follow(row, op)
+        else:
+            _unfollowed(row, op)
         names = {name for index in ops.indices(op) for name in index.variables()}
         if known is None or not names <= known:
             row = row if row["kind"] == "idle" else {"kind": "unfollowed"}

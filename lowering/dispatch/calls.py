@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from layoutalg import LayoutError
-from lowering.dispatch.addresses import as_index
 from lowering.dispatch.holders import ALL, ControlFlow
 from lowering.dispatch.registry import Lowered, context_of, dispatch
 from lowering.ir.convergence import same_over
+from lowering.ir.index import as_index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
     Let,
@@ -20,6 +20,7 @@ from lowering.ir.ops import (
     WarpSpecialize,
     When,
 )
+from lowering.ir.readers import unknown
 from lowering.ir.tiles import Dispatched, TilePrimitiveCall
 from lowering.passes.warp_specialization import check_producer
 
@@ -65,6 +66,8 @@ class _Calls:
             elif isinstance(op, TilePrimitiveCall):
                 lowered = self.lowered(op, flow)
                 op = Dispatched(op, lowered.variant, lowered.ops)
+            elif op.bodies:
+                raise unknown(op, "dispatch")
             found.append(op)
         return tuple(found)
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from layoutalg import LayoutError, TileLayout, Undecided
 from layoutalg.algebra.parts import symbols
-from lowering.dispatch.addresses import as_index, every_value
-from lowering.ir.index import FREE
+from lowering.dispatch.addresses import every_value
+from lowering.ir.index import FREE, as_index
 from lowering.ir.tiles import Buffer, BufferRegion, TilePrimitiveCall
 
 MOST = 1 << 22  # elements, times starts of a region that moves, that are compared one by one

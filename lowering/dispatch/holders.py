@@ -23,8 +23,8 @@ import numpy.typing as npt
 from layoutalg import LayoutError, TileLayout
 from layoutalg.algebra.axis import WARP
 from layoutalg.layouts.thread_slots import THREADS_IN
-from lowering.dispatch.addresses import Coordinate, as_index, region_tile, register_tile
-from lowering.ir.index import Index
+from lowering.dispatch.addresses import Coordinate, region_tile, register_tile
+from lowering.ir.index import Index, as_index
 from lowering.ir.ops import Guard, Op, When
 from lowering.ir.register_map import (
     axis_extent,

@@ -10,9 +10,9 @@ import numpy as np
 
 from layoutalg import ComposeLayout, LayoutError, TileLayout
 from layoutalg.fragments import transposed
-from lowering.dispatch.addresses import as_index, linear_address, unmoved
+from lowering.dispatch.addresses import linear_address, unmoved
 from lowering.dispatch.registry import fail
-from lowering.ir.index import Index
+from lowering.ir.index import Index, as_index
 from lowering.ir.ops import SharedMatrix
 from lowering.ir.tiles import BufferRegion
 from lowering.isa.smem_descriptor import CHUNK, MAJORS, Descriptor, describe

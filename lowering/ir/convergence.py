@@ -19,6 +19,7 @@ from layoutalg import LayoutError
 from layoutalg.layouts.thread_slots import THREADS_IN
 from lowering.ir.index import Index
 from lowering.ir.ops import Arrive, Guard, Let, Loop, Op, WarpSpecialize, When
+from lowering.ir.readers import unknown
 
 UNITS = ("thread", "warp", "warpgroup", "cta", "cluster")  # from the smallest on
 MOST = 1 << 22  # conditions that are evaluated one by one: threads times values of variables
@@ -162,6 +163,8 @@ def _check(
             _check(op.body, threads, (*path, *more), inner)
         elif isinstance(op, WarpSpecialize):  # one thread alone does what is produced
             _check(op.consume, threads, path, dict(values))
+        elif op.bodies:
+            raise unknown(op, "convergence")
 
 
 def _check_unit(

@@ -9,7 +9,6 @@ from typing import Any
 from layoutalg import LayoutError, TCol
 from lowering.ir.index import FREE, Index, as_index
 from lowering.ir.ops import (
-    Blend,
     BulkLoad,
     BulkStore,
     Let,
@@ -285,7 +284,7 @@ class KernelIR:
             if isinstance(op, Wgmma) and isinstance(op.accumulate, Index):
                 found.add(op.d.buffer)
             into: Any = getattr(op, "into", None)
-            if not isinstance(into, Registers) or isinstance(op, (Zero, LoadMatrix, Blend)):
+            if not isinstance(into, Registers) or isinstance(op, (Zero, LoadMatrix)) or op.updates:
                 continue
             bits = self.buffer(into.buffer).dtype.bits
             if bits < 32 and (len(into.numbers) * bits < 32 or isinstance(op, Move)):
@@ -337,5 +336,5 @@ def _set(op: Op) -> Iterator[Registers]:
 def _read(op: Op) -> Iterator[Registers]:
     """Yield the registers that an operation reads."""
     for name, part in op.parts:
-        if isinstance(part, Registers) and (name != "into" or isinstance(op, Blend)):
+        if isinstance(part, Registers) and (name != "into" or name in op.updates):
             yield part

@@ -85,6 +85,7 @@ class Op(ABC):
 
     - ``bodies``: the fields that hold operations;
     - ``sources``, ``targets``: the fields that name buffers in memory which it reads, or writes;
+    - ``updates``: the fields of registers that it reads before it sets them;
     - ``unit``: which threads come to its instruction together;
     - ``shared_out``: which threads lowering shares it out over, or picks one of: all of them must
       come, or a part would be left undone;
@@ -94,6 +95,7 @@ class Op(ABC):
     bodies: ClassVar[tuple[str, ...]]
     sources: ClassVar[tuple[str, ...]]
     targets: ClassVar[tuple[str, ...]]
+    updates: ClassVar[tuple[str, ...]]
     shared_out: ClassVar[str]
     aligned: ClassVar[bool]
     _unit: ClassVar[str]
@@ -107,11 +109,12 @@ class Op(ABC):
         bodies: tuple[str, ...] = (),
         sources: tuple[str, ...] = (),
         targets: tuple[str, ...] = (),
+        updates: tuple[str, ...] = (),
     ) -> None:
         if not unit and cls.unit is Op.unit:
             raise TypeError(f"{cls.__name__}: an operation says its unit")
         cls._unit, cls.shared_out, cls.aligned = unit, shared_out, aligned
-        cls.bodies, cls.sources, cls.targets = bodies, sources, targets
+        cls.bodies, cls.sources, cls.targets, cls.updates = bodies, sources, targets, updates
 
     @property
     def unit(self) -> str:
@@ -177,7 +180,7 @@ class Move(Op, unit="thread"):
 
 
 @dataclass(frozen=True)
-class Blend(Op, unit="thread"):
+class Blend(Op, unit="thread", updates=("into",)):
     """``into = alpha * into + beta * source``, in the type of ``into``; without source, the first.
 
     ``alpha`` and ``beta`` are names of scalars that the launch gives.

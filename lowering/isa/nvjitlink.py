@@ -5,10 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from layoutalg.fragments.targets import TARGETS
 from lowering.isa.gpu_extra import missing
-
-__all__ = ["TARGETS", "AssembleError", "assemble", "version"]
 
 
 class AssembleError(RuntimeError):

@@ -12,8 +12,7 @@ from typing import Any
 
 from layoutalg import S, TileLayout
 from layoutalg.layouts.hardware import swizzled_tile
-from lowering.dispatch.addresses import as_index
-from lowering.ir.index import FREE, Index
+from lowering.ir.index import FREE, Index, as_index
 from lowering.ir.tiles import Buffer, BufferRegion
 from lowering.kernels.config import EDGE, Config, Form
 from lowering.programs.kernel import Kernel

@@ -19,6 +19,7 @@ from lowering.ir.ops import (
     walk,
     with_bodies,
 )
+from lowering.ir.readers import unknown
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tiles import expanded
 
@@ -88,6 +89,8 @@ def _is_of_all(op: Op) -> bool:
     """Say whether a producer warpgroup takes part in an operation, or in one in its body."""
     if isinstance(op, (Loop, When)):
         return any(_is_of_all(each) for each in op.body if not isinstance(each, Let))
+    if op.bodies and not isinstance(op, WarpSpecialize):
+        raise unknown(op, "warp specialization")
     return isinstance(op, (Let, WarpSpecialize)) or (
         isinstance(op, Sync) and op.scope in ("cta", "cluster")
     )

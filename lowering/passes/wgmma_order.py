@@ -20,6 +20,7 @@ from lowering.ir.ops import (
     rewrite,
     walk,
 )
+from lowering.ir.readers import unknown
 
 WAYS = 256  # the most states, of different paths through a program, that are told apart
 
@@ -57,6 +58,8 @@ class _Ways:
                 states = self.repeated(op, states, here)
             elif isinstance(op, WarpSpecialize):
                 states = self.run(op.consume, states, here)
+            elif op.bodies:
+                raise unknown(op, "waits for wgmma")
         return states
 
     def kept(self, closed: tuple[Group, ...]) -> tuple[Group, ...]:

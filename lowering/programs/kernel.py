@@ -21,10 +21,10 @@ from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has
 from layoutalg.front_door import LayoutLike
 from layoutalg.sizes.budget import REGISTERS, check_budget
-from lowering.dispatch.addresses import as_index, every_value
+from lowering.dispatch.addresses import every_value
 from lowering.dispatch.holders import check_threads_exist
 from lowering.ir import names
-from lowering.ir.index import FREE, Index
+from lowering.ir.index import FREE, Index, as_index
 from lowering.ir.kernel_ir import Barrier, KernelIR, Scalar
 from lowering.ir.ops import (
     Arrive,

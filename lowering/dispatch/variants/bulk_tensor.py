@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layoutalg import ComposeLayout, LayoutError
-from lowering.dispatch.addresses import as_index, memory_address, unmoved
+from lowering.dispatch.addresses import memory_address, unmoved
 from lowering.dispatch.predicates import available, goes
 from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
-from lowering.ir.index import Index, Opaque
+from lowering.ir.index import Index, Opaque, as_index
 from lowering.ir.ops import BulkLoad, BulkStore
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tiles import BufferRegion

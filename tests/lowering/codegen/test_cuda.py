@@ -10,6 +10,7 @@ import pytest
 
 import lowering as lw
 from layoutalg import LayoutError, fragments, parse
+from layoutalg.fragments.targets import TARGETS
 from lowering.isa import nvjitlink
 from lowering.isa.mma import compute_capability
 from lowering.launch import driver
@@ -26,7 +27,7 @@ PROGRAMS = {row.name: Case(row.name, (1, 1, 1), 1).program() for row in lw.MMA_I
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("arch", nvjitlink.TARGETS)
+@pytest.mark.parametrize("arch", TARGETS)
 def test_every_target_assembles_or_is_refused(arch: str, name: str) -> None:
     """One mma in the PTX, and machine code; a target without the instruction is told so."""
     program = PROGRAMS[name]

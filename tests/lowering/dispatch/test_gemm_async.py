@@ -12,6 +12,7 @@ import pytest
 import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, wgid
 from layoutalg.fragments import targets
+from layoutalg.fragments.targets import TARGETS
 from layoutalg.layouts.hardware import swizzled_tile
 from lowering.dispatch.registry import context_of, dispatch
 from lowering.dispatch.smem_operands import accumulation
@@ -27,7 +28,6 @@ from lowering.ir.ops import (
     WgmmaWait,
     walk,
 )
-from lowering.isa.nvjitlink import TARGETS
 from lowering.programs.kernel import Kernel
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.machine import Machine

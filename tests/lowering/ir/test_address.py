@@ -16,14 +16,13 @@ import lowering as lw
 from layoutalg import Axis, ComposeLayout, LayoutError, S, TileLayout, fragments, m, parse
 from layoutalg.sizes.symbolic import DigitSymbol as LoopDigit
 from lowering.dispatch.addresses import (
-    as_index,
     environment,
     memory_address,
     one_edge,
     region_tile,
     register_tile,
 )
-from lowering.ir.index import FREE, Index, Opaque, Style
+from lowering.ir.index import FREE, Index, Opaque, Style, as_index
 from lowering.ir.ops import Guard
 from lowering.ir.register_map import element_map, thread_coordinate
 from lowering.ir.tiles import Buffer, cells, reached

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from layoutalg.fragments.targets import TARGETS
 from lowering.isa import nvjitlink
-from lowering.isa.nvjitlink import TARGETS, AssembleError
+from lowering.isa.nvjitlink import AssembleError
 
 pytest.importorskip("cuda.bindings.nvjitlink", reason="nvJitLink is not installed")
 

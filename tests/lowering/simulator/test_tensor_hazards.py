@@ -20,7 +20,7 @@ from layoutalg import (
     wg_local_layout,
 )
 from layoutalg.layouts.hardware import swizzled_tile
-from lowering.dispatch.addresses import as_index
+from lowering.ir.index import as_index
 from lowering.ir.ops import ProxyFence, Sync
 from lowering.ir.tmem_ops import TensorMma
 from lowering.programs.kernel import Kernel

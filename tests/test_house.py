@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import layoutalg
+from tests.fuzz import mutate
 from tests.support import architecture
 from tests.support.house import BACKWARD, FLOORS, downward, floor, imported, modules, parsed
 from tests.support.paths import ROOT
@@ -110,6 +111,12 @@ def test_the_judges_import_nothing_of_ours() -> None:
 
 
 @pytest.mark.slow
+def test_the_mutation_tool_finds_its_modules_and_tests() -> None:
+    for table in (mutate.MODULES, mutate.FIRST):
+        assert all((ROOT / module).is_file() for module in table)
+        assert all(mutate.test_file(stem) for stems in table.values() for stem in stems)
+
+
 def test_each_heavy_package_has_its_importers() -> None:
     assert all(module.startswith("layoutalg.draw") for module in importers("matplotlib"))
     assert importers("anywidget") == {"layoutalg.draw.explorer.jupyter"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layoutalg import fragments
-from layoutalg.errors import LayoutError
+from layoutalg.errors import LayoutError, did_you_mean
 from layoutalg.fragments import Fragment
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.swizzle import SwizzleLayout
@@ -87,14 +87,17 @@ def notation_of(text: str) -> str:
 
     >>> [notation_of(t) for t in ("S[8:1]", "(4,8):(8,1)", '{"layoutalg": 1}', "T.S[8:1]")]
     ['text', 'cute', 'json', 'tvm']
-    >>> notation_of("mma.m16n8k16.f16:A")
-    'fragment'
+    >>> notation_of("mma.m16n8k16.f16:A"), notation_of("mma.m16n8k16.f61:A")
+    ('fragment', 'fragment')
     """
     start = text.strip()
-    if start.partition(":")[0] in fragments.names():
+    name = start.partition(":")[0]
+    if name in fragments.names():
         return "fragment"
     fitting = (n for n in NOTATIONS.values() if n.looks and re.match(n.looks, start, re.DOTALL))
-    return next((notation.name for notation in fitting), "text")
+    found = next((notation.name for notation in fitting), "text")
+    misspelt = found == "text" and re.fullmatch(r"[\w.]+", name)
+    return "fragment" if misspelt and did_you_mean(name, fragments.names()) else found
 
 
 def read(

@@ -117,6 +117,9 @@ class SwizzleChoice:
         """
         return swizzle_in_words(candidate.swizzle, self.bits)
 
+    def __repr__(self) -> str:
+        return f"SwizzleChoice({self.layout})"
+
     def __str__(self) -> str:
         """Return the table of wavefronts per access and candidate, units included."""
         rows, columns = self.shape

@@ -54,7 +54,8 @@ class WithExamples(click.Command):
 
 
 def command(*examples: str) -> Callable[[Callable[..., Any]], WithExamples]:
-    """Make a function a command with examples."""
+    """Make a function a command with examples: at least one, each a line of a shell."""
+    assert examples, "a command shows an example"
     return click.command(cls=WithExamples, examples=examples)
 
 

@@ -44,6 +44,7 @@ def demo(output: Path, as_json: bool) -> None:
 
     One m16n8k16, on the GPU where there is one, else on the simulator.
     """
+    from lowering.isa.gpu_extra import INSTALL, installed
     from lowering.verification.cases import Case
     from lowering.verification.checker import check, machine_name
 
@@ -52,7 +53,10 @@ def demo(output: Path, as_json: bool) -> None:
     program = Case(name, (1, 1, 1)).program()
     machine = machine_name()
     result = check(program, "demo", machine, tolerance=1e-6)
-    where = "GPU (numba.cuda, inline PTX)" if machine == "device" else "NumPy warp (no CUDA device)"
+    where = "GPU (numba.cuda, inline PTX)"
+    if machine != "device":
+        why = "no CUDA device" if installed() else f"for a GPU: {INSTALL}"
+        where = f"NumPy warp ({why})"
     rows: list[tuple[str, Any]] = [
         (f"{role} fragment", f"{f.layout}   {f.formula}")
         for role, f in ((role, fragments.get(name, role)) for role in "DAB")

@@ -1,4 +1,4 @@
-"""A body as CUDA C++ text: one ``extern "C"`` kernel, one device function per instruction."""
+"""A KernelIR as CUDA C++ text: one ``extern "C"`` kernel, one device function per instruction."""
 
 from __future__ import annotations
 

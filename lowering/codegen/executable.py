@@ -110,7 +110,7 @@ class Executable(ABC):
     def to_html(
         self, *, path: str | os.PathLike[str] | None = None, title: str | None = None
     ) -> str:
-        """Return one self-contained HTML file on which an element is followed: ``flow.flow_html``.
+        """Return the explorer page: one HTML file that follows an element from load to store.
 
         Args:
             path: file to write, ``.html``.

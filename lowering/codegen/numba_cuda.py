@@ -1,4 +1,4 @@
-"""A body as a ``numba.cuda`` kernel of inline PTX instructions. The only importer of numba."""
+"""A KernelIR as a ``numba.cuda`` kernel of inline PTX instructions. The only importer of numba."""
 
 from __future__ import annotations
 

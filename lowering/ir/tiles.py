@@ -216,6 +216,9 @@ class Buffer:
             ranges.append((begin, end))
         return BufferRegion(self, tuple(ranges))
 
+    def __repr__(self) -> str:
+        return f"Buffer({self}, {self.scope}, {self.layout})"
+
     def __str__(self) -> str:
         """Return ``A[16,8] float16``."""
         return f"{self.name}[{','.join(map(str, self.shape))}] {self.dtype}"
@@ -264,6 +267,9 @@ class BufferRegion:
     def shape(self) -> tuple[Any, ...]:
         """The extents of the box."""
         return tuple(tidy(end - begin) for begin, end in self.ranges)
+
+    def __repr__(self) -> str:
+        return f"BufferRegion({self})"
 
     def __str__(self) -> str:
         """Return ``A[0:16,8:16]``."""
@@ -345,6 +351,9 @@ class TilePrimitiveCall(Op):
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffers, each once, in the order of the roles."""
         return tuple(dict.fromkeys(region.buffer for region in self.operands.values()))
+
+    def __repr__(self) -> str:
+        return f"TilePrimitiveCall({self})"
 
     def __str__(self) -> str:
         """Return the call as written, without arguments at their defaults."""

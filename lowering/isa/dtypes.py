@@ -55,6 +55,9 @@ class DType:
         """The unsigned NumPy type of the element's bits, such as ``uint16``."""
         return f"uint{max(self.bits, 8)}"
 
+    def __repr__(self) -> str:
+        return f"DType({self.name!r})"
+
     def __str__(self) -> str:
         """Return the name."""
         return self.name

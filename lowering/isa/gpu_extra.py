@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from layoutalg import LayoutError
 
 INSTALL = "pip install 'layoutalg[gpu]'"
+
+
+def installed() -> bool:
+    """Say whether numba-cuda, which brings the wheels, is there."""
+    return importlib.util.find_spec("numba_cuda") is not None
 
 
 def missing(operation: str, package: str, error: ImportError) -> LayoutError:

@@ -198,6 +198,9 @@ class MmaInst:
         parts = [self.name, self.d.token if self.d.token != first else "", self.modifier, order]
         return " ".join(part for part in parts if part)
 
+    def __repr__(self) -> str:
+        return f"MmaInst({self.key!r})"
+
     def __str__(self) -> str:
         """Return the key."""
         return self.key

@@ -1,4 +1,4 @@
-"""What was measured of an instruction, as a value, as text and as JSON: a probe's certificate."""
+"""What was measured of an instruction, as a value, as text and as JSON: a probe's record."""
 
 from __future__ import annotations
 

@@ -167,8 +167,9 @@ class Reg:
 class St:
     """A statement: a verb, its regions, other arguments, and the statements inside it.
 
-    Verbs: copy, zero, cast, blend, gemm, gemm_async, sync, commit, wait, arrive, wait_for, fill,
-    drain, drained, loop, when, producing, block (statements whose order is their own affair).
+    Verbs: copy, zero, cast, blend, gemm, gemm_async, sync, commit, wait, arrive, mbarrier_wait,
+    tma_load, tma_store, tma_store_wait, loop, when, producer, block (statements whose order is
+    their own affair).
     """
 
     op: str

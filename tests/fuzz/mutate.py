@@ -50,15 +50,16 @@ EQUIVALENT = DATA / "equivalent_mutants.json"
 # -- which tests belong -----------------------------------------------------------------------
 
 ALGEBRA = (
-    "conformance errors bad_input refusals laws symbolic proof tvm_faults explanation convert "
-    "tv memory address copy"
+    "conformance errors bad_input refusals laws symbolic equivalence tvm_faults explanation "
+    "convert tv cute_maps index copy"
 ).split()
-ACCESS = "swizzle_chooser convert refusals errors bad_input copy program kernel".split()
+ACCESS = "swizzle_search convert refusals errors bad_input copy program kernel".split()
 KERNELS = (
-    "address copy kernel program warp refusals dispatch gemm_conformance cuda_text "
+    "index copy kernel program machine refusals dispatch gemm_conformance cuda_cpp "
     "holders hazards masks convergence readers addresses_of_buffers wgmma_order "
     "hazards_by_definition "
-    "descriptors wgmma gemm_async clusters tensor_copy tensor_memory tensor_hazards wgmma_kernels"
+    "smem_descriptor wgmma gemm_async clusters tensor_copy tensor_memory tensor_hazards "
+    "matmul_wgmma"
 ).split()
 
 # Module -> the test files (tests/**/test_*.py) that hold it. The doctests of all these modules
@@ -67,7 +68,6 @@ MODULES: dict[str, list[str]] = {
     "layoutalg/algebra/iters.py": ALGEBRA,
     "layoutalg/algebra/evaluation.py": ALGEBRA,
     "layoutalg/layouts/tile_layout.py": ALGEBRA,
-    "layoutalg/layouts/mapping.py": ALGEBRA,
     "layoutalg/algebra/slicing.py": ALGEBRA,
     "layoutalg/algebra/tiling.py": ALGEBRA,
     "layoutalg/algebra/untiling.py": ALGEBRA,
@@ -102,17 +102,17 @@ MODULES: dict[str, list[str]] = {
 
 # Module -> the test files that are about it: of those that execute a line, these run first.
 FIRST: dict[str, list[str]] = {
-    "lowering/ir/index.py": "address".split(),
-    "lowering/dispatch/addresses.py": "address addresses_of_buffers".split(),
+    "lowering/ir/index.py": "index".split(),
+    "lowering/dispatch/addresses.py": "index addresses_of_buffers".split(),
     "lowering/dispatch/variants/copy_vector.py": "copy holders refusals".split(),
     "lowering/dispatch/variants/ldstmatrix.py": "copy holders refusals".split(),
-    "lowering/isa/smem_descriptor.py": "descriptors wgmma".split(),
+    "lowering/isa/smem_descriptor.py": "smem_descriptor wgmma".split(),
     "lowering/isa/wgmma.py": "wgmma wgmma_order".split(),
-    "lowering/codegen/writer.py": "cuda_text kernel".split(),
-    "lowering/codegen/movement.py": "cuda_text kernel".split(),
-    "lowering/simulator/machine.py": "warp masks hazards".split(),
-    "lowering/simulator/run.py": "warp masks hazards".split(),
-    "lowering/simulator/memory.py": "warp masks hazards".split(),
+    "lowering/codegen/writer.py": "cuda_cpp kernel".split(),
+    "lowering/codegen/movement.py": "cuda_cpp kernel".split(),
+    "lowering/simulator/machine.py": "machine masks hazards".split(),
+    "lowering/simulator/run.py": "machine masks hazards".split(),
+    "lowering/simulator/memory.py": "machine masks hazards".split(),
     "lowering/dispatch/holders.py": "holders refusals masks".split(),
     "lowering/dispatch/destinations.py": "holders refusals".split(),
     "lowering/simulator/hazards.py": "hazards masks hazards_by_definition".split(),

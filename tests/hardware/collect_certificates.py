@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -162,4 +163,6 @@ def _line(value: Any) -> str:
 
 if __name__ == "__main__":
     certification.FILE.write_text(collect(tuple(certificates())), encoding="utf-8")
-    print(fragments.counts())
+    found = fragments.counts()
+    print(found)
+    sys.exit("not certified" in dict(found.certified))

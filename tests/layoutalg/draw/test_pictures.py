@@ -145,6 +145,16 @@ CALLS: dict[str, Callable[..., Figure]] = {
 PICTURES = {name for name in draw.__all__ if hasattr(getattr(draw, name), "scene")}
 
 
+def test_each_picture_is_exported() -> None:
+    """A file of the folder that makes a picture: its function is in ``draw.__all__``."""
+    made = {
+        found[1]
+        for path in (ROOT / "layoutalg" / "draw" / "pictures").glob("*.py")
+        for found in re.finditer(r"^@picture\ndef (\w+)\(", path.read_text(), re.M)
+    }
+    assert made == PICTURES
+
+
 def test_each_picture_is_tried_here_and_shown_in_the_gallery() -> None:
     tried = {name for call in CALLS.values() for name in call.__code__.co_names}
     assert PICTURES - tried == set(), "a call for each in CALLS"

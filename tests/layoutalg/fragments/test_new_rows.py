@@ -24,8 +24,9 @@ def missing(instruction: str) -> Iterator[str]:
     for row in fragments.rows(instruction):
         if row.certificate.kind == "none":
             yield (
-                f"a certificate of {row.operand}: probe it on a machine that has it, or let "
-                "nvJitLink assemble it; then python -m tests.hardware.collect_certificates"
+                f"a certificate of {row.operand}: on a machine that has it, layoutalg probe "
+                f"{instruction} -o tests/data/hardware/NAME.json (what no H200 has, nvJitLink "
+                "assembles); then python -m tests.hardware.collect_certificates"
             )
     if f'id="{instruction}"' not in PAGE:
         yield "its line in figures/gallery.html: python -m layoutalg draw --all"

@@ -31,6 +31,7 @@ from layoutalg.memory.access import element_bits
 from layoutalg.sizes.dtypes import OPERANDS, element_type
 from lowering.cli.main import main
 from lowering.isa import dtypes
+from tests.support.house import edges, modules
 
 NAME = "mma.m16n8k16.f16:D"
 ROW = fragments.get("mma.m16n8k16.f16", "D")
@@ -88,6 +89,18 @@ def test_a_swizzled_tile_may_be_text() -> None:
 
 
 # -- the registry -------------------------------------------------------------------------------
+
+
+def test_a_file_of_the_folder_is_a_notation_or_serves_one() -> None:
+    """Nothing names a notation's file but the folder: one that registers nothing would be dead."""
+    idle = {
+        module
+        for module, path in modules("layoutalg").items()
+        if module.startswith("layoutalg.interop.")
+        and "\nregister(" not in path.read_text(encoding="utf-8")
+        and not any(module in targets for targets in edges("layoutalg").values())
+    }
+    assert not idle, "call register(Notation(…)) in it"
 
 
 @pytest.mark.parametrize("name", NOTATIONS)

@@ -28,7 +28,7 @@ from layoutalg.interop import (
     from_tv,
     to_tv,
 )
-from tests.layoutalg.interop.test_memory import coordinates, plain
+from tests.layoutalg.interop.test_cute_maps import coordinates, plain
 from tests.support import oracle
 
 # -- thread-value layouts --------------------------------------------------------------------------

@@ -669,7 +669,7 @@ ERRORS = {
     ),
     "an instruction that is mistyped": (
         ["show", "mma.m16n8k16.f61"],
-        "layoutalg: no such file or instruction: 'mma.m16n8k16.f61'; did you mean "
+        "layoutalg: fragments: no instruction is named 'mma.m16n8k16.f61'; did you mean "
         "mma.m16n8k16.f64, mma.m16n8k16.f16, mma.m16n8k16.bf16, mma.sp.m16n8k16.f16?\n",
     ),
     "a fragment of a mistyped instruction": (

@@ -26,7 +26,7 @@ from lowering.programs.kernel import Kernel
 from lowering.simulator.grid import Grid
 from lowering.simulator.hazards import SimulationError
 from tests.lowering.kernels.test_matmul import changed, integers
-from tests.lowering.kernels.test_wgmma_kernels import FLIPS, exact
+from tests.lowering.kernels.test_matmul_wgmma import FLIPS, exact
 
 
 def pair(tile: tuple[int, int, int], warps: int, stages: int, group: int) -> Config:

@@ -16,7 +16,7 @@ from lowering.kernels.config import Config, Form, fitted
 from lowering.kernels.matmul import program_of
 from lowering.simulator.hazards import SimulationError
 from tests.lowering.kernels.test_matmul import changed
-from tests.lowering.kernels.test_wgmma_kernels import EDGES, FLIPS, exact, run
+from tests.lowering.kernels.test_matmul_wgmma import EDGES, FLIPS, exact, run
 
 ARCH = "sm_100a"
 ONE = Config((128, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)

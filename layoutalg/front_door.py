@@ -14,15 +14,22 @@ from layoutalg.errors import LayoutError
 LayoutLike = Any  # a layout, a fragment, or text in any notation
 
 
-def as_layout(given: LayoutLike, what: str) -> Any:
+def as_layout(
+    given: LayoutLike,
+    what: str,
+    shape: tuple[Any, ...] | None = None,
+    bits: int | None = None,
+) -> Any:
     """Return the layout that an argument stands for; anything else is left to the caller's check.
 
     Args:
         given: a layout, a fragment, or text.
         what: who asks for which argument, in the message.
+        shape: logical extents that a text or a fragment must not contradict.
+        bits: the width of an element that a text must not contradict.
 
     Raises:
-        LayoutError: a text is no layout.
+        LayoutError: a text is no layout, or says other extents or another width.
 
     >>> from layoutalg import fragments
     >>> row = fragments.get("mma.m16n8k16.f16", "A")
@@ -38,13 +45,28 @@ mean laneid? (Axis.register makes a new one)
             ^
     """
     if not isinstance(given, str):
+        _check_said(getattr(given, "tile", None), shape, given, what)
         return getattr(given, "layout", given)
     from layoutalg.interop import registry
 
     try:
-        return registry.read(given).layout
+        found = registry.read(given, bits=bits)
     except LayoutError as error:
         raise type(error)(f"{what}: {error}") from None
+    _check_said(found.shape, shape, given, what)
+    return found.layout
+
+
+def _check_said(
+    said: tuple[int, ...] | None, shape: tuple[Any, ...] | None, given: LayoutLike, what: str
+) -> None:
+    """Refuse a tile of as many dimensions as the shape, and of other extents."""
+    if isinstance(said, tuple) and shape is not None and len(said) == len(shape):
+        numbers = [isinstance(extent, int) for extent in shape]
+        if all(numbers) and said != tuple(shape):
+            raise LayoutError(
+                f"{what}: the shape is {shape}; the layout is of a tile {said}: {given}"
+            )
 
 
 def other_notation(text: str) -> str:

@@ -155,7 +155,7 @@ class Buffer:
                     f"lane and {place} holds each element"
                 )
             layout = TileLayout.from_iters(row_major(extents))
-        layout = as_layout(layout, f"Buffer {name}")
+        layout = as_layout(layout, f"Buffer {name}", extents, dtypes.get(dtype).bits)
         if not isinstance(layout, Layout):
             raise LayoutError(
                 f"Buffer {name}: the layout must be a TileLayout or a ComposeLayout; got {layout!r}"

@@ -91,6 +91,27 @@ def test_a_swizzled_tile_may_be_text() -> None:
 # -- the registry -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype", "layout", "said"),
+    [
+        ((4, 8), "f16", "(8,4):(1,8)", "the shape is (4, 8); the layout is of a tile (8, 4)"),
+        ((8, 16), "f16", "mma.m16n8k16.f16:B", "the layout is of a tile (16, 8)"),
+        ((8, 16), "f16", fragments.get("mma.m16n8k16.f16", "B"), "of a tile (16, 8)"),
+        (
+            (64, 64),
+            "f32",
+            "Sw<3,4,3> o smem_ptr[16b](unset) o (64,64):(64,1)",
+            "an element has 16 bits; got unit=None, bits=32",
+        ),
+    ],
+)
+def test_a_buffer_holds_a_text_to_its_shape_and_type(
+    shape: tuple[int, ...], dtype: str, layout: Any, said: str
+) -> None:
+    with pytest.raises(LayoutError, match=re.escape(said)):
+        lw.Buffer("x", shape, dtype, "shared", layout=layout)
+
+
 def test_a_file_of_the_folder_is_a_notation_or_serves_one() -> None:
     """Nothing names a notation's file but the folder: one that registers nothing would be dead."""
     idle = {

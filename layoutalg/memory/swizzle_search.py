@@ -224,7 +224,7 @@ def evaluate_swizzle(
     """Count the wavefronts of one swizzle.
 
     Args:
-        swizzle: its lengths count elements; of a swizzled layout, or its text, that of it.
+        swizzle: its lengths count elements; or a swizzled layout of this tile, or its text.
         shape: rows and columns of the tile, in elements.
         dtype: of the elements: bits, or a PTX type.
         pitch: distance of rows in elements; dense unless given.
@@ -241,7 +241,16 @@ def evaluate_swizzle(
     own = getattr(found_in, "swizzle", found_in)
     if not isinstance(own, SwizzleLayout):
         raise LayoutError(f"evaluate_swizzle: needs a swizzle; got {swizzle!r}")
-    layout = own.over(_tile(extents, step))
+    tile = _tile(extents, step)
+    if own is not found_in and not (
+        found_in.size() == tile.size() and found_in.tile_layout.equivalent(tile)
+    ):
+        raise LayoutError(
+            f"evaluate_swizzle: counts the row-major tile {tile} (pitch={step}); the swizzled "
+            f"layout is of the tile {found_in.tile_layout}: give its swizzle, or the pitch of "
+            "its rows"
+        )
+    layout = own.over(tile)
     return _counted(own, [wavefronts(a.bank_counts(layout, extents, bits)) for a in found])
 
 

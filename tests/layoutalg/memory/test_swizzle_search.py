@@ -22,6 +22,7 @@ from layoutalg import (
     draw,
     fragments,
     laneid,
+    parse,
 )
 from layoutalg.interop import CuteLayout, from_cute
 from layoutalg.memory.access import (
@@ -754,3 +755,13 @@ def test_the_first_lane_whose_elements_are_apart_is_named() -> None:
         "ldmatrix.x4: inner stride not 1: a lane moves 8 elements that are neighbours in memory; "
         "those from (0, 0) on lie at [0, 2, 4, 6, 8, 10, 12, 14]"
     )
+
+
+@pytest.mark.parametrize("tile", ["S[(64,64):(72,1)]", "S[(64,64):(1,64)]", "S[(8,64):(64,1)]"])
+def test_a_swizzled_layout_of_another_tile_is_not_counted(tile: str) -> None:
+    swizzled = SwizzleLayout(3, 3, 3).over(parse(tile))
+    with pytest.raises(LayoutError, match="the swizzled layout is of the tile"):
+        evaluate_swizzle(swizzled, (64, 64), 16)
+    if "72" in tile:
+        bare = evaluate_swizzle(SwizzleLayout(3, 3, 3), (64, 64), 16, pitch=72)
+        assert evaluate_swizzle(swizzled, (64, 64), 16, pitch=72) == bare

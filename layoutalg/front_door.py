@@ -70,7 +70,7 @@ def _check_said(
 
 
 def other_notation(text: str) -> str:
-    """Return the notation, other than this package's own, in which a text is a layout; else "".
+    """Return the name of the foreign notation that reads the text as a layout, or "".
 
     >>> [other_notation(text) for text in ("((4,8),2):((2,16),1)", "Sw<3,3,3> o 0 o 8:1", "S[8")]
     ['cute', 'cute', '']

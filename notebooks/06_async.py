@@ -551,7 +551,7 @@ for line in scaled.ptx().splitlines():
 print(len(scaled.cubin()), "bytes of machine code")
 
 # %% [markdown]
-# # Part 3: a pair of CTAs
+# # Part 3: a 2-CTA cluster
 #
 # With `cta_group::2` one instruction multiplies for two CTAs of a cluster: each has half the rows of A and D, and
 # half the columns of B, which both need whole; the tensor core reads both shared memories. So each CTA loads half of

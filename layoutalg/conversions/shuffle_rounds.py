@@ -142,7 +142,7 @@ class Warp:
         return [Bundle((*part, *fill)[: self.pack], mask) for (mask, _), part in found.items()]
 
     def bundles(self, lanes: Registers) -> list[Bundle]:
-        """Return the words that these lanes need together: as few as may be, each from one lane."""
+        """Return the fewest words that cover what these lanes still need; each from one lane."""
         elements = dict.fromkeys(e for lane in lanes for e in self.needs[lane])
         return self.bundled(elements, {e: self.holders[e] for e in elements}, lanes)
 

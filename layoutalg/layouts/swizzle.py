@@ -159,7 +159,7 @@ class ComposeLayout(Layout):
 
     @property
     def bare(self) -> bool:
-        """Whether only the swizzle matters: the tile is at most one dense iter in memory, from 0.
+        """Whether the tile is trivial (one dense iter from 0), so that the layout is its swizzle.
 
         >>> from layoutalg import S
         >>> ComposeLayout(3, 3, 3, TileLayout(S[512:1])).bare

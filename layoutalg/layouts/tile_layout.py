@@ -116,7 +116,7 @@ class Layout:
         Args:
             coord: without a shape, one flat index or one digit per shard iter; with a shape, one
                 index per dimension. Ints, integer arrays (which broadcast) or integer expressions
-                (taken as in range where nothing speaks against it).
+                (assumed in range unless provably out).
             shape: logical extents, outermost first; their product is the layout's size.
 
         Returns:

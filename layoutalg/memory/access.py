@@ -73,7 +73,7 @@ def phase_lanes(size: int) -> int:
 
 
 def phases(starts: IntArray, size: int, taking: Bools | None = None) -> tuple[IntArray, Bools]:
-    """Group the lanes of requests into the phases of shared memory.
+    """Split requests into the phases of shared memory: the lanes that it serves at once.
 
     Args:
         starts: (requests, lanes): where each lane's vector begins, in any unit; any number of
@@ -254,7 +254,7 @@ lies at byte 36. A pitch that is a multiple of 8 elements fits
         return start
 
     def phases(self, starts: IntArray, bits: int) -> tuple[IntArray, Bools]:
-        """Group what :meth:`starts` returns, and the active lanes: arrays (phases, their lanes)."""
+        """Split requests into phases: start addresses and active mask, both (phases, lanes)."""
         return phases(starts, self.size(bits), self.taking)
 
     def counts_at(self, starts: IntArray, bits: int) -> IntArray:

@@ -120,7 +120,7 @@ def divides(divisor: Size, n: Size) -> bool | None:
 def ascending(sizes: Sequence[Size]) -> list[int] | None:
     """Return the positions of sizes from the least to the greatest; None: symbols leave it open.
 
-    Sizes that are equal for some values of the symbols only may stand either way: ``1 <= n``.
+    Sizes that may tie (``1 <= n``) come in either order.
 
     >>> ascending((8, 1, 4))
     [1, 2, 0]

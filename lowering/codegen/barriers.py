@@ -88,9 +88,9 @@ def _arrive(writer: Writer, op: Arrive) -> None:
 
 
 def barriers_elsewhere(body: KernelIR) -> dict[str, str]:
-    """Return for each mbarrier with arrivals everywhere the variable of its address elsewhere.
+    """Map each mbarrier with cluster-wide arrivals to the variable of its ``mapa`` address.
 
-    That is in the CTA whose rank is the lane number, modulo the size of the cluster.
+    Lane l addresses the CTA of rank l, modulo the size of the cluster.
     """
     names = (op.barrier for op in walk(body.ops) if isinstance(op, Arrive) and op.everywhere)
     return {name: f"{name}_elsewhere" for name in names}

@@ -78,11 +78,10 @@ class Dialect(Protocol):
 
 @dataclass
 class Writer:
-    """The text of one body in one dialect, as far as it is written.
+    """A kernel being written as text in one dialect.
 
     ``functions``, ``instructions``: the asm statements, and the mma, that it calls.
-    ``specialized``: whether producers and consumers part here; ``producer``: whether the lines are
-    the producer's.
+    ``specialized``: the kernel is warp-specialized; ``producer``: the lines are the producer's.
     """
 
     body: KernelIR

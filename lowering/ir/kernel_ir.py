@@ -252,9 +252,9 @@ class KernelIR:
         return "\n".join(lines)
 
     def check_written(self) -> None:
-        """Refuse to read registers that no operation sets: a sum needs a first value.
+        """Refuse an IR that reads a register which no operation writes.
 
-        The order of operations is not asked here: the NumPy warp follows it.
+        The order of reads and writes is checked by the simulator.
 
         Raises:
             LayoutError: the first such operation and its registers are named.

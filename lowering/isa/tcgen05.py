@@ -161,7 +161,7 @@ class TensorInst:
 
     @property
     def cols(self) -> int:
-        """The columns of B that one CTA has; of D it has all."""
+        """N of one CTA's part of B: N / 2 with cta_group 2. Of D a CTA has all N columns."""
         return self.n // self.cta_group
 
     @property

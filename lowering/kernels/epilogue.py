@@ -143,7 +143,7 @@ class TmaEpilogue(Epilogue):
             self.before = starts_of(self.kernel, self.config, "before")
 
     def meanwhile(self, tile: KTile) -> None:
-        """Store a block of the tile before while the product of a K tile runs."""
+        """Store a block of the previous output tile while the wgmma of this K tile runs."""
         first_round = tile.number, self.config.stages
         if self.late and tile.stage < len(self.blocks):
             with self.kernel.when(0, Index.free("turn")), self.kernel.when(*first_round):

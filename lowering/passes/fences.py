@@ -111,9 +111,9 @@ class _ProxyFences:
 
 
 def with_tensor_memory(ir: KernelIR) -> tuple[Op, ...]:
-    """Return operations fenced, between the allocation of the columns of tensor memory and its end.
+    """Wrap a kernel in ``tcgen05.alloc`` and ``dealloc``, with fences around every barrier.
 
-    A pair of CTAs meets after the one and before the other, since each writes to both.
+    With cta_group 2 a cluster barrier follows the one and precedes the other.
 
     Raises:
         LayoutError: more columns than there are, or as :func:`issued`.
@@ -127,9 +127,7 @@ def with_tensor_memory(ir: KernelIR) -> tuple[Op, ...]:
 
 
 def fenced(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    """Return operations with a fence of tensor memory on each side of every meeting of threads.
-
-    Next to a barrier the fences cost nothing, and none is forgotten.
+    """Put ``tcgen05.fence`` before and after every barrier, where it costs nothing.
 
     >>> [str(op) for op in fenced((Sync("cta"),))][::2]
     ['tcgen05.fence.before', 'tcgen05.fence.after']

@@ -25,7 +25,7 @@ from lowering.ir.tiles import expanded
 
 
 def check_producer(ops: tuple[Op, ...]) -> None:
-    """Refuse what one thread alone cannot do in a producer.
+    """Refuse anything but TMA loads and control flow: one thread runs the producer.
 
     Raises:
         LayoutError: something else than TMA loads and control flow.

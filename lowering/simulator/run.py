@@ -102,7 +102,7 @@ def finish(machine: Machine) -> None:
 
 
 def run(machine: Machine) -> Iterator[Op]:
-    """Run all threads of a CTA; yield the operation that waits where no strand can go on."""
+    """Run a CTA until every strand waits; yield the operation at which it waits."""
     machine.strands = [Strand([Frame(machine.body.ops, machine.mask)], machine.env)]
     while machine.strands:
         before, alive = machine.order.clock, list(machine.strands)

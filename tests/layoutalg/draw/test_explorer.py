@@ -1110,11 +1110,6 @@ def test_what_the_page_does_not_follow_is_said(browser: Browser, folder: Path, n
     assert browser.run("explorer.flow.instances.map(({ op }) => op.kind)") == want
 
 
-def test_an_operation_without_a_row_is_refused() -> None:
-    with pytest.raises(LayoutError, match=r"^to_html: the operation int is unknown to this reader"):
-        rows((3,))  # type: ignore[arg-type]
-
-
 # -- the widget -------------------------------------------------------------------------------
 
 MODEL = """(async () => {

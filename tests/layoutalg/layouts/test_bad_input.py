@@ -513,10 +513,8 @@ LAYOUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "no call": (
         lambda: lw.lower(D),
         (
-            "lower: needs a tile primitive call, such as gemm(…); got Buffer(name='D', "
-            "shape=(16, 8), dtype=DType(name='float32', token='f32', bits=32, "
-            "holder='float32', module='numpy', shift=0), scope='local', "
-            "layout=TileLayout(S[(2,32,2):(2,1@laneid,1)]))"
+            "lower: needs a tile primitive call, such as gemm(…); got "
+            "Buffer(D[16,8] float32, local, S[(2,32,2):(2,1@laneid,1)])"
         ),
     ),
     "no buffer": (

@@ -110,7 +110,6 @@ def test_every_target_is_read_and_sorted() -> None:
     assert all(check(target) == target for target in TARGETS)
     assert compute_capability("sm_103f") == (10, 3, "f")
     assert compute_capability("sm_75") == (7, 5)
-    assert lowering.isa.TARGETS is TARGETS
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-
-from tests.support.paths import ROOT
 
 # The floors of each package, from the ground up: a folder, or a file at the package's root.
 # Imports run downwards, and no two files import each other round a circle.
@@ -30,12 +29,20 @@ BACKWARD = {
 }
 
 
+def home(package: str) -> Path:
+    """Return the folder of a package: of this tree, or where it is installed."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    return Path(str(spec.origin)).parent
+
+
 @cache
 def modules(package: str) -> dict[str, Path]:
     """Return the modules of a package by dotted name."""
     found = {}
-    for path in sorted((ROOT / package).rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
+    root = home(package).parent
+    for path in sorted(home(package).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
         found[".".join(parts).removesuffix(".__init__")] = path
     return found
 
@@ -81,7 +88,7 @@ def floor(module: str) -> str:
 
 
 def downward(package: str) -> dict[str, set[str]]:
-    """Return the edges of a package without the one that may run back."""
+    """Return the edges of a package without those that may run back."""
     return {
         module: {each for each in targets if (module, each) not in BACKWARD}
         for module, targets in edges(package).items()
@@ -90,7 +97,7 @@ def downward(package: str) -> dict[str, set[str]]:
 
 def folders(package: str) -> dict[str, set[str]]:
     """Return which folders of the package each of its folders imports."""
-    named = [name for name in FLOORS[package] if (ROOT / package / name).is_dir()]
+    named = [name for name in FLOORS[package] if (home(package) / name).is_dir()]
     found: dict[str, set[str]] = {name: set() for name in named}
     for module, targets in downward(package).items():
         here = floor(module)

@@ -48,6 +48,7 @@ from layoutalg.memory.ldmatrix import matrix_loads
 from layoutalg.memory.swizzle_search import choose_swizzle
 from tests.layoutalg.draw.test_draw import box, data, printed_by, segments, strokes, written_by_two
 from tests.layoutalg.draw.test_palette import contrast
+from tests.support.house import home
 from tests.support.paths import ROOT
 from tests.support.strategies import Grouped, grouped_layouts, laws
 
@@ -149,7 +150,7 @@ def test_each_picture_is_exported() -> None:
     """A file of the folder that makes a picture: its function is in ``draw.__all__``."""
     made = {
         found[1]
-        for path in (ROOT / "layoutalg" / "draw" / "pictures").glob("*.py")
+        for path in (home("layoutalg") / "draw" / "pictures").glob("*.py")
         for found in re.finditer(r"^@picture\ndef (\w+)\(", path.read_text(), re.M)
     }
     assert made == PICTURES

@@ -143,7 +143,7 @@ def decode(data: Mapping[str, Any]) -> Readable:
         return swizzle
     tile = decode(data["tile"])
     if not isinstance(tile, TileLayout):
-        raise LayoutError("from_json: the tile of a swizzled layout is not swizzled itself")
+        raise LayoutError("from_json: the tile must be a plain layout; it has a swizzle")
     return swizzle.over(tile)
 
 

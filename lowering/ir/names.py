@@ -174,8 +174,8 @@ def _check_scopes(ops: Iterable[Op], known: Mapping[str, int]) -> None:
                     )
                 if digit.limit < inside[digit.var]:
                     raise LayoutError(
-                        f"lower: {op} takes {digit.var} for one of {digit.limit} values; it "
-                        f"has {inside[digit.var]}"
+                        f"lower: {op} assumes {digit.var} < {digit.limit}; it has "
+                        f"{inside[digit.var]} values"
                     )
         if isinstance(op, (Let, Loop)) and op.var in inside:
             raise LayoutError(

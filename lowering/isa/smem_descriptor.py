@@ -307,7 +307,7 @@ def linear_addresses(layout: Layout, shape: Sequence[int]) -> Ints:
     places = tile.table(shape)
     if set(places) != {"m"} or tile.copies:
         raise LayoutError(
-            f"descriptor: an operand lies in memory, on axis m, each element once; got {layout}"
+            f"descriptor: the operand must lie on axis m, each element once; got {layout}"
         )
     linear: Ints = places["m"]
     return linear

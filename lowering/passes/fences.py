@@ -161,8 +161,8 @@ def issued(ops: tuple[Op, ...], cluster: int) -> tuple[tuple[Op, ...], int]:
     groups = {op.what.instruction.cta_group for op in products} or {1}
     if len(issuers) > 1:
         raise LayoutError(
-            "kernel: all of gemm_async and copy to tensor memory must have one scope: what a "
-            "thread commits is what it started; got thread and warp"
+            "kernel: all tcgen05 operations must have one scope, since a commit covers what the "
+            "same thread issued; got thread and warp"
         )
     if len(groups) > 1 or max(groups) > cluster:
         raise LayoutError(

@@ -126,7 +126,7 @@ def test_symbols_that_would_come_back_changed(write: Any) -> None:
         ),
         (
             '{"layoutalg": 1, "swizzle": [3, 3, 3], "tile": {"swizzle": [3, 3, 3]}}',
-            "from_json: the tile of a swizzled layout is not swizzled itself",
+            "from_json: the tile must be a plain layout; it has a swizzle",
         ),
         (
             '{"layoutalg": 1, "swizzle": [3, 3, 3], "tile": 8}',

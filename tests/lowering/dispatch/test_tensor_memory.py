@@ -367,7 +367,7 @@ def test_the_builder_holds_one_issuer_and_one_group() -> None:
     first = kernel._blocks[0]
     at = next(i for i, each in enumerate(first) if getattr(each, "op", "") == "gemm_async")
     first[at] = replace(first[at], scope="warp")  # type: ignore[type-var]
-    with pytest.raises(LayoutError, match="a thread commits is what it started; got thread and wa"):
+    with pytest.raises(LayoutError, match="same thread issued; got thread and warp"):
         kernel.lower()
     kernel = pair(Case(sizes=(256, 32, 64)))
     kernel.cluster = 1

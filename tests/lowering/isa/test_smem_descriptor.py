@@ -298,12 +298,12 @@ REFUSED = [
     ),
     (
         lambda: describe(parse("S[(64,16):(16@laneid,1)]"), (64, 16), "f16", "K"),
-        "descriptor: an operand lies in memory, on axis m, each element once; got "
+        "descriptor: the operand must lie on axis m, each element once; got "
         "S[(64,16):(16@laneid,1)]",
     ),
     (
         lambda: describe(parse("S[(64,16):(16,1)]+R[2:1024]"), (64, 16), "f16", "K"),
-        "descriptor: an operand lies in memory, on axis m, each element once; got "
+        "descriptor: the operand must lie on axis m, each element once; got "
         "S[(64,16):(16,1)] + R[2:1024]",
     ),
     (

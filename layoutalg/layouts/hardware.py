@@ -363,6 +363,7 @@ def trainium_layout(annotation: str, shape: Sequence[int]) -> TileLayout:
             iters.append(Iter(step * extent // PARTITIONS, free, F))
         else:
             raise LayoutError(
-                f"{what}: {extent} must divide {PARTITIONS} partitions, or be a multiple; got {extents}"
+                f"{what}: {extent} must divide {PARTITIONS} partitions, or be a multiple of them; "
+                f"got {extents}"
             )
     return TileLayout.from_iters(iters[::-1])

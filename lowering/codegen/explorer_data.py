@@ -178,17 +178,11 @@ def _mma(row: dict[str, Any], op: ops.Mma) -> None:
 def _loop(row: dict[str, Any], op: ops.Loop) -> None:
     if isinstance(op.extent, int):
         row.update({"kind": "loop", "variable": op.var, "extent": op.extent})
-    else:
-        _unfollowed(row, op)
 
 
 @follow.of(ops.Commit, ops.Wait, ops.Sync)
 def _idle(row: dict[str, Any], op: ops.Op) -> None:
     row["kind"] = "idle"  # moves no element
-
-
-def _unfollowed(row: dict[str, Any], op: ops.Op) -> None:
-    row["kind"] = "unfollowed"  # the page shows its line, and says that it does not follow it
 
 
 def rows(
@@ -210,11 +204,9 @@ def rows(
     """
     found: list[dict[str, Any]] = []
     for op in body:
-        row: dict[str, Any] = {}
+        row: dict[str, Any] = {"kind": "unfollowed"}  # the page shows its line, and says so
         if op in follow:
             follow(row, op)
-        else:
-            _unfollowed(row, op)
         names = {name for index in ops.indices(op) for name in index.variables()}
         if known is None or not names <= known:
             row = row if row["kind"] == "idle" else {"kind": "unfollowed"}

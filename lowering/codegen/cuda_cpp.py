@@ -186,7 +186,8 @@ def _before(writer: Writer, body: KernelIR, name: str, title: str) -> list[str]:
         kind, mark = ("int32_t", "_") if scalar.token == "s32" else ("float", "")
         arguments.append(f"const {kind} {scalar.name}{mark}")
     together = f"__cluster_dims__({body.cluster}, 1, 1) " if body.cluster > 1 else ""
-    lines.append(f'extern "C" __global__ void {together}__launch_bounds__({body.launched})')
+    # One CTA suffices: else ptxas may spill registers to make room for several.
+    lines.append(f'extern "C" __global__ void {together}__launch_bounds__({body.launched}, 1)')
     lines.append(f"{name}({', '.join(arguments)}) {{")
     lines.append("  const int thread = threadIdx.x;")
     if body.placed:

@@ -11,7 +11,8 @@ from typing import Any
 from lowering.isa.gpu_extra import missing
 from lowering.isa.nvjitlink import AssembleError
 
-OPTIONS = ("--std=c++17",)
+# Kernels need not use all that is declared for them: warnings 177 and 550 say so.
+OPTIONS = ("--std=c++17", "--diag-suppress=177,550")
 _FILE = "kernel.cu"
 # NVRTC has no headers of its own: the names that <cstdint> would declare, and what they are.
 _INTEGERS = {

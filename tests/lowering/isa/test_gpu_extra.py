@@ -43,9 +43,10 @@ def without_wheels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("operation", NEEDS)
 def test_the_extra_is_named(operation: str, without_wheels: None) -> None:
+    what = operation.split()[0]
     with pytest.raises(
         (LayoutError, nvjitlink.AssembleError),
-        match=rf"^{operation.split()[0]}: needs .*: pip install 'layoutalg\[gpu\]', on Linux or Windows$",
+        match=rf"^{what}: needs .*: pip install 'layoutalg\[gpu\]', on Linux or Windows$",
     ):
         NEEDS[operation]()
 

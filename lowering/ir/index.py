@@ -160,6 +160,8 @@ class Index:
     def __add__(self, other: Any) -> Index:
         """Add, gathering equal atoms; a number, an index, or what :func:`as_index` takes."""
         right = as_index(other)
+        if not right.terms or not self.terms:
+            return Index(self.terms or right.terms, self.constant + right.constant)
         terms = dict[Atom, int]()
         for c, atom in (*self.terms, *right.terms):
             terms[atom] = terms.get(atom, 0) + c

@@ -17,7 +17,9 @@ _LETTERS = {"f32": "f", "f64": "d"}
 # this table with nvJitLink.
 # Source: PTX ISA, "Target ISA Notes" of each.
 ARCHS = {
-    "cp.async": "sm_80", "cvt.rn.f16x2.f32": "sm_80", "cvt.rn.bf16x2.f32": "sm_80",
+    "max.NaN": "sm_80", "min.NaN": "sm_80", "fma.rn.bf16x2": "sm_80",
+    "ex2.approx.ftz.bf16x2": "sm_90", "tanh.approx.bf16x2": "sm_90", "cp.async": "sm_80",
+    "cvt.rn.f16x2.f32": "sm_80", "cvt.rn.bf16x2.f32": "sm_80",
     "mbarrier": "sm_80", "mbarrier.try_wait": "sm_90", "mbarrier.arrive.expect_tx": "sm_90",
     "mbarrier.arrive.shared::cluster": "sm_90", "fence.mbarrier_init": "sm_90",
     "fence.proxy.async": "sm_90", "cp.async.bulk": "sm_90", "prefetch.tensormap": "sm_90",
@@ -58,7 +60,8 @@ class Asm:
 
     ``min_arch``: the targets that have it, as :mod:`layoutalg.fragments.targets` reads them; taken
     from :data:`ARCHS` unless given. ``in_place``: the outputs are read-write operands, tied to
-    inputs that follow the others.
+    inputs that follow the others. ``pure``: it has no effect but its outputs, so a compiler may
+    move it, or drop it where nobody reads them.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Asm:
     inputs: str
     min_arch: str = ""
     in_place: bool = False
+    pure: bool = False
 
     def __post_init__(self) -> None:
         """Look the targets up in :data:`ARCHS` unless they are given."""

@@ -24,12 +24,11 @@ from layoutalg.sizes.budget import REGISTERS, check_budget
 from lowering.dispatch.addresses import every_value
 from lowering.dispatch.holders import check_threads_exist
 from lowering.ir import names
-from lowering.ir.index import FREE, Index, as_index
+from lowering.ir.index import FREE, Guard, Index, as_index
 from lowering.ir.kernel_ir import Barrier, KernelIR, Scalar
 from lowering.ir.ops import (
     Arrive,
     Commit,
-    Guard,
     Let,
     Loop,
     MbarrierWait,

@@ -68,7 +68,7 @@ class WgmmaInst:
                 f"wgmma: accumulators of {self.a.token} x {self.b.token} are {have}; got "
                 f"{self.d.token}"
             )
-        if self.n not in COLUMNS or not _has(self.n, self.d.token):
+        if self.n not in COLUMNS or not has_columns(self.n, self.d.token):
             raise LayoutError(
                 f"wgmma: N of a {self.d.token} accumulator is one of "
                 f"{', '.join(map(str, self.legal_n(self.d.token)))}; got {self.n}"
@@ -92,7 +92,7 @@ class WgmmaInst:
         >>> [n for n in range(8, 257, 8) if n not in WgmmaInst.legal_n("s32")][:3]
         [40, 56, 72]
         """
-        return tuple(n for n in COLUMNS if _has(n, token))
+        return tuple(n for n in COLUMNS if has_columns(n, token))
 
     @property
     def m(self) -> int:
@@ -146,8 +146,12 @@ class WgmmaInst:
         return self.ptx.replace(".mma_async.sync.aligned", "")
 
 
-def _has(n: int, token: str) -> bool:
-    """Say whether the table has the accumulator of an N; it is proved on the way."""
+def has_columns(n: int, token: str) -> bool:
+    """Say whether an accumulator type has an N: whether the table has a fragment for it.
+
+    >>> has_columns(40, "f32"), has_columns(40, "s32")
+    (True, False)
+    """
     return f"D.{token}" in fragments.operands(f"wgmma.m64n{n}")
 
 

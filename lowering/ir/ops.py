@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from layoutalg import LayoutError
+from lowering.ir.expressions import Node
 from lowering.ir.index import FREE, INT, Index, Style
 from lowering.isa.mma import MmaInst
 from lowering.isa.smem_descriptor import Descriptor
@@ -194,6 +195,29 @@ class Blend(Op, unit="thread", updates=("into",)):
     def __str__(self) -> str:
         more = "" if self.source is None else f" + {self.beta} * {self.source}"
         return f"{self.into} = {self.alpha} * {self.into}{more}"
+
+
+@dataclass(frozen=True)
+class Compute(Op, unit="thread"):
+    """Registers computed element by element: a tree of functions over operands.
+
+    ``operands``: for each :class:`~lowering.ir.expressions.Operand`, as many registers as are set.
+    ``coordinates``: for each :class:`~lowering.ir.expressions.Coordinate`, as many indices. All
+    operands are read before any element is set.
+    """
+
+    into: Registers
+    value: Node
+    operands: tuple[Registers, ...] = ()
+    coordinates: tuple[tuple[Index, ...], ...] = ()
+
+    def __str__(self) -> str:
+        text = str(self.value)
+        for number, each in reversed(list(enumerate(self.operands))):
+            text = text.replace(f"${number}", str(each))
+        for number, found in reversed(list(enumerate(self.coordinates))):
+            text = text.replace(f"@{number}", f"({found[0]}{', …' * (len(found) > 1)})")
+        return f"{self.into} = {text}"
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,7 @@ def _check_set(
             fail(f"{named(lacking)} hold results of {dst}, and no elements of {parts[0].region}")
 
 
-def _reduced(
-    dst: BufferRegion, part: Holders, taking: Mask, into: Ints, function: str
-) -> list[Op]:
+def _reduced(dst: BufferRegion, part: Holders, taking: Mask, into: Ints, function: str) -> list[Op]:
     """Return the operations of threads that hold their elements in the same registers.
 
     Raises:

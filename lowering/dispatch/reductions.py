@@ -67,7 +67,7 @@ def shares(value: Reduction) -> Shares:
     >>> print(found.result)
     S[8:4@laneid] + R[(4,4):(1@warpid,1@laneid)]
     >>> print(found.scratch, found.gathered)
-    S[(8,4):(4,1)] S[(8,4):(4@laneid,1)] + R[(4,4):(1@laneid,1@warpid)]
+    S[32:1] S[(8,4):(4@laneid,1)] + R[(4,4):(1@laneid,1@warpid)]
     """
     layout = region_tile(value.region)
     extents = value.region.shape

@@ -69,7 +69,10 @@ def _check_set(
     for each in holders_of(dst, threads):
         lacking = each.taking & ~having if active is None else each.taking & ~having & active
         if lacking.any():
-            fail(f"{named(lacking)} hold results of {dst}, and no elements of {parts[0].region}")
+            fail(
+                f"{named(lacking)} hold {dst} and nothing of {parts[0].region}: they would not be "
+                "set. A branch that only the others take, or a destination that names them, fits"
+            )
 
 
 def _reduced(dst: BufferRegion, part: Holders, taking: Mask, into: Ints, function: str) -> list[Op]:
@@ -111,10 +114,17 @@ def _reduced(dst: BufferRegion, part: Holders, taking: Mask, into: Ints, functio
     )
 
 
+def _whole_warps(taking: Mask) -> bool:
+    """Say whether threads can shuffle: whole warps take part in that."""
+    return len(taking) % WARP == 0 and bool(
+        (taking.reshape(-1, WARP) == taking[::WARP, None]).all()
+    )
+
+
 def _lane_bits(results: Ints, held: Ints, taking: Mask) -> list[int]:
     """Return the lane bits along which threads have the same results, of other elements."""
-    if len(taking) % WARP or (taking.reshape(-1, WARP) != taking[::WARP, None]).any():
-        return []  # no shuffle: whole warps take part in it
+    if not _whole_warps(taking):
+        return []
     found = []
     for mask in (1, 2, 4, 8, 16):
         beside = np.arange(len(taking)) ^ mask
@@ -135,11 +145,14 @@ def _check_whole(
     every = np.sort(every.swapaxes(1, 2).reshape(len(one), results.shape[1], -1), axis=2)
     order = np.argsort(into, kind="stable").reshape(int(into.max()) + 1, -1)
     wanted = order[results[one]]
-    if every.shape != wanted.shape or (every != wanted).any():
-        fail(
-            f"a warp must have all elements of each result, in lanes whose numbers differ in bits; "
-            f"got {region.buffer.layout} of {region}"
-        )
+    if every.shape == wanted.shape and (every == wanted).all():
+        return
+    if not _whole_warps(taking):
+        fail(f"{named(~taking)} hold no part of {region} here: whole warps take part in a shuffle")
+    fail(
+        f"a warp must have all elements of each result, in lanes whose numbers differ in bits; got "
+        f"{region.buffer.layout} of {region}"
+    )
 
 
 def _tree(into: Registers, sources: list[Registers], function: str, token: str) -> Op:

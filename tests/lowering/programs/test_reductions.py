@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lowering as lw
-from layoutalg import Iter, LayoutError, TileLayout, parse
-from lowering.ir.ops import Butterfly, Op, Registers, Sync, rewrite, walk
-from lowering.simulator.hazards import SimulationError
+from layoutalg import Iter, TileLayout
+from lowering.ir.ops import Butterfly, walk
 
 Array = np.ndarray[Any, Any]
 CASES = 200

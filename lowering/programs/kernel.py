@@ -39,12 +39,11 @@ from lowering.ir.expressions import (
     mapped,
     typed,
 )
-from lowering.ir.index import FREE, Index, as_index
+from lowering.ir.index import FREE, Guard, Index, as_index
 from lowering.ir.kernel_ir import Barrier, KernelIR, Scalar
 from lowering.ir.ops import (
     Arrive,
     Commit,
-    Guard,
     Let,
     Loop,
     MbarrierWait,

@@ -12,11 +12,10 @@ import pytest
 import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, laneid, parse
 from lowering.codegen import cuda_cpp
-from lowering.ir.index import Index
+from lowering.ir.index import Guard, Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
     Commit,
-    Guard,
     Load,
     Loop,
     Mma,

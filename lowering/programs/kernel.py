@@ -24,7 +24,7 @@ from layoutalg.front_door import LayoutLike
 from layoutalg.sizes.budget import REGISTERS, check_budget
 from lowering.dispatch.addresses import every_value, region_tile
 from lowering.dispatch.holders import check_threads_exist
-from lowering.dispatch.reductions import shares
+from lowering.dispatch.reductions import Shares, shares
 from lowering.ir import names
 from lowering.ir.convergence import uniform_over
 from lowering.ir.expressions import (
@@ -565,7 +565,8 @@ class Kernel:
         Buffer(p[32,4] float32, local, S[(32,4):(1@laneid,1)])
         """
         if isinstance(value, Reduction):
-            layout = shares(value).result if layout is None else layout
+            share = self._shares(value)
+            layout = share.result if layout is None else layout
             buffer = self.alloc(name, value.shape, value.dtype, layout=layout)
             self.assign(buffer, value)
             return buffer
@@ -622,15 +623,14 @@ class Kernel:
         """Add ``into = value``; partial results of warps go through shared memory.
 
         Raises:
-            LayoutError: another shape or type, or warps that would exchange partial results may be
-                elsewhere.
+            LayoutError: another shape or type, or as :meth:`_shares`.
         """
         if (into.shape, into.buffer.dtype) != (value.shape, value.dtype):
             raise LayoutError(
                 f"{value.name}: {value} has shape {value.shape} and type {value.dtype}; got {into} "
                 f"of {into.buffer.dtype}"
             )
-        share = shares(value)
+        share = self._shares(value)
 
         def step(to: Any, source: Any, shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
             operands = {"dst": as_region(to, "dst", "reduce"), "src": source}
@@ -640,12 +640,6 @@ class Kernel:
         if not share.outside:
             step(into, value.region, share.shape, share.inside)
             return
-        if uniform_over(self._guards, self.threads, self._named) not in ("cta", "cluster"):
-            raise LayoutError(
-                f"{value.name}: {value} joins what several warps hold, by a barrier of the CTA; a "
-                "branch around it differs between its threads. Reduce it outside, or hold each "
-                "result's elements in one warp"
-            )
         left, dtype = share.partial_shape, value.dtype
         partial = self._scratch(into, "partial", left, dtype, "local", share.partial)
         scratch = self._scratch(into, "scratch", left, dtype, "shared", share.scratch)
@@ -658,6 +652,22 @@ class Kernel:
         self.sync()
         self.copy(gathered, scratch)
         step(into, gathered.region(), left, share.outside)
+
+    def _shares(self, value: Reduction) -> Shares:
+        """Return how a reduction is shared out.
+
+        Raises:
+            LayoutError: warps that would exchange partial results may be elsewhere.
+        """
+        found = shares(value)
+        together = uniform_over(self._guards, self.threads, self._named) in ("cta", "cluster")
+        if found.outside and not together:
+            raise LayoutError(
+                f"{value.name}: {value} joins what several warps hold, by a barrier of the CTA; a "
+                "branch around it differs between its threads. Reduce it outside, or hold each "
+                "result's elements in one warp"
+            )
+        return found
 
     def _scratch(
         self,

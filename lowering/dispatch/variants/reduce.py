@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -103,10 +102,13 @@ def _reduced(dst: BufferRegion, part: Holders, taking: Mask, into: Ints, functio
             Registers(part.region.buffer.name, tuple(part.registers[c] for c in each))
             for each in together[list(at)].T.tolist()
         ]
-        return [
-            _tree(target, sources, function, dst.buffer.dtype.token),
-            *(Butterfly(target, JOINS[function], mask) for mask in masks),
-        ]
+        token = dst.buffer.dtype.token
+        ops = [_tree(target, sources, JOINS[function], token)]
+        ops += [Butterfly(target, JOINS[function], mask) for mask in masks]
+        if function == "any":
+            value = cast(not_equal(_operand(0, token), 0), token)
+            ops.append(Compute(target, value.node, (target,)))
+        return ops
     fail(
         f"each thread must hold in {dst} the results of its elements of {part.region}, and no "
         f"others; got {dst.buffer.layout} beside {part.region.buffer.layout}; what fits is the "
@@ -155,22 +157,22 @@ def _check_whole(
     )
 
 
-def _tree(into: Registers, sources: list[Registers], function: str, token: str) -> Op:
+def _tree(into: Registers, sources: list[Registers], join: str, token: str) -> Op:
     """Return one operation that joins registers in a balanced tree."""
-
-    def leaf(number: int) -> Expression:
-        value = Expression(Operand(number, token), ())
-        return cast(not_equal(value, 0), token) if function == "any" else value
-
-    def joined(low: int, high: int) -> Any:
-        if high - low == 1:
-            return leaf(low)
-        middle = (low + high + 1) // 2
-        return apply(JOINS[function], joined(low, middle), joined(middle, high))
-
     for each in sources:
         check_overlap(into, each)
-    value = joined(0, len(sources)).node
-    if value == Operand(0, token):
+    if len(sources) == 1:
         return Move(into, sources[0])
-    return Compute(into, value, tuple(sources))
+
+    def joined(low: int, high: int) -> Expression:
+        if high - low == 1:
+            return _operand(low, token)
+        middle = (low + high + 1) // 2
+        return apply(join, joined(low, middle), joined(middle, high))
+
+    return Compute(into, joined(0, len(sources)).node, tuple(sources))
+
+
+def _operand(number: int, token: str) -> Expression:
+    """Return an element of an operand, to compute with."""
+    return Expression(Operand(number, token), ())

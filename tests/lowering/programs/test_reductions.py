@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lowering as lw
-from layoutalg import Iter, TileLayout
-from lowering.ir.ops import Butterfly, walk
+from layoutalg import Iter, LayoutError, TileLayout, parse
+from layoutalg.layouts.hardware import swizzled_tile
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import Butterfly, Op, Sync, rewrite, walk
+from lowering.simulator.hazards import SimulationError
+from lowering.simulator.run import execute
 
 Array = np.ndarray[Any, Any]
 CASES = 200
@@ -124,7 +128,9 @@ def words(op: Butterfly, dtype: str) -> int:
     return len({number // per for number in op.into.numbers}) * max(1, int(WORDS[dtype]))
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize(
+    "block", [pytest.param(each, marks=pytest.mark.slow if each > 1 else ()) for each in range(8)]
+)
 def test_random_layouts(block: int) -> None:
     for number in range(block, CASES, 8):
         case = drawn(number)
@@ -137,6 +143,279 @@ def test_random_layouts(block: int) -> None:
         butterflies = [op for op in walk(made.body.ops) if isinstance(op, Butterfly)]
         assert sum(words(op, case.dtype) for op in butterflies) == case.shuffles, case
         text = made.cuda_source()
-        single = len(case.dtype) and (2 if case.dtype == "float64" else 1)
-        calls = text.count("  shfl_bfly_") + text.count("; shfl_bfly_")
-        assert calls * single == case.shuffles, case
+        calls = text.count("; shfl_bfly_")
+        assert calls * max(1, int(WORDS[case.dtype])) == case.shuffles, case
+
+
+# -- what is joined with what ---------------------------------------------------------------------
+
+
+def balanced(values: list[Array], join: Any) -> Array:
+    """Join neighbours, halves, halves of halves; the first half is the longer one."""
+    if len(values) == 1:
+        return values[0]
+    middle = (len(values) + 1) // 2
+    found: Array = join(balanced(values[:middle], join), balanced(values[middle:], join))
+    return found
+
+
+ROWS = "S[(8,8,4,8,4):(4@laneid,1,1@warpid,8,1@laneid)]"  # columns: warp, registers, lanes
+
+
+def rows(k: lw.Kernel, text: str = ROWS, dtype: str = "float32") -> lw.Buffer:
+    """Load a (64, 128) matrix into registers."""
+    s = k.alloc("s", (64, 128), dtype, layout=parse(text))
+    k.copy(s, k.param("x", (64, 128), dtype))
+    return s
+
+
+def test_the_order_of_a_sum_is_defined() -> None:
+    k = lw.Kernel("order", threads=128)
+    m = k.tile("m", lw.sum(rows(k), axis=1))
+    k.copy(k.param("y", (64, 1), "float32"), m)
+    x = np.random.default_rng(1).normal(size=(64, 128)).astype(np.float32)
+    cut = x.reshape(64, 4, 8, 4)
+    warps = []
+    for warp in range(4):
+        lanes = balanced([cut[:, warp, register] for register in range(8)], np.add)
+        lanes = lanes + lanes[:, [1, 0, 3, 2]]
+        warps.append((lanes + lanes[:, [2, 3, 0, 1]])[:, 0])
+    want = balanced(warps, np.add)[:, None]
+    got = k.lower().simulate(x=x)["y"]
+    assert (got == want).all()
+    assert (got != x.sum(axis=1, keepdims=True)).any()  # else any order would do
+
+
+def test_a_nan_stays_and_zeros_have_signs() -> None:
+    k = lw.Kernel("special", threads=128)
+    s = rows(k)
+    for name in ("max", "min"):
+        k.copy(k.param(name + "_", (64, 1), "float32"), k.tile(name + "s", getattr(lw, name)(s, 1)))
+    x = np.zeros((64, 128), np.float32)
+    x[0, 77], x[1, 3], x[2] = np.nan, -0.0, -0.0
+    got = k.lower().simulate(x=x)
+    for name in ("max_", "min_"):
+        assert np.flatnonzero(np.isnan(got[name])).tolist() == [0]
+    assert not np.signbit(got["max_"][1])
+    assert np.signbit(got["min_"][1])
+    assert np.signbit(got["max_"][2])
+
+
+def test_halves_of_words_are_kept() -> None:
+    """A result that shares its word with registers of another use leaves them as they are."""
+    k = lw.Kernel("halves")
+    x, y = k.param("x", (32, 8), "float16"), k.param("y", (1, 5), "float16")
+    s = k.alloc("s", (32, 8), "float16", layout=parse("S[(32,8):(1@laneid,1)]"))
+    wide = k.alloc("wide", (1, 5), "float16", layout=parse("S[(1,5):(1,1)] + R[32:1@laneid]"))
+    k.copy(s, x)
+    k.assign(wide, 7)
+    k.assign(wide[:, 1:4], lw.max(s[:, 2:5], axis=0))
+    k.copy(y, wide)
+    a = np.random.default_rng(2).integers(-99, 99, (32, 8))
+    (got,) = k.lower().simulate(x=a)["y"].astype(int).tolist()
+    assert got == [7, *a[:, 2:5].max(axis=0).tolist(), 7]
+
+
+def test_an_exchange_with_another_lane_is_seen() -> None:
+    k = lw.Kernel("masks", threads=128)
+    k.copy(k.param("y", (64, 1), "float32"), k.tile("m", lw.sum(rows(k), axis=1)))
+    body = k.lower().body
+    x = np.random.default_rng(3).normal(size=(64, 128)).astype(np.float32)
+
+    def changed(op: Op) -> tuple[Op, ...]:
+        return (replace(op, mask=op.mask ^ 4),) if isinstance(op, Butterfly) else (op,)
+
+    broken = replace(body, ops=rewrite(body.ops, changed))
+    with pytest.raises(SimulationError, match="copies differ"):
+        execute(broken, {"x": x})
+
+
+# -- barriers -------------------------------------------------------------------------------------
+
+
+def syncs(body: KernelIR) -> list[int]:
+    """Return where the barriers of the CTA stand, counted as ``rewrite`` meets them."""
+    return [at for at, op in enumerate(op for op in walk(body.ops) if isinstance(op, Sync))]
+
+
+def without(body: KernelIR, which: int) -> KernelIR:
+    """Return a body without one of its barriers."""
+    seen = iter(range(99))
+
+    def change(op: Op) -> tuple[Op, ...]:
+        return () if isinstance(op, Sync) and next(seen) == which else (op,)
+
+    return replace(body, ops=rewrite(body.ops, change))
+
+
+def repeated(times: int | None, names: tuple[str, ...]) -> KernelIR:
+    """Build reductions over warps, in a loop or alone."""
+    k = lw.Kernel("repeated", threads=128)
+    s, y = rows(k), k.param("y", (64, 1), "float32")
+    results = [k.alloc(f"m{at}", (64, 1), "float32", layout=RESULT) for at in range(len(names))]
+
+    def step() -> None:
+        for m, name in zip(results, names, strict=True):
+            k.assign(m, getattr(lw, name)(s, axis=1))
+            k.assign(s, s - m)
+
+    if times is None:
+        step()
+    else:
+        with k.loop("i", times):
+            step()
+    k.copy(y, results[0])
+    return k.lower().body
+
+
+RESULT = parse(ROWS).reduced((64, 128), 1)
+
+
+@pytest.mark.parametrize(
+    ("times", "names", "count"),
+    [(None, ("max",), 1), (3, ("max",), 2), (3, ("max", "sum"), 2), (3, ("max", "sum", "min"), 3)],
+)
+def test_each_barrier_is_needed(times: int | None, names: tuple[str, ...], count: int) -> None:
+    body = repeated(times, names)
+    x = np.random.default_rng(4).normal(size=(64, 128)).astype(np.float32)
+    execute(body, {"x": x})
+    assert len(syncs(body)) == count
+    for which in syncs(body):
+        with pytest.raises(SimulationError, match="scratch"):
+            execute(without(body, which), {"x": x})
+
+
+def test_the_barrier_of_a_loop_stands_in() -> None:
+    k = lw.Kernel("loop", threads=128)
+    s, y = rows(k), k.param("y", (64, 1), "float32")
+    m = k.alloc("m", (64, 1), "float32", layout=RESULT)
+    with k.loop("i", 2), k.loop("j", 2):
+        k.assign(m, lw.max(s, axis=1))
+        k.sync()
+    k.copy(y, m)
+    body = k.lower().body
+    x = np.random.default_rng(5).normal(size=(64, 128)).astype(np.float32)
+    assert len(syncs(body)) == 2
+    assert (execute(body, {"x": x}).memory["y"].values == x.max(axis=1)).all()
+
+
+def test_consumers_of_a_producer_wait_for_each_other() -> None:
+    k = lw.Kernel("consumers", threads=128)
+    a, y = k.param("a", (64, 64), "float16"), k.param("y", (64, 1), "float16")
+    ring = k.alloc("ring", (64, 64), "float16", "shared", swizzled_tile((64, 64), 128, 16))
+    full = k.barrier("full", 1, 1)
+    columns = parse("S[(8,8,4,4,4):(4@laneid,1,1@warpid,8,1@laneid)]")
+    s = k.alloc("s", (64, 64), "float16", layout=columns)
+    with k.producer():
+        k.tma_load(full, 0, [(ring, a)])
+    k.mbarrier_wait(full, 0, 0)
+    k.copy(s, ring)
+    k.copy(y, k.tile("m", lw.max(s, axis=1)))
+    x = np.random.default_rng(6).normal(size=(64, 64)).astype(np.float16)
+    made = k.lower()
+    assert (made.simulate(a=x)["y"] == x.max(axis=1, keepdims=True)).all()
+    assert "bar.sync 1, 128" in made.cuda_source()
+
+
+def test_a_branch_of_warps() -> None:
+    """A warp may reduce what it has; what warps join needs them all."""
+    x = np.random.default_rng(7).normal(size=(64, 128)).astype(np.float32)
+    k = lw.Kernel("alone", threads=128)
+    s = rows(k, "S[(4,2,8,16,4,2):(1@warpid,2,4@laneid,4,1@laneid,1)]")
+    m = k.alloc("m", (64, 1), "float32", layout=s.layout.reduced((64, 128), 1))
+    y = k.param("y", (64, 1), "float32")
+    with k.when(k.warp, 2):
+        k.assign(m[0:32], lw.max(s[0:32], axis=1))
+    with k.when(k.warp, 4, at_least=2):
+        k.assign(m[32:64], lw.min(s[32:64], axis=1))
+    k.copy(y, m)
+    want = np.concatenate([x[:32].max(axis=1), x[32:].min(axis=1)])
+    assert (k.lower().simulate(x=x)["y"][:, 0] == want).all()
+    k = lw.Kernel("together", threads=128)
+    s = rows(k)
+    said = r"max: max\(s\[0:64,0:128\], axis=\(1,\)\) joins what several warps hold.*a branch"
+    with k.when(k.warp, 2), pytest.raises(LayoutError, match=said):
+        k.tile("m", lw.max(s, axis=1))
+    with k.when(k.block[0], 2):  # all of a CTA go the same way
+        k.tile("m", lw.max(s, axis=1))
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+def test_refusals() -> None:
+    k = lw.Kernel("refused", threads=128)
+    s = rows(k)
+    shared = k.alloc("t", (64, 128), "float32", "shared")
+    small = k.alloc("q", (32, 4), "int8", layout=parse("S[(32,4):(1@laneid,1)]"))
+    for call, said in (
+        (lambda: lw.max(shared, 1), r"max: reduces a register tile .*; t\[.*\] is in shared"),
+        (lambda: lw.max(s * 2, 1), r"max: reduces a register tile .*; got Expression\(\(s \* 2"),
+        (lambda: lw.sum(small, 1), r"sum: reduces f16, .*; q\[32,4\] int8 is s8: cast it first"),
+        (lambda: lw.any(s, 1), r"any: reduces s32; s\[64,128\] float32 is f32: cast it first"),
+        (lambda: lw.min(s, 2), r"min: axis must be a dimension -2\.\.1, .*; got 2"),
+        (lambda: k.assign(s, lw.max(s, 1)), r"has shape \(64, 1\) and type float32; got s\["),
+        (lambda: k.assign(s[:, 0:1], s - lw.max(s, 1)), r"subtract: a tile.*got Reduction\("),
+    ):
+        with pytest.raises(LayoutError, match=said):
+            call()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        # results that lie in fewer threads than their elements, and in none of them
+        ("S[(64,1):(1,1)]", "each thread must hold in m.* the results of its elements of s"),
+        ("S[(8,8,1):(1@laneid,1,1)]", "each thread must hold in m"),
+    ],
+)
+def test_a_destination_that_lies_elsewhere(text: str, said: str) -> None:
+    k = lw.Kernel("elsewhere", threads=128)
+    m = k.alloc("m", (64, 1), "float32", layout=parse(text))
+    k.assign(m, lw.max(rows(k, "S[(4,2,8,16,4,2):(1@warpid,2,4@laneid,4,1@laneid,1)]"), axis=1))
+    with pytest.raises(lw.DispatchError, match=said):
+        k.lower()
+
+
+def test_lanes_that_are_no_bits_go_through_memory() -> None:
+    for text, shape in (
+        ("S[(3,4):(1@laneid,1)]", (3, 4)),
+        ("S[(8,4):(1@laneid,1)] + 2@laneid", (8, 4)),
+        ("S[(96,4):(1@tx,1)]", (96, 4)),
+    ):
+        k = lw.Kernel("odd", threads=96)
+        s = k.alloc("s", shape, "float32", layout=parse(text))
+        k.copy(s, k.param("x", shape, "float32"))
+        k.copy(k.param("y", (1, 4), "float32"), k.tile("m", lw.max(s, axis=0)))
+        x = np.random.default_rng(8).normal(size=shape).astype(np.float32)
+        assert (k.lower().simulate(x=x)["y"] == x.max(axis=0)).all()
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+def test_softmax_over_rows_that_four_warps_hold() -> None:
+    k = lw.Kernel("softmax", threads=128)
+    y, s = k.param("y", (64, 128), "float32"), rows(k)
+    p = k.tile("p", lw.exp2((s - k.tile("m", lw.max(s, axis=1))) * 1.4426950408889634))
+    k.assign(p, p / k.tile("l", lw.sum(p, axis=1)))
+    k.copy(y, p)
+    x = np.random.default_rng(9).normal(size=(64, 128)).astype(np.float32)
+    e = np.exp(x.astype(float) - x.max(axis=1, keepdims=True))
+    got = k.lower().simulate(x=x)["y"]
+    assert np.abs(got - e / e.sum(axis=1, keepdims=True)).max() < 1e-7
+
+
+def test_layernorm_over_rows_that_four_warps_hold() -> None:
+    k = lw.Kernel("layernorm", threads=128)
+    y, s = k.param("y", (64, 128), "float32"), rows(k)
+    mean = k.tile("mean", lw.sum(s, axis=1))
+    k.assign(s, s - mean / 128)
+    square = k.tile("square", s * s)
+    variance = k.tile("variance", lw.sum(square, axis=1))
+    k.assign(s, s * lw.rsqrt(variance / 128 + 1e-5))
+    k.copy(y, s)
+    x = np.random.default_rng(10).normal(size=(64, 128)).astype(np.float32)
+    spread = np.sqrt(x.astype(float).var(axis=1, keepdims=True) + 1e-5)
+    want = (x - x.astype(float).mean(axis=1, keepdims=True)) / spread
+    assert np.abs(k.lower().simulate(x=x)["y"] - want).max() < 2e-6

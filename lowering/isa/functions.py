@@ -293,7 +293,6 @@ def _choices() -> Iterable[Function]:
             "selp.b32 l, $3, $4, p; selp.b32 h, $3, $4, q; prmt.b32 $0, l, h, 0x7610; }"
         )
         yield Function("where", (PRED, t, t), t, text, np.where, 2)
-    yield Function("cast", (PRED,), "s32", "mov.b32 $0, $1;", lambda x: x.astype(np.int32))
 
 
 FUNCTIONS: tuple[Function, ...] = (*_floats(), *_halves(), *_integers(), *_choices())

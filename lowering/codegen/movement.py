@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from layoutalg import LayoutError
-from lowering.codegen.register_words import (
-    BitField,
-    access_bits,
-    bit_field,
-    bit_fields,
-    pack,
-    space,
-    words,
-)
+from lowering.codegen.elements import cast_words, extract, gathered, insert, scatter, whole_words
+from lowering.codegen.register_words import access_bits, bit_field, bit_fields, space, words
 from lowering.codegen.writer import BYTE, Writer, emit
 from lowering.ir.ops import (
     Blend,
@@ -28,8 +21,6 @@ from lowering.ir.ops import (
     Zero,
 )
 from lowering.isa import ptx
-
-WORD = 0xFFFFFFFF
 
 
 @emit.of(Zero)
@@ -50,89 +41,27 @@ def clear(writer: Writer, into: Registers) -> None:
         writer.line(writer.dialect.assign(name, writer.dialect.number(0, token)))
 
 
-def insert(writer: Writer, place: BitField, value: str) -> None:
-    """Put a narrow value, in the low bits of a word, into its place."""
-    keep = writer.dialect.number(WORD & ~place.mask, "u32")
-    if place.shift:
-        value = f"({value} << {writer.dialect.number(place.shift, 'u32')})"
-    writer.line(writer.dialect.assign(place.variable, f"({place.variable} & {keep}) | {value}"))
-
-
-def extract(writer: Writer, place: BitField) -> str:
-    """Return a narrow value in the low bits of a word; higher bits are not cleared."""
-    if not place.shift:
-        return place.variable
-    return f"({place.variable} >> {writer.dialect.number(place.shift, 'u32')})"
-
-
 @emit.of(Move)
 def _move(writer: Writer, op: Move) -> None:
-    """Copy registers, or convert them between f32 and f16 or bf16.
+    """Copy registers, or cast them.
 
     Raises:
-        LayoutError: one element is written before it is read.
+        LayoutError: one element is written before it is read, or there is no such cast.
     """
     if op.into == op.source:
         return
     if op.into.buffer == op.source.buffer and set(op.into.numbers) & set(op.source.numbers):
         raise LayoutError(f"text: {op} overwrites registers that it reads")
-    into, source = writer.token(op.into.buffer), writer.token(op.source.buffer)
-    if into == "f32" and source != "f32":
-        widen(writer, op, source)
-    elif into != source:
-        narrow(writer, op, into, source)
-    elif pack(writer.body.buffer(op.into.buffer).dtype) == 1:
-        names = zip(words(writer.body, op.into), words(writer.body, op.source), strict=True)
-        for name, value in names:
-            writer.line(writer.dialect.assign(name, value))
-    else:
-        pairs = zip(
-            bit_fields(writer.body, op.into), bit_fields(writer.body, op.source), strict=True
-        )
-        for place, from_place in pairs:
-            mask = writer.dialect.number(from_place.mask >> from_place.shift, "u32")
-            insert(writer, place, f"({extract(writer, from_place)} & {mask})")
-
-
-def widen(writer: Writer, op: Move, source: str) -> None:
-    """Convert elements of 16 bits to f32: both of a word that is read whole, else one."""
-    asm, wide = ptx.split_pair(source), words(writer.body, op.into)
-    numbers, at = op.source.numbers, 0
-    while at < len(numbers):
-        place = bit_field(writer.body, Registers(op.source.buffer, numbers[at : at + 1]))
-        if whole_pair(numbers, at):
-            writer.call(asm, wide[at : at + 2], (place.variable,))
-            at += 2
-            continue
-        pair = writer.temporary(), writer.temporary()
-        writer.call(asm, pair, (place.variable,))
-        writer.line(writer.dialect.assign(wide[at], pair[place.shift > 0]))
-        at += 1
-
-
-def narrow(writer: Writer, op: Move, into: str, source: str) -> None:
-    """Convert f32 to elements of 16 bits: two that fill a word together, else one."""
-    asm, values = ptx.convert_pair(into, source), words(writer.body, op.source)
-    numbers, at = op.into.numbers, 0
-    while at < len(numbers):
-        place = bit_field(writer.body, Registers(op.into.buffer, numbers[at : at + 1]))
-        if whole_pair(numbers, at):
-            writer.call(asm, (place.variable,), (values[at + 1], values[at]))
-            at += 2
-            continue
-        low = writer.temporary()
-        writer.call(asm, (low,), (writer.dialect.number(0, "f32"), values[at]))
-        insert(writer, place, low)
-        at += 1
-
-
-def whole_pair(numbers: tuple[int, ...], at: int) -> bool:
-    """Say whether two neighbours of 16 bits from a place on are the halves of one word, in order.
-
-    >>> whole_pair((2, 3, 5), 0), whole_pair((2, 3, 5), 1), whole_pair((2, 3, 5), 2)
-    (True, False, False)
-    """
-    return numbers[at] % 2 == 0 and numbers[at + 1 : at + 2] == (numbers[at] + 1,)
+    into, source = (writer.body.buffer(each.buffer).dtype for each in (op.into, op.source))
+    given = gathered(writer, op.source)
+    if into == source:
+        scatter(writer, op.into, given)
+        return
+    count = len(op.into.numbers)
+    whole = whole_words(writer, op.into)
+    found = cast_words(writer, source, into, given, count, whole)
+    if not whole:
+        scatter(writer, op.into, found)
 
 
 @emit.of(Blend)

@@ -27,7 +27,7 @@ import numpy as np
 
 from layoutalg import LayoutError
 from lowering.isa import dtypes
-from lowering.isa.functions import PRED, Function, Values, bits_of
+from lowering.isa.functions import PRED, Function, Values, registers_of
 from lowering.isa.ptx import letter
 
 # The bits of the NaN that a cast to a float gives.
@@ -194,17 +194,11 @@ def _path(source: str, target: str) -> list[str]:
     return [*_path(source, through), *_path(through, target)[1:]]
 
 
-def _registers(token: str, count: int) -> int:
-    """Return how many registers hold some elements."""
-    bits = bits_of(_HELD.get(token, token))
-    return count if bits > 32 else count * bits // 32
-
-
 def _joined(path: list[str]) -> tuple[int, str]:
     """Return how many elements a path takes at once, and the PTX of all its steps."""
     steps = [_STEPS[pair] for pair in pairwise(path)]
     count = max(step.elements for step in steps)
-    held = [_registers(token, count) for token in path]
+    held = [registers_of(_HELD.get(token, token), count) for token in path]
     between = [[f"{'abc'[at]}{n}" for n in range(many)] for at, many in enumerate(held[1:-1])]
     first = [f"${held[-1] + n}" for n in range(held[0])]
     names = [first, *between, [f"${n}" for n in range(held[-1])]]

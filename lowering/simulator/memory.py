@@ -18,6 +18,7 @@ from lowering.ir.ops import (
     Wait,
     Zero,
 )
+from lowering.isa.casts import cast
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.machine import Copies, Machine, simulate
 from lowering.simulator.order import Bools, Ints
@@ -30,9 +31,10 @@ def _zero(machine: Machine, op: Zero) -> None:
 
 @simulate.of(Move)
 def _move(machine: Machine, op: Move) -> None:
-    """Copy registers, in the type of those that are written."""
+    """Copy registers, or cast them."""
     values = machine.read(op.source, op)
-    machine.write(op.into, values.astype(machine.registers[op.into.buffer].dtype))
+    into, source = (machine.body.buffer(each.buffer).dtype for each in (op.into, op.source))
+    machine.write(op.into, values if into == source else cast(source, into).apply(values))
 
 
 @simulate.of(Blend)

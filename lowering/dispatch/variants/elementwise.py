@@ -12,8 +12,7 @@ from lowering.dispatch.register_tiles import columns_of
 from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.ops import Blend, Move, Op, Registers, Zero
 from lowering.ir.tiles import BufferRegion
-
-CONVERSIONS = (("f16", "f32"), ("bf16", "f32"), ("f32", "f16"), ("f32", "bf16"))
+from lowering.isa.casts import cast
 
 
 def all_in_registers(context: Context) -> Answer:
@@ -85,12 +84,14 @@ def check_overlap(into: Registers, source: Registers) -> None:
         )
 
 
-@register_dispatch("cast", "cuda", variant="convert_pairs", when=IN_REGISTERS)
+@register_dispatch("cast", "cuda", variant="convert", when=IN_REGISTERS)
 def lower_cast(context: Context) -> Lowered:
-    """Lower a cast to one move; two neighbours of 16 bits, which share a word, go together."""
+    """Lower a cast to one move: see :mod:`lowering.isa.casts`."""
     dst, src = context.call.operands["dst"], context.call.operands["src"]
-    if (dst.buffer.dtype.token, src.buffer.dtype.token) not in CONVERSIONS:
-        fail(f"converts f32 to f16 or bf16 and back; got {src.buffer.dtype} to {dst.buffer.dtype}")
+    try:
+        cast(src.buffer.dtype, dst.buffer.dtype)
+    except LayoutError as error:
+        fail(str(error).removeprefix("cast: "))
     return Lowered(paired(context, dst, src, Move))
 
 

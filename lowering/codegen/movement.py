@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from layoutalg import LayoutError
-from lowering.codegen.elements import cast_words, extract, gathered, insert, scatter, whole_words
-from lowering.codegen.register_words import access_bits, bit_field, bit_fields, space, words
+from lowering.codegen.register_words import (
+    BitField,
+    access_bits,
+    bit_field,
+    bit_fields,
+    pack,
+    space,
+    words,
+)
 from lowering.codegen.writer import BYTE, Writer, emit
 from lowering.ir.ops import (
     Blend,
@@ -21,6 +28,8 @@ from lowering.ir.ops import (
     Zero,
 )
 from lowering.isa import ptx
+
+WORD = 0xFFFFFFFF
 
 
 @emit.of(Zero)
@@ -41,27 +50,46 @@ def clear(writer: Writer, into: Registers) -> None:
         writer.line(writer.dialect.assign(name, writer.dialect.number(0, token)))
 
 
+def insert(writer: Writer, place: BitField, value: str) -> None:
+    """Put a narrow value, in the low bits of a word, into its place."""
+    keep = writer.dialect.number(WORD & ~place.mask, "u32")
+    if place.shift:
+        value = f"({value} << {writer.dialect.number(place.shift, 'u32')})"
+    writer.line(writer.dialect.assign(place.variable, f"({place.variable} & {keep}) | {value}"))
+
+
+def extract(writer: Writer, place: BitField) -> str:
+    """Return a narrow value in the low bits of a word; higher bits are not cleared."""
+    if not place.shift:
+        return place.variable
+    return f"({place.variable} >> {writer.dialect.number(place.shift, 'u32')})"
+
+
 @emit.of(Move)
 def _move(writer: Writer, op: Move) -> None:
-    """Copy registers, or cast them.
+    """Copy registers.
 
     Raises:
-        LayoutError: one element is written before it is read, or there is no such cast.
+        LayoutError: one element is written before it is read, or the types differ.
     """
     if op.into == op.source:
         return
     if op.into.buffer == op.source.buffer and set(op.into.numbers) & set(op.source.numbers):
         raise LayoutError(f"text: {op} overwrites registers that it reads")
     into, source = (writer.body.buffer(each.buffer).dtype for each in (op.into, op.source))
-    given = gathered(writer, op.source)
-    if into == source:
-        scatter(writer, op.into, given)
-        return
-    count = len(op.into.numbers)
-    whole = whole_words(writer, op.into)
-    found = cast_words(writer, source, into, given, count, whole)
-    if not whole:
-        scatter(writer, op.into, found)
+    if into != source:
+        raise LayoutError(f"text: {op} copies {source} to {into}; a cast is a Compute")
+    if pack(into) == 1:
+        names = zip(words(writer.body, op.into), words(writer.body, op.source), strict=True)
+        for name, value in names:
+            writer.line(writer.dialect.assign(name, value))
+    else:
+        pairs = zip(
+            bit_fields(writer.body, op.into), bit_fields(writer.body, op.source), strict=True
+        )
+        for place, from_place in pairs:
+            mask = writer.dialect.number(from_place.mask >> from_place.shift, "u32")
+            insert(writer, place, f"({extract(writer, from_place)} & {mask})")
 
 
 @emit.of(Blend)

@@ -1,8 +1,8 @@
 """Runs the PTX of one statement on arrays of registers: casts, and what they are made of.
 
 Written from the PTX ISA alone. A register is its bits, in an array over the inputs; floats are
-taken apart and put together here, digit by digit, and rounded in float64, which holds all that comes
-before a rounding.
+taken apart and put together here, digit by digit, and rounded in float64, which holds all that is
+still to be rounded.
 """
 
 from __future__ import annotations

@@ -283,3 +283,10 @@ def run(text: str, outputs: str, inputs: Sequence[npt.NDArray[Any]]) -> list[npt
         bits = read(f"${at}").astype(kinds["d" if kind == "d" else "u"])
         found.append(bits.view(types[kind]))
     return found
+
+
+def call(text: str, outputs: str, inputs: Sequence[Any]) -> Any:
+    """Run a statement as a function: what one output is, or a tuple of several."""
+    arrays = np.broadcast_arrays(*map(np.atleast_1d, inputs))
+    found = run(text, outputs, [np.ascontiguousarray(each) for each in arrays])
+    return found[0] if len(found) == 1 else tuple(found)

@@ -1,10 +1,9 @@
 """Runs the text of a kernel, Python or CUDA C++, in NumPy: compiled once, all threads at once.
 
-Nothing is taken from the package but the text (of casts too), and what a launch knows: parameters,
-scalars and the boxes of tensor maps. What each instruction does is written here from the PTX ISA,
-and its inline assembly is compared with what the ISA says, operand by operand. A role (the threads
-that compute, the warpgroup that fills) runs in lockstep; a role that waits at an mbarrier lets the
-other go on.
+Nothing is taken from the package but the text, and what a launch knows: parameters, scalars and the
+boxes of tensor maps. What each instruction does is written here from the PTX ISA, and its inline
+assembly is compared with what the ISA says, operand by operand. A role (the threads that compute,
+the warpgroup that fills) runs in lockstep; a role that waits at an mbarrier lets the other go on.
 """
 
 from __future__ import annotations
@@ -21,12 +20,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from lowering.isa import casts
 from tests.fuzz.kernels import MMA
-from tests.support import ptx_values
+from tests.support import ptx_words
 
 Array = npt.NDArray[Any]
-CASTS = {row.asm.name: row.asm for row in casts.CASTS.values()}
 SPACING = 1 << 26  # bytes between the bases of two parameters
 SHARED = 1 << 18
 KINDS: dict[str, Any] = {
@@ -34,8 +31,12 @@ KINDS: dict[str, Any] = {
     "s8": np.int8, "u8": np.uint8, "s32": np.int32,
 }  # fmt: skip
 CELLS: dict[str, Any] = {
-    "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32, "f64": np.float64,
-}  # fmt: skip
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "f32": np.float32,
+    "f64": np.float64,
+}
 
 
 class TextError(AssertionError):
@@ -159,7 +160,7 @@ class Machine:
         rows = np.stack([np.broadcast_to(v, (self.threads,)) for v in values], axis=-1)
         if mask is not None:
             rows = rows[mask]
-        if rows.dtype.kind == "f" and cell is not np.float32:
+        if rows.dtype.kind == "f" and cell not in (np.float32, np.float64):
             raise TextError("a float stored as a word")
         typed = space[: len(space) // size * size].view(cell)
         typed[(here // size)[:, None] + np.arange(count)] = rows.astype(cell)
@@ -452,6 +453,14 @@ def instruction(m: Machine, name: str) -> Instruction:
         TextError: nothing of that name is known.
     """
     none = lambda mask, *rest: None  # noqa: E731
+    if asm := ptx_words.known(name):
+        text, outputs, inputs = asm
+
+        def compute(mask: Any, *values: Any) -> Any:
+            found = ptx_words.run(text, outputs, inputs, values, m.threads)
+            return found[0] if len(found) == 1 else found
+
+        return Instruction(len(outputs), len(inputs), text.replace("$", "%"), compute)
     if found := re.fullmatch(r"(ld|st)_(global|shared)(?:_v([24]))?_(u8|u16|u32|f32|f64)", name):
         count, kind = int(found[3] or 1), found[4]
         vector = f".v{count}" if count > 1 else ""
@@ -491,14 +500,27 @@ def instruction(m: Machine, name: str) -> Instruction:
         text += f"{_list(nd, na)}, {_list(nd + na, nb)}, {_list(0, nd)};"
         do = lambda mask, *x: m.mma(k, (d, a, a), mask, *x)  # noqa: E731
         return Instruction(nd, na + nb, text, do, True)
-    if name in CASTS:
-        asm = CASTS[name]
-        do = lambda mask, *x: ptx_values.call(asm.text, asm.outputs, x)  # noqa: E731
-        return Instruction(len(asm.outputs), len(asm.inputs), asm.c_text(), do)
-    if found := re.fullmatch(r"prmt_([0-9a-f]{4})", name):
-        text = f"prmt.b32 $0, $1, $2, 0x{found[1]};"
-        do = lambda mask, *x: ptx_values.call(text, "r", x)  # noqa: E731
-        return Instruction(1, 2, text.replace("$", "%"), do)
+    if found := re.fullmatch(r"cvt_(f16|bf16)x2_f32", name):
+        kind = KINDS[found[1]]
+
+        def pack(mask: Any, high: Any, low: Any) -> Any:
+            one = np.broadcast_to(np.float32(low), (m.threads,)).astype(kind).view(np.uint16)
+            two = np.broadcast_to(np.float32(high), (m.threads,)).astype(kind).view(np.uint16)
+            return one.astype(np.uint32) | two.astype(np.uint32) << np.uint32(16)
+
+        return Instruction(1, 2, f"cvt.rn.{found[1]}x2.f32 %0, %1, %2;", pack)
+    if found := re.fullmatch(r"cvt_f32x2_(f16|bf16)", name):
+        kind = KINDS[found[1]]
+        text = "shl.b32 %0, %2, 16; and.b32 %1, %2, 0xffff0000;"
+        if found[1] == "f16":
+            text = "{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+
+        def split(mask: Any, word: Any) -> Any:
+            whole = np.ascontiguousarray(np.broadcast_to(np.uint32(word), (m.threads,)))
+            pair = whole.view(kind).reshape(-1, 2).astype(np.float32)
+            return pair[:, 0], pair[:, 1]
+
+        return Instruction(2, 1, text, split)
     if found := _WGMMA.fullmatch(name):
         shared = found[6] == "ss"
         highs = [int(each, 16) for each in found[8].split("_h")[1:]]
@@ -724,7 +746,7 @@ def compile_text(text: str) -> Compiled:
         "_and": _and, "_select": _select, "_where": np.where, "_same": _same, "_not": _not,
         "cells_address": lambda x: x, "shared_address": lambda x: x, "int32": _integer,
         "int64": _integer, "uint64": _integer, "uint32": _word, "float32": np.float32,
-        "float64": np.float64, "uint8": None,
+        "uint8": None,
     }  # fmt: skip
     exec(compile("\n".join([*head, *lines, *tail]), "<text>", "exec"), space)
     return Compiled(space["kernel"], parameters, called)
@@ -865,8 +887,8 @@ def python_of(source: str) -> str:
             kind = line.split()[0]
             for part in found[1].split(", "):
                 name, value = part.split(" = ", 1)
-                if value == "0" and kind in ("uint32_t", "float"):
-                    value = "uint32(0)" if kind == "uint32_t" else "float32(0)"
+                zeros = {"uint32_t": "uint32(0)", "float": "float32(0)", "double": "float64(0)"}
+                value = zeros.get(kind, value) if value == "0" else value
                 put(f"{name} = {_expression(value)}")
         elif found := re.fullmatch(r"(\w+) = (.*);", line):
             put(f"{found[1]} = {_expression(found[2])}")

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lowering.isa import dtypes
-from lowering.isa.casts import CASTS
 from lowering.isa.functions import PRED, Function
 
 Array = npt.NDArray[Any]
@@ -43,25 +42,35 @@ def _numbers() -> Array:
     return np.concatenate([middle, *(each.astype(np.float64) for each in near)])
 
 
-def inputs(function: Function, seed: int = 0) -> Array:
-    """Return what to try a cast on, a multiple of 8 elements."""
+def inputs(function: Function, random: int = RANDOM) -> Array:
+    """Return what to try a cast on, a multiple of 8 elements.
+
+    Every code of a narrow type stands in every place of a word; of a type of 4 bits, each pair of
+    bytes in each half.
+
+    Args:
+        function: the cast.
+        random: how many random elements of a wide type.
+    """
     token = function.operands[0]
     if token == PRED:
         return np.tile([False, True], 4)
     dtype = dtypes.get(token)
+    if dtype.bits < 8:
+        halves = np.arange(1 << 16, dtype=np.uint32)
+        words = halves | (halves * np.uint32(40503) & np.uint32(0xFFFF)) << np.uint32(16)
+        nibbles = words[:, None] >> np.arange(0, 32, 4, dtype=np.uint32) & np.uint32(15)
+        return codes(token)[nibbles.ravel() ^ np.uint32(8 * (token == "s4"))]
     if dtype.bits <= NARROW:
-        return codes(token)
-    rng = np.random.default_rng(seed)
-    bits = rng.integers(0, 1 << dtype.bits, RANDOM, dtype=dtype.word)
+        return np.concatenate([np.roll(codes(token), -at) for at in range(32 // dtype.bits)])
+    bits = np.random.default_rng(0).integers(0, 1 << dtype.bits, random, dtype=dtype.word)
     specials = np.array([0, 1, (1 << dtype.bits) - 1, 1 << (dtype.bits - 1)], dtype=dtype.word)
     with np.errstate(all="ignore"):
         numbers = _numbers()
         if token == "s32":
-            numbers = np.concatenate([np.trunc(numbers), np.exp2(np.arange(31))[:, None].ravel()])
-            numbers = np.clip(numbers, -(2.0**31), 2.0**31 - 1)
-            numbers = np.concatenate(
-                [numbers, *(numbers[-31:] * m + a for m in (1, 1.5) for a in (-1, 1))]
-            )
+            powers = np.exp2(np.arange(31))
+            near = [powers * m + a for m in (1, 1.5, 1.75) for a in (-1, 0, 1)]
+            numbers = np.clip(np.trunc([*numbers, *np.concatenate(near)]), -(2**31), 2**31 - 1)
         else:
             numbers = np.concatenate([numbers, [np.nan, -np.nan, np.inf, -np.inf]])
         values = numbers.astype(dtype.numpy)
@@ -90,6 +99,3 @@ def registers(values: Array, token: str, count: int) -> list[Array]:
     places = np.arange(per, dtype=np.uint32) * np.uint32(dtype.bits)
     words = (bits.reshape(len(rows), -1, per) << places).sum(axis=2, dtype=np.uint32)
     return list(words.T)
-
-
-PAIRS = list(CASTS)

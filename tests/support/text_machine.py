@@ -19,11 +19,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from lowering.isa import casts
-from tests.support import ptx_values
+from tests.support import ptx_words
 
 Array = npt.NDArray[Any]
-CASTS = {row.asm.name.replace("_", "."): row.asm for row in casts.CASTS.values()}
 ELEMENTS: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 CELLS: dict[str, Any] = {
     "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32, "f64": np.float64,
@@ -295,12 +293,13 @@ def instruction(machine: Machine, mnemonic: str) -> Callable[..., Any]:
         if found[1] == "st":
             return lambda address, *values: machine.store_matrices(transposed, address, *values)
         return lambda address: machine.load_matrices(count, transposed, address)
-    if found := re.fullmatch(r"prmt\.([0-9a-f]{4})", mnemonic):
-        text = f"prmt.b32 $0, $1, $2, 0x{found[1]};"
-        return lambda *operands: ptx_values.call(text, "r", operands)
-    if mnemonic in CASTS:
-        asm = CASTS[mnemonic]
-        return lambda *operands: ptx_values.call(asm.text, asm.outputs, operands)
+    if asm := ptx_words.known(mnemonic.replace(".", "_")):
+
+        def compute(*values: Any) -> Any:
+            found = ptx_words.run(*asm, values, machine.threads)
+            return found[0] if len(found) == 1 else found
+
+        return compute
     if mnemonic.startswith(("cp.async.commit_group", "cp.async.wait_group")):
         return lambda *operands: None
     if mnemonic in ("wgmma.fence", "wgmma.commit", "fence.proxy.async"):
@@ -469,17 +468,10 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
             assert text == warpgroup_text(name, numbers)
             found[name] = (name.replace("_", "."), references)
             continue
-        if name.startswith("prmt_"):
-            assert text == f"prmt.b32 %0, %1, %2, 0x{name[-4:]};"
-            assert re.findall(r'"=?r"\((\w+)\)', constraints) == names
-            found[name] = (name.replace("_", "."), references)
-            continue
-        if name.startswith("cast_"):
-            asm = CASTS[name.replace("_", ".")]
-            assert text == asm.c_text()
-            assert re.findall(r'"=?(\w)"\((\w+)\)', constraints) == [
-                *zip(asm.outputs + asm.inputs, names, strict=True)
-            ]
+        if asm := ptx_words.known(name):
+            assert text == asm[0].replace("$", "%")
+            letters = zip(asm[1] + asm[2], names, strict=True)
+            assert re.findall(r'"=?(\w)"\((\w+)\)', constraints) == [*letters]
             found[name] = (name.replace("_", "."), references)
             continue
         if (mma := MMA.fullmatch(mnemonic)) is not None:

@@ -11,7 +11,7 @@ from layoutalg import LayoutError
 from lowering.isa import dtypes
 from lowering.isa.casts import CASTS, NANS, cast
 from lowering.isa.functions import PRED, Function
-from tests.support import ptx_values
+from tests.support import ptx_cvt, ptx_words
 from tests.support.cast_inputs import Array, bits_of, inputs, registers
 
 NAMES = [f"{source}-{target}" for source, target in CASTS]
@@ -29,7 +29,7 @@ def test_the_text_does_what_the_row_means(row: Function) -> None:
     values = inputs(row)
     asm = row.asm
     given = registers(values, row.operands[0], row.count)
-    found = ptx_values.run(asm.text, asm.outputs, given)
+    found = ptx_words.run(asm.text, asm.outputs, asm.inputs, given, len(given[0]))
     wanted = registers(row.apply(values), row.result, row.count)
     for one, other in zip(found, wanted, strict=True):
         assert np.array_equal(raw(one), raw(other))
@@ -46,7 +46,7 @@ def test_a_float_is_rounded_once(row: Function) -> None:
     with np.errstate(all="ignore"):
         numbers = values.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
         numbers = numbers.astype(np.float64)
-    once = ptx_values.codes(
+    once = ptx_cvt.codes(
         numbers, target, "rna" if target == "tf32" else "rn", target in ("e4m3", "e5m2")
     )
     if target == "tf32":

@@ -8,21 +8,21 @@ holds one value for all threads, or one for each.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg.algebra import printing
-from layoutalg.algebra.axis import WARP, m
-from layoutalg.algebra.iters import Iters
-from layoutalg.algebra.parts import HasParts, Parts, substitute_parts
-from layoutalg.algebra.tables import steps as steps_on
+from layoutalg.algebra.axis import WARP
+from layoutalg.algebra.parts import HasParts, substitute_parts
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.layouts.thread_slots import elements_held
+from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.sizes.size import Size, is_int, substitute
+
+_BARRIER = 2  # cycles
 
 Kind = Literal["registers", "select", "movmatrix", "shuffle", "shared"]
 PerThread = tuple[int, ...]  # one entry for all threads, or one for each
@@ -71,23 +71,63 @@ class Word:
         return all(len(column) == 1 for column in self.registers + self.parts)
 
     @property
+    def pair(self) -> tuple[int, ...] | None:
+        """The one or two registers that a ``prmt`` of bytes takes; None where none is needed.
+
+        Where all elements come from one register or another as they stand, a select does; where
+        there are more registers, selects choose two first.
+        """
+        used = tuple(sorted({r for column in self.registers for r in column} - {-1}))
+        if not used or len(used) > 2 or (self._in_place and len(self._columns) == 1):
+            return None
+        return used
+
+    @property
+    def selector(self) -> PerThread:
+        """Which elements of the pair a ``prmt`` takes: digits base 16, the first one lowest.
+
+        Elements count through both registers.
+        """
+        pair, pack = self.pair, len(self.registers)
+        assert pair is not None
+        threads = max(map(len, self.registers + self.parts))
+        found = []
+        for thread in range(threads):
+            number = 0
+            for e, (column, part) in enumerate(zip(self.registers, self.parts, strict=True)):
+                register, at = (each[thread % len(each)] for each in (column, part))
+                number |= (pair.index(register) * pack + at if register >= 0 else e) << 4 * e
+            found.append(number)
+        return tuple(found) if len({*found}) > 1 else (found[0],)
+
+    @property
+    def _columns(self) -> set[PerThread]:
+        """The registers that elements come from; elements that share them share selects."""
+        return {column for column in self.registers if column != (-1,)}
+
+    @property
+    def _in_place(self) -> bool:
+        """Whether every element stays at its place in the register."""
+        return all(
+            column == (e,) or self.registers[e] == (-1,) for e, column in enumerate(self.parts)
+        )
+
+    @property
     def selects(self) -> int:
         """Selects between registers where threads differ: one fewer than the registers met.
 
-        Elements that come from the same registers share them.
+        Elements that come from the same registers share them; a ``prmt`` of a pair needs none.
         """
-        return sum(len({*column} - {-1}) - 1 for column in {*self.registers} if len(column) > 1)
+        if self.pair is not None:
+            return 0
+        return sum(len({*column} - {-1}) - 1 for column in self._columns if len(column) > 1)
 
     @property
     def permutes(self) -> int:
         """Byte permutes (``prmt``) that pack its elements; 0 where it is one register."""
-        columns = {c for c in self.registers if c != (-1,)}
-        aligned = all(
-            column == (e,) or self.registers[e] == (-1,) for e, column in enumerate(self.parts)
-        )
-        if len(columns) <= 1:
-            return 0 if aligned else 1
-        return len(columns) - 1
+        if self.pair is not None:
+            return 1
+        return max(0 if self._in_place else 1, len(self._columns) - 1)
 
     def text(self, sources: int) -> str:
         """Describe the word; registers from ``sources`` on are results of steps."""
@@ -109,6 +149,18 @@ class Word:
             for register, part in zip(self.registers, self.parts, strict=True)
         ]
         return np.stack(out, axis=1)
+
+
+def selects_of(words: Iterable[Word]) -> int:
+    """Return the selects of several words: of registers, and of each selector that they share.
+
+    >>> mixed = Word(((0,), (0, 1)), ((0, 1), (1, 0)))
+    >>> selects_of([mixed, mixed]), mixed.permutes
+    (1, 1)
+    """
+    words = tuple(words)
+    selectors = {word.selector for word in words if word.pair is not None}
+    return sum(word.selects for word in words) + sum(len({*each}) - 1 for each in selectors)
 
 
 @dataclass(frozen=True)
@@ -207,21 +259,54 @@ class Movmatrix:
 
 
 @dataclass(frozen=True)
+class Moves:
+    """The accesses of one side of an exchange, of each thread: so many of one instruction.
+
+    Attributes:
+        name: the instruction, as PTX names it.
+        count: how many instructions.
+        size: bytes that each moves for a thread.
+        wavefronts: that a warp takes, over all of them.
+        permutes: ``prmt`` that pack its words, where the slots come in another order.
+    """
+
+    name: str
+    count: int
+    size: int
+    wavefronts: int
+    permutes: int = 0
+
+    @property
+    def conflicts(self) -> int:
+        """Wavefronts beyond the fewest that so many bytes take."""
+        return self.wavefronts - self.count * max(1, self.size // 4)
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.name}"
+
+
+@dataclass(frozen=True)
 class Exchange:
     """Through shared memory: store every element at its address, barrier, load.
 
-    ``staging`` maps the flat index of an element to its address, in elements. ``barrier`` is "warp"
-    where no element leaves its warp, else "cta".
+    ``staging`` maps a coordinate of the tile to its address, in elements. ``barrier`` is "warp"
+    where no element leaves its warp, else "cta". Where the words of a side are packed in another
+    order than its slots, ``before`` or ``after`` is the layout of its registers when they are
+    stored or have been loaded, which renaming and ``prmt`` lead to. The accesses of a tile whose
+    size is a symbol are not known.
     """
 
-    staging: Iters
+    staging: Layout
     barrier: Literal["warp", "cta"]
+    stores: Moves | None = None
+    loads: Moves | None = None
+    before: TileLayout | None = None
+    after: TileLayout | None = None
 
     def text(self, sources: int) -> str:
         """Describe the exchange; it works on slots, not on registers."""
         del sources
-        at = printing.text(self.staging, (), {})
-        return f"store to shared memory at {at}, {self.barrier} barrier, load"
+        return f"store to shared memory at {self.staging}, {self.barrier} barrier, load"
 
 
 Step = Shuffle | Permute | Movmatrix | Exchange
@@ -343,15 +428,63 @@ class Conversion:
 
     @property
     def selects(self) -> int:
-        """Selects per thread that choose a register by the thread's number."""
+        """Selects per thread that choose a register, or a selector of ``prmt``, by the thread.
+
+        Words whose elements are picked alike share the selector.
+        """
         chosen = [s.selects for s in self.steps if not isinstance(s, Exchange)]
-        return sum(chosen) + sum(word.selects for word in self.words)
+        built = [s.source for s in self.steps if isinstance(s, Permute | Movmatrix)]
+        return sum(chosen) + selects_of([*built, *self.words]) - sum(w.selects for w in built)
 
     @property
     def permutes(self) -> int:
         """``prmt`` instructions per thread that pack registers."""
         built = [s.source.permutes for s in self.steps if isinstance(s, Permute | Movmatrix)]
+        built += [moves.permutes for moves in self._accesses if moves]
         return sum(built) + sum(word.permutes for word in self.words)
+
+    @property
+    def _accesses(self) -> list[Moves | None]:
+        """Stores and loads of the exchange; None where they are not known."""
+        exchanges = [step for step in self.steps if isinstance(step, Exchange)]
+        return [moves for step in exchanges for moves in (step.stores, step.loads)]
+
+    @property
+    def accesses(self) -> tuple[Moves, ...]:
+        """Stores to shared memory and loads from it; none where the data stays in the warp."""
+        found = self._accesses
+        if None in found:
+            raise Undecided(
+                f"accesses: how wide {self.src} is stored depends on a symbol: substitute with "
+                ".subs, then convert"
+            )
+        return tuple(moves for moves in found if moves is not None)
+
+    @property
+    def cost(self) -> float:
+        """Cycles in which one warp occupies a multiprocessor, about: what kinds are chosen by.
+
+        A shuffle takes one, a select or permute half of one, a wavefront one, an access half of one
+        to be issued, a movmatrix two, and a barrier two.
+
+        Source: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions".
+        """
+        registers = self.shuffles + 2 * self.movmatrices + (self.selects + self.permutes) / 2
+        moves = self.accesses
+        through = sum(each.wavefronts + each.count / 2 for each in moves)
+        return registers + (through + _BARRIER if moves else 0)
+
+    @property
+    def price(self) -> str:
+        """What it takes, in words: the instructions of a thread."""
+        counts = [
+            (self.shuffles, "shfl"),
+            (self.movmatrices, "movmatrix"),
+            (self.selects, "select"),
+            (self.permutes, "prmt"),
+            *((moves.count, moves.name) for moves in self._accesses if moves),
+        ]
+        return ", ".join(f"{number} {name}" for number, name in counts if number)
 
     @property
     def min_arch(self) -> str:
@@ -367,7 +500,7 @@ class Conversion:
             src=_with_values(self.src, values),
             dst=_with_values(self.dst, values),
             steps=tuple(
-                replace(step, staging=substitute_parts(Parts(step.staging, (), {}), values).shard)
+                replace(step, staging=step.staging.subs(values))
                 if isinstance(step, Exchange)
                 else step
                 for step in self.steps
@@ -434,7 +567,7 @@ class Conversion:
         """Store to a flat memory and load from it, at the staging addresses."""
         (step,) = self.steps
         assert isinstance(step, Exchange)
-        address = steps_on(step.staging, m)
+        address = step.staging.table(self.shape)["m"].reshape(-1)
         stored, loaded = (
             elements_held(side, self.shape, "execute", name)
             for side, name in ((self.src, "src"), (self.dst, "dst"))
@@ -462,17 +595,7 @@ class Conversion:
             for k, step in enumerate(self.steps)
         ]
         lines += [f"  d{k} = {word.text(count)}" for k, word in enumerate(self.words)]
-        cost = [
-            f"{number} {name}"
-            for number, name in (
-                (self.shuffles, "shfl"),
-                (self.movmatrices, "movmatrix"),
-                (self.selects, "select"),
-                (self.permutes, "prmt"),
-            )
-            if number
-        ]
-        lines += [f"  per thread: {', '.join(cost)}"] if cost else []
+        lines += [f"  per thread: {self.price}"] if self.price else []
         lines += [f"  {reason}" for reason in self.why]
         lines += [f"  or: {other}" for other in self.relabellings]
         return "\n".join(lines)

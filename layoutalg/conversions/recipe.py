@@ -8,7 +8,7 @@ holds one value for all threads, or one for each.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -71,63 +71,23 @@ class Word:
         return all(len(column) == 1 for column in self.registers + self.parts)
 
     @property
-    def pair(self) -> tuple[int, ...] | None:
-        """The one or two registers that a ``prmt`` of bytes takes; None where none is needed.
-
-        Where all elements come from one register or another as they stand, a select does; where
-        there are more registers, selects choose two first.
-        """
-        used = tuple(sorted({r for column in self.registers for r in column} - {-1}))
-        if not used or len(used) > 2 or (self._in_place and len(self._columns) == 1):
-            return None
-        return used
-
-    @property
-    def selector(self) -> PerThread:
-        """Which elements of the pair a ``prmt`` takes: digits base 16, the first one lowest.
-
-        Elements count through both registers.
-        """
-        pair, pack = self.pair, len(self.registers)
-        assert pair is not None
-        threads = max(map(len, self.registers + self.parts))
-        found = []
-        for thread in range(threads):
-            number = 0
-            for e, (column, part) in enumerate(zip(self.registers, self.parts, strict=True)):
-                register, at = (each[thread % len(each)] for each in (column, part))
-                number |= (pair.index(register) * pack + at if register >= 0 else e) << 4 * e
-            found.append(number)
-        return tuple(found) if len({*found}) > 1 else (found[0],)
-
-    @property
-    def _columns(self) -> set[PerThread]:
-        """The registers that elements come from; elements that share them share selects."""
-        return {column for column in self.registers if column != (-1,)}
-
-    @property
-    def _in_place(self) -> bool:
-        """Whether every element stays at its place in the register."""
-        return all(
-            column == (e,) or self.registers[e] == (-1,) for e, column in enumerate(self.parts)
-        )
-
-    @property
     def selects(self) -> int:
         """Selects between registers where threads differ: one fewer than the registers met.
 
-        Elements that come from the same registers share them; a ``prmt`` of a pair needs none.
+        Elements that come from the same registers share them.
         """
-        if self.pair is not None:
-            return 0
-        return sum(len({*column} - {-1}) - 1 for column in self._columns if len(column) > 1)
+        return sum(len({*column} - {-1}) - 1 for column in {*self.registers} if len(column) > 1)
 
     @property
     def permutes(self) -> int:
         """Byte permutes (``prmt``) that pack its elements; 0 where it is one register."""
-        if self.pair is not None:
-            return 1
-        return max(0 if self._in_place else 1, len(self._columns) - 1)
+        columns = {c for c in self.registers if c != (-1,)}
+        aligned = all(
+            column == (e,) or self.registers[e] == (-1,) for e, column in enumerate(self.parts)
+        )
+        if len(columns) <= 1:
+            return 0 if aligned else 1
+        return len(columns) - 1
 
     def text(self, sources: int) -> str:
         """Describe the word; registers from ``sources`` on are results of steps."""
@@ -149,18 +109,6 @@ class Word:
             for register, part in zip(self.registers, self.parts, strict=True)
         ]
         return np.stack(out, axis=1)
-
-
-def selects_of(words: Iterable[Word]) -> int:
-    """Return the selects of several words: of registers, and of each selector that they share.
-
-    >>> mixed = Word(((0,), (0, 1)), ((0, 1), (1, 0)))
-    >>> selects_of([mixed, mixed]), mixed.permutes
-    (1, 1)
-    """
-    words = tuple(words)
-    selectors = {word.selector for word in words if word.pair is not None}
-    return sum(word.selects for word in words) + sum(len({*each}) - 1 for each in selectors)
 
 
 @dataclass(frozen=True)
@@ -428,13 +376,9 @@ class Conversion:
 
     @property
     def selects(self) -> int:
-        """Selects per thread that choose a register, or a selector of ``prmt``, by the thread.
-
-        Words whose elements are picked alike share the selector.
-        """
+        """Selects per thread that choose a register by the thread's number."""
         chosen = [s.selects for s in self.steps if not isinstance(s, Exchange)]
-        built = [s.source for s in self.steps if isinstance(s, Permute | Movmatrix)]
-        return sum(chosen) + selects_of([*built, *self.words]) - sum(w.selects for w in built)
+        return sum(chosen) + sum(word.selects for word in self.words)
 
     @property
     def permutes(self) -> int:
@@ -464,12 +408,12 @@ class Conversion:
     def cost(self) -> float:
         """Cycles in which one warp occupies a multiprocessor, about: what kinds are chosen by.
 
-        A shuffle takes one, a select or permute half of one, a wavefront one, an access half of one
-        to be issued, a movmatrix two, and a barrier two.
+        A shuffle, movmatrix or wavefront takes one, a select or permute half of one, an access half
+        of one to be issued, a barrier two.
 
         Source: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions".
         """
-        registers = self.shuffles + 2 * self.movmatrices + (self.selects + self.permutes) / 2
+        registers = self.shuffles + self.movmatrices + (self.selects + self.permutes) / 2
         moves = self.accesses
         through = sum(each.wavefronts + each.count / 2 for each in moves)
         return registers + (through + _BARRIER if moves else 0)
@@ -488,8 +432,13 @@ class Conversion:
 
     @property
     def min_arch(self) -> str:
-        """The oldest architecture: movmatrix needs sm_75, ``shfl.sync`` sm_30."""
-        return {"movmatrix": "sm_75", "shuffle": "sm_30"}.get(self.kind, "any")
+        """The oldest architecture that has all instructions; others store and load otherwise."""
+        named = {moves.name.split(".")[0] for moves in self._accesses if moves}
+        if "stmatrix" in named:
+            return "sm_90"
+        if "ldmatrix" in named or self.kind == "movmatrix":
+            return "sm_75"
+        return "sm_30" if self.kind == "shuffle" else "any"
 
     def subs(self, values: Mapping[Any, Any]) -> Conversion:
         """Return the conversion with symbols, or names of symbols, replaced by sizes."""

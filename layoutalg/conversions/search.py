@@ -24,7 +24,6 @@ from layoutalg.conversions.recipe import (
     Shuffle,
     Step,
     Word,
-    selects_of,
 )
 from layoutalg.conversions.shuffle_rounds import Round, Warp, rounds
 from layoutalg.conversions.staging import stage
@@ -375,8 +374,7 @@ def _transposed_source(
 
 
 def _cost(words: Iterable[Word]) -> int:
-    words = tuple(words)
-    return selects_of(words) + sum(word.permutes for word in words)
+    return sum(word.selects + word.permutes for word in words)
 
 
 def _fitting(made: IntArray, wanted: IntArray) -> Bools:

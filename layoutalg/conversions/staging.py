@@ -229,8 +229,8 @@ def _forms(side: Side, low: Bits, bits: int, way: str) -> Iterator[_Form]:
     count = -(-words // 4)
     matrices = min(4, words)
     name = f"{way}matrix.x{matrices}"
-    if way == "st" and -1 in side.lanes:
-        return  # copies in a warp would be stored at once
+    if len(side.lanes) < _LANES or (way == "st" and -1 in side.lanes):
+        return  # whole warps take part; copies in a warp would be stored at once
     if len(low) == word + _ROWS and low[word:] == side.lanes[:_ROWS] and width >= word:
         packed = _permutes(side, low[:word], words, way, WORD_BYTES)
         moves = Moves(name, count, matrices * WORD_BYTES, words, packed)

@@ -73,6 +73,10 @@ class Side:
         """The bits that slots of a thread set, without copies."""
         return tuple(bit for bit in self.slots if bit >= 0)
 
+    def packed(self, word: Bits) -> Bits:
+        """Return the bits that slots set where these are the first, without copies."""
+        return (*word, *(bit for bit in self.registers if bit not in word))
+
 
 @dataclass(frozen=True)
 class _Form:
@@ -149,7 +153,7 @@ def _one_by_one(way: str, side: IntArray, bits: int) -> Moves:
 
 def _repacked(parts: HasParts, side: Side, word: Bits) -> TileLayout | None:
     """Return the layout of registers whose words are packed so, without copies; None: they are."""
-    order = (*word, *(bit for bit in side.registers if bit not in word))
+    order = side.packed(word)
     if order == side.slots:
         return None
     place = {1 << side.slots.index(bit): 1 << at for at, bit in enumerate(order)}
@@ -220,7 +224,7 @@ def _forms(side: Side, low: Bits, bits: int, way: str) -> Iterator[_Form]:
         name = f"{way}.shared.{_vector(size, bits)}"
         count = total >> width
         inner = low[: min(word, width)]
-        packed = _permutes(side, inner, total * bits // 32, way, size)
+        packed = _permutes(side, inner, word, -(-total * bits // 32), way, size)
         moves = Moves(name, count, size, count * max(1, size // WORD_BYTES), packed)
         yield _Form(moves, inner, side.lanes[:lanes])
     words = total * bits // 32
@@ -232,11 +236,12 @@ def _forms(side: Side, low: Bits, bits: int, way: str) -> Iterator[_Form]:
     if len(side.lanes) < _LANES or (way == "st" and -1 in side.lanes):
         return  # whole warps take part; copies in a warp would be stored at once
     if len(low) == word + _ROWS and low[word:] == side.lanes[:_ROWS] and width >= word:
-        packed = _permutes(side, low[:word], words, way, WORD_BYTES)
+        packed = _permutes(side, low[:word], word, words, way, WORD_BYTES)
         moves = Moves(name, count, matrices * WORD_BYTES, words, packed)
         yield _Form(moves, low[:word], side.lanes[_ROWS:])
     if bits == 16 and low == side.lanes[_ROWS:] and side.slots[0] >= 0:
-        moves = Moves(f"{name}.trans", count, matrices * WORD_BYTES, words)
+        packed = _permutes(side, side.slots[:1], word, words, way, WORD_BYTES)
+        moves = Moves(f"{name}.trans", count, matrices * WORD_BYTES, words, packed)
         yield _Form(moves, side.slots[:1], (side.slots[0], *side.lanes[:_ROWS]))
 
 
@@ -252,16 +257,16 @@ def _vector(size: int, bits: int) -> str:
     return f"v{8 * size // unit}.b{unit}"
 
 
-def _permutes(side: Side, word: Bits, words: int, way: str, size: int) -> int:
+def _permutes(side: Side, word: Bits, bits: int, words: int, way: str, size: int) -> int:
     """Return the prmt that pack the words of a side, whose slots come in another order.
 
     A word that takes elements of n registers takes n - 1; loads of parts of words are put together.
+    ``bits`` of the slot number the elements of a word.
     """
-    mine = side.slots[: len(word)]
-    packed = 0 if mine == word else words * max(1, (1 << len({*word} - {*mine})) - 1)
     if way == "ld" and size < WORD_BYTES:
         return words * (WORD_BYTES // size - 1)
-    return packed
+    mine, packed = side.slots[:bits], side.packed(word)[:bits]
+    return 0 if mine == packed else words * max(1, (1 << len({*packed} - {*mine})) - 1)
 
 
 def _arranged(low: Bits, forms: tuple[_Form, _Form], count: int, bits: int) -> _Plan:

@@ -91,9 +91,10 @@ def _function(asm: Asm) -> list[str]:
     sign = "+" if asm.in_place else "="
     into = ", ".join(f'"{sign}{k}"({n})' for k, (_, n) in zip(asm.outputs, outputs, strict=True))
     source = ", ".join(f'"{k}"({n})' for k, (_, n) in zip(asm.inputs, inputs, strict=True))
+    statement, clobbers = ("asm", "") if asm.pure else ("asm volatile", ' : "memory"')
     return [
         f"__device__ __forceinline__ void {asm.name}({', '.join(arguments)}) {{",
-        f'  asm volatile("{asm.c_text()}" : {into} : {source} : "memory");',
+        f'  {statement}("{asm.c_text()}" : {into} : {source}{clobbers});',
         "}",
     ]
 

@@ -41,7 +41,8 @@ _LLVM: dict[str, Callable[[], ir.Type]] = {
 def device_function(asm: Asm) -> Any:
     """Return a device function of an asm statement: scalars in, a scalar, a tuple or nothing out.
 
-    The asm has side effects and is convergent: it is neither removed nor moved under a branch.
+    Unless it is pure, the asm has side effects and is convergent: it is neither removed nor moved
+    under a branch.
     """
     outputs = tuple(_NUMBA[kind] for kind in asm.outputs)
     inputs = asm.inputs + asm.outputs * asm.in_place
@@ -56,8 +57,10 @@ def device_function(asm: Asm) -> Any:
         if kinds:
             out = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
         function = ir.FunctionType(out, [value.type for value in args])
-        call = builder.call(ir.InlineAsm(function, asm.text, asm.constraints, True), args)
-        call.attributes.add("convergent")
+        text = ir.InlineAsm(function, asm.text, asm.constraints, not asm.pure)
+        call = builder.call(text, args)
+        if not asm.pure:
+            call.attributes.add("convergent")
         if not kinds:
             return context.get_dummy_value()
         if len(kinds) == 1:

@@ -17,7 +17,9 @@ _LETTERS = {"f32": "f", "f64": "d"}
 # this table with nvJitLink.
 # Source: PTX ISA, "Target ISA Notes" of each.
 ARCHS = {
-    "cp.async": "sm_80", "cvt.rn.f16x2.f32": "sm_80", "cvt.rn.bf16x2.f32": "sm_80",
+    "max.NaN": "sm_80", "min.NaN": "sm_80", "fma.rn.bf16x2": "sm_80",
+    "ex2.approx.ftz.bf16x2": "sm_90", "tanh.approx.bf16x2": "sm_90", "cp.async": "sm_80",
+    "cvt.rn.f16x2.f32": "sm_80", "cvt.rn.bf16x2.f32": "sm_80",
     "mbarrier": "sm_80", "mbarrier.try_wait": "sm_90", "mbarrier.arrive.expect_tx": "sm_90",
     "mbarrier.arrive.shared::cluster": "sm_90", "fence.mbarrier_init": "sm_90",
     "fence.proxy.async": "sm_90", "cp.async.bulk": "sm_90", "prefetch.tensormap": "sm_90",
@@ -58,7 +60,8 @@ class Asm:
 
     ``min_arch``: the targets that have it, as :mod:`layoutalg.fragments.targets` reads them; taken
     from :data:`ARCHS` unless given. ``in_place``: the outputs are read-write operands, tied to
-    inputs that follow the others.
+    inputs that follow the others. ``pure``: it has no effect but its outputs, so a compiler may
+    move it, or drop it where nobody reads them.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Asm:
     inputs: str
     min_arch: str = ""
     in_place: bool = False
+    pure: bool = False
 
     def __post_init__(self) -> None:
         """Look the targets up in :data:`ARCHS` unless they are given."""
@@ -297,6 +301,25 @@ def movmatrix() -> Asm:
     text = "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;"
     arch = fragments.get("movmatrix.m8n8.trans.b16", "dst").min_arch
     return Asm("movmatrix_trans", text, "r", "r", arch)
+
+
+def shuffle_xor(token: str, mask: int) -> Asm:
+    """Return ``shfl.sync.bfly``: a register of the lane whose number differs by an XOR with mask.
+
+    Of 64 bits the halves go one after the other.
+
+    >>> shuffle_xor("f32", 4).text
+    'shfl.sync.bfly.b32 $0, $1, 4, 31, 0xffffffff;'
+
+    Source: PTX ISA, shfl.sync; the clamp of 31 lets whole warps exchange.
+    """
+    kind = letter(token)
+    name = f"shfl_bfly_{mask}_{kind}"
+    if kind != "d":
+        return Asm(name, f"shfl.sync.bfly.b32 $0, $1, {mask}, 31, 0xffffffff;", kind, kind)
+    halves = "".join(f"shfl.sync.bfly.b32 {h}, {h}, {mask}, 31, 0xffffffff; " for h in "lh")
+    text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, $1; {halves}mov.b64 $0, {{l, h}}; }}"
+    return Asm(name, text, "d", "d")
 
 
 def cp_async(size: int) -> Asm:
@@ -568,6 +591,31 @@ def split_pair(source: str) -> Asm:
         raise LayoutError(f"move: converts f16 or bf16 to f32; got {source}")
     text = "{ .reg .b16 l, h; mov.b32 {l, h}, $2; cvt.f32.f16 $0, l; cvt.f32.f16 $1, h; }"
     return Asm("cvt_f32x2_f16", text, "ff", "r")
+
+
+def prmt(selector: int) -> Asm:
+    """Return ``prmt``: four bytes out of the eight of two words, by the digits of a constant.
+
+    >>> prmt(0x5410).text
+    'prmt.b32 $0, $1, $2, 0x5410;'
+    """
+    return Asm(
+        f"prmt_{selector:04x}", f"prmt.b32 $0, $1, $2, 0x{selector:04x};", "r", "rr", pure=True
+    )
+
+
+def constant(bits: int, token: str) -> Asm:
+    """Return a register of a type, set to a constant of these bits.
+
+    >>> constant(0x3F800000, "f32").text
+    'mov.f32 $0, 0f3F800000;'
+    """
+    kind = letter(token)
+    form, width, prefix = {"f": ("f32", 8, "0f"), "d": ("f64", 16, "0d")}.get(
+        kind, ("b32", 8, "0x")
+    )
+    text = f"mov.{form} $0, {prefix}{bits:0{width}X};"
+    return Asm(f"constant_{form}_{bits:x}", text, kind, "", pure=True)
 
 
 def shared_address() -> Asm:

@@ -290,8 +290,8 @@ def test_regions_begin_where_those_who_share_an_access_agree() -> None:
     with pytest.raises(LayoutError) as caught:
         k.lower()
     assert str(caught.value) == (
-        "copy: the begin of s[w * 32:w * 32 + 32,0:4] must be the same in all threads of a CTA, which "
-        "access it together"
+        "copy: the begin of s[w * 32:w * 32 + 32,0:4] must be the same in all threads of a CTA, "
+        "which access it together"
     )
 
 

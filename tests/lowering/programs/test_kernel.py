@@ -99,7 +99,8 @@ def test_the_stages_of_lowering_can_be_read() -> None:
     assert tile[0] == "zero(dst=rd[0:16,0:8], scope=warp)"
     assert tile[1] == "for step in range(2):  # unrolled"
     assert tile[2].strip() == (
-        "copy(dst=sa[0:16,0:16], src=a[0:16,step * 16:step * 16 + 16], asynchronous=True, scope=warp)"
+        "copy(dst=sa[0:16,0:16], src=a[0:16,step * 16:step * 16 + 16], asynchronous=True, "
+        "scope=warp)"
     )
     unrolled = program.script("unrolled").splitlines()
     assert len(unrolled) == 2 + 2 * 9

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from layoutalg import LayoutError
+import lowering as lw
+from layoutalg import LayoutError, S, TileLayout, fragments, laneid
 from lowering.codegen.compilers import COMPILERS, machine_code
 from lowering.codegen.cuda_cpp import Source
-from lowering.ir.ops import Mma, Store, Wgmma, walk
+from lowering.codegen.writer import emit
+from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import Mma, MoveMatrix, Registers, Store, Wgmma, walk
 from lowering.isa import nvrtc
 from lowering.isa.nvrtc import CompileError
 from lowering.kernels.config import Config, Form
 from lowering.kernels.matmul import program_of
+from lowering.programs.kernel import Kernel
 from lowering.verification.cases import Case
 from lowering.verification.checker import random_inputs
 from tests.lowering.codegen.test_readers import SAMPLES, Sample, each_sample
+from tests.support import tensor_kernels
 from tests.support.cubin import Usage, usage
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
@@ -75,6 +82,70 @@ def test_the_register_shares_of_a_producer_are_kept() -> None:
     for by in COMPILERS:
         code = machine_code(program.body, program.name, "sm_90a", by, strict=True)
         assert code.count(b"\x7fELF") == 1
+
+
+def staged() -> KernelIR:
+    """Return a loop by TMA that tries a wait before it waits."""
+    return program_of(Form("float16"), Config((64, 64, 32), (2, 2), 2, bulk=True), "sm_90").body
+
+
+def reduced() -> KernelIR:
+    """Return the sum over columns that lanes hold."""
+    k = Kernel("reduced")
+    a, o = k.param("a", (8, 4), "float32"), k.param("o", (8, 1), "float32")
+    r = k.alloc("r", (8, 4), "float32", layout=TileLayout(S[(8, 4) : (4 @ laneid, 1 @ laneid)]))
+    k.copy(r, a)
+    k.copy(o, k.tile("t", lw.sum(r, axis=1)))
+    return k.lower().body
+
+
+def transposed() -> KernelIR:
+    """Return a block of 8 x 8 that ``movmatrix`` transposes."""
+    k = Kernel("transposed")
+    a, o = (k.param(name, (8, 8), "float16") for name in "ao")
+    block = fragments.get("mma.m16n8k8.f16", "B").layout
+    r = k.alloc("r", (8, 8), "float16", layout=block)
+    k.copy(r, a)
+    k.copy(o, r)
+    body = k.lower().body
+    at = next(n for n, op in enumerate(body.ops) if "r" not in op.writes)
+    words = Registers("r", (0, 1))
+    return replace(body, ops=(*body.ops[:at], MoveMatrix(words, words), *body.ops[at:]))
+
+
+def in_tensor_memory() -> KernelIR:
+    """Return a block-scaled product of sm_100a that adds to what it is given."""
+    case = tensor_kernels.Case("e4m3", sizes=(128, 64, 128), scale=("ue8m0", 32), accum=True)
+    return tensor_kernels.product(case).lower().body
+
+
+MORE = (staged, reduced, transposed, in_tensor_memory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", MORE, ids=[each.__name__ for each in MORE])
+def test_both_compilers_take_what_samples_lack(make: Callable[[], KernelIR]) -> None:
+    pytest.importorskip("lowering.codegen.numba_cuda", reason="numba-cuda is not installed")
+    body = make()
+    one, other = (usage(machine_code(body, "k", body.arch, by)) for by in COMPILERS)
+    assert one.products == other.products
+    assert one.spills == other.spills == 0
+
+
+def test_both_compilers_are_given_every_operation() -> None:
+    bodies = [*(make().program.body for make in SAMPLES), *(make() for make in MORE)]
+    seen = {type(op) for body in bodies for op in walk(body.ops)}
+    lacking = {each.__name__ for each in emit.rows.keys() - seen}
+    assert not lacking, "add a sample to tests/lowering/codegen/test_readers.py, or to MORE"
+
+
+@pytest.mark.slow
+def test_the_largest_kernel_takes_seconds() -> None:
+    """Of process time, lowered and compiled: it was 12 to 24 by numba."""
+    start = time.process_time()
+    form, config = Form("float16"), Config((128, 256, 64), (2, 4), 4)
+    program_of(form, config, "sm_90").whole()
+    assert time.process_time() - start < 6
 
 
 # -- errors ---------------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from lowering.launch.cache import Compiled, compile_body
 from lowering.launch.driver import DeviceMemory, Loaded, device, download
 from lowering.programs.program import KernelProgram
 from tests.support.cast_inputs import Array, bits_of, inputs, registers
-from tests.support.nvrtc_text import made
 
 RANDOM = 1 << 20
 THREADS, EACH = 128, 8
@@ -108,11 +107,10 @@ def main() -> None:
         whole = program(source, [row.result for row in rows], len(values))
         bits = [dtypes.get(row.result).bits for row in rows]
         sizes = [len(values) * each // 8 for each in bits]
-        numba = compile_body(whole.body, whole.name, device(0).arch)
-        code = made(whole.cuda_source(), device(0).arch, "CUBIN")
-        nvrtc = Compiled(numba.params, (), THREADS, 0, (), code)
         image = image_of(values, source)
-        texts = [run(each, image, sizes) for each in (numba, nvrtc)]
+        arch = device(0).arch
+        codes = (compile_body(whole.body, whole.name, arch, by) for by in ("numba", "nvrtc"))
+        texts = [run(code, image, sizes) for code in codes]
         for at, row in enumerate(rows):
             same = np.array_equal(texts[0][at], texts[1][at])
             shown = differences(row, values, texts[0][at])

@@ -53,7 +53,8 @@ _ODD, _UNCLIPPED = "odd", "unclipped"
 _HELD = {_ODD: "f32", _UNCLIPPED: "s32"}
 _THROUGH = (  # what else comes first on the way from some types to others; the first that fits
     (("f32", "f64"), _BYTES, _UNCLIPPED),
-    (("f64", "s32"), ("bf16", *_BYTE_FLOATS), _ODD),
+    (("f64",), ("bf16", *_BYTE_FLOATS), _ODD),
+    (("s32",), ("bf16",), _ODD),  # floats of 8 bits end below what f32 rounds
     (_BYTE_FLOATS, _TYPES, "f16"),
     (_BYTES, _BYTE_FLOATS, "f16"),
     (_TYPES, _TYPES, "f32"),

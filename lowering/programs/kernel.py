@@ -519,7 +519,7 @@ class Kernel:
                 f"assign: sets registers; {region} is in {region.buffer.scope} memory"
             )
         if isinstance(value, Reduction):
-            self._reduce(region, value)
+            self._reduce(region, self._source(region.buffer.name, value), value)
             return
         found = typed(as_expression(value, "assign"), region.buffer.dtype.token, "assign")
         try:
@@ -565,10 +565,11 @@ class Kernel:
         Buffer(p[32,4] float32, local, S[(32,4):(1@laneid,1)])
         """
         if isinstance(value, Reduction):
-            share = self._shares(value)
+            source = self._source(name, value)
+            share = self._shares(source, value)
             layout = share.result if layout is None else layout
             buffer = self.alloc(name, value.shape, value.dtype, layout=layout)
-            self.assign(buffer, value)
+            self._reduce(buffer.region(), source, value)
             return buffer
         found = as_expression(value, "tile")
         if found.token == PRED:
@@ -619,8 +620,16 @@ class Kernel:
                 raise LayoutError(f"blend: needs an f32 scalar of the kernel; got {name}")
         self._add_call(TilePrimitiveCall("blend", operands, self.scope, config=config))
 
-    def _reduce(self, into: BufferRegion, value: Reduction) -> None:
-        """Add ``into = value``; partial results of warps go through shared memory.
+    def _source(self, name: str, value: Reduction) -> BufferRegion:
+        """Return the register tile that a reduction reduces; of an expression, a new one."""
+        node = value.operand.node
+        if isinstance(node, Tile):
+            region: BufferRegion = node.region
+            return region
+        return self.tile(self._free(f"{name}_terms"), value.operand).region()
+
+    def _reduce(self, into: BufferRegion, source: BufferRegion, value: Reduction) -> None:
+        """Add ``into = value`` of a register tile; warps' partial results go through shared memory.
 
         Raises:
             LayoutError: another shape or type, or as :meth:`_shares`.
@@ -630,21 +639,23 @@ class Kernel:
                 f"{value.name}: {value} has shape {value.shape} and type {value.dtype}; got {into} "
                 f"of {into.buffer.dtype}"
             )
-        share = self._shares(value)
+        share = self._shares(source, value)
 
-        def step(to: Any, source: Any, shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
-            operands = {"dst": as_region(to, "dst", "reduce"), "src": source}
+        def step(
+            to: BufferRegion, of: BufferRegion, shape: tuple[int, ...], axis: tuple[int, ...]
+        ) -> None:
+            operands = {"dst": to, "src": of}
             config = {"function": value.name, "shape": shape, "axis": axis}
             self._add_call(TilePrimitiveCall("reduce", operands, self.scope, config=config))
 
         if not share.outside:
-            step(into, value.region, share.shape, share.inside)
+            step(into, source, share.shape, share.inside)
             return
         left, dtype = share.partial_shape, value.dtype
         partial = self._scratch(into, "partial", left, dtype, "local", share.partial)
         scratch = self._scratch(into, "scratch", left, dtype, "shared", share.scratch)
         gathered = self._scratch(into, "gathered", left, dtype, "local", share.gathered)
-        step(partial, value.region, share.shape, share.inside)
+        step(partial.region(), source, share.shape, share.inside)
         if self._loops:
             self._reuses.append(Sync("cta"))
             self._add(self._reuses[-1])
@@ -653,13 +664,13 @@ class Kernel:
         self.copy(gathered, scratch)
         step(into, gathered.region(), left, share.outside)
 
-    def _shares(self, value: Reduction) -> Shares:
+    def _shares(self, source: BufferRegion, value: Reduction) -> Shares:
         """Return how a reduction is shared out.
 
         Raises:
             LayoutError: warps that would exchange partial results may be elsewhere.
         """
-        found = shares(value)
+        found = shares(source, value.axes)
         together = uniform_over(self._guards, self.threads, self._named) in ("cta", "cluster")
         if found.outside and not together:
             raise LayoutError(
@@ -679,11 +690,13 @@ class Kernel:
         layout: LayoutLike,
     ) -> Buffer:
         """Allocate a buffer that a statement needs beside what it is given, under a free name."""
-        name = f"{region.buffer.name}_{what}"
-        free = (f"{name}{number or ''}" for number in count())
-        return self.alloc(
-            next(each for each in free if each not in self._taken), shape, dtype, scope, layout
-        )
+        name = self._free(f"{region.buffer.name}_{what}")
+        return self.alloc(name, shape, dtype, scope, layout)
+
+    def _free(self, name: str) -> str:
+        """Return a name, with a number where it is taken."""
+        names = (f"{name}{number or ''}" for number in count())
+        return next(each for each in names if each not in self._taken)
 
     def barrier(self, name: str, slots: int, arrivals: int) -> Barrier:
         """Declare an array of mbarriers.

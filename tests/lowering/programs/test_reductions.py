@@ -254,6 +254,17 @@ def test_an_exchange_with_another_lane_is_seen() -> None:
         execute(broken, {"x": x})
 
 
+def test_expressions_are_reduced() -> None:
+    k = lw.Kernel("expressions", threads=128)
+    s = rows(k)
+    found = k.tile("found", lw.any(s > 2, axis=1))
+    k.copy(k.param("y", (64, 1), "int32"), found)
+    x = np.random.default_rng(11).normal(size=(64, 128)).astype(np.float32)
+    for machine, got in outputs(k.lower(), {"x": x}):
+        assert (got["y"] == (x > 2).any(axis=1, keepdims=True)).all(), machine
+    assert {each.name for each in k.lower().body.registers} >= {"found_terms", "found_partial"}
+
+
 # -- barriers -------------------------------------------------------------------------------------
 
 
@@ -357,7 +368,7 @@ def test_a_branch_of_warps() -> None:
     assert (k.lower().simulate(x=x)["y"][:, 0] == want).all()
     k = lw.Kernel("together", threads=128)
     s = rows(k)
-    said = r"max: max\(s\[0:64,0:128\], axis=\(1,\)\) joins what several warps hold.*a branch"
+    said = r"max: max\(s, axis=\(1,\)\) joins what several warps hold.*a branch"
     with k.when(k.warp, 2), pytest.raises(LayoutError, match=said):
         k.tile("m", lw.max(s, axis=1))
     with k.when(k.block[0], 2):  # all of a CTA go the same way
@@ -373,10 +384,11 @@ def test_refusals() -> None:
     shared = k.alloc("t", (64, 128), "float32", "shared")
     small = k.alloc("q", (32, 4), "int8", layout=parse("S[(32,4):(1@laneid,1)]"))
     for call, said in (
-        (lambda: lw.max(shared, 1), r"max: reduces a register tile .*; t\[.*\] is in shared"),
-        (lambda: lw.max(s * 2, 1), r"max: reduces a register tile .*; got Expression\(\(s \* 2"),
-        (lambda: lw.sum(small, 1), r"sum: reduces f16, .*; q\[32,4\] int8 is s8: cast it first"),
-        (lambda: lw.any(s, 1), r"any: reduces s32; s\[64,128\] float32 is f32: cast it first"),
+        (lambda: lw.max(shared, 1), r"max: computes on registers; t\[.*\] is in shared memory"),
+        (lambda: lw.max(3, 0), r"max: reduces a tile or an expression of tiles; got 3"),
+        (lambda: lw.max(s < 0, 1), r"max: reduces f16, .*; \(s < 0\.0\) is pred: cast it first"),
+        (lambda: lw.sum(small, 1), r"sum: reduces f16, .*; q is s8: cast it first"),
+        (lambda: lw.any(s, 1), r"any: reduces s32, pred; s is f32: cast it first"),
         (lambda: lw.min(s, 2), r"min: axis must be a dimension -2\.\.1, .*; got 2"),
         (lambda: k.assign(s, lw.max(s, 1)), r"has shape \(64, 1\) and type float32; got s\["),
         (lambda: k.assign(s[:, 0:1], s - lw.max(s, 1)), r"subtract: a tile.*got Reduction\("),
@@ -421,8 +433,9 @@ def test_lanes_that_are_no_bits_go_through_memory() -> None:
 def test_softmax_over_rows_that_four_warps_hold() -> None:
     k = lw.Kernel("softmax", threads=128)
     y, s = k.param("y", (64, 128), "float32"), rows(k)
-    p = k.tile("p", lw.exp2((s - k.tile("m", lw.max(s, axis=1))) * 1.4426950408889634))
-    k.assign(p, p / k.tile("l", lw.sum(p, axis=1)))
+    row_max = k.tile("row_max", lw.max(s, axis=1))
+    p = k.tile("p", lw.exp(s - row_max))
+    k.assign(p, p / k.tile("row_sum", lw.sum(p, axis=1)))
     k.copy(y, p)
     x = np.random.default_rng(9).normal(size=(64, 128)).astype(np.float32)
     e = np.exp(x.astype(float) - x.max(axis=1, keepdims=True))
@@ -433,11 +446,8 @@ def test_softmax_over_rows_that_four_warps_hold() -> None:
 def test_layernorm_over_rows_that_four_warps_hold() -> None:
     k = lw.Kernel("layernorm", threads=128)
     y, s = k.param("y", (64, 128), "float32"), rows(k)
-    mean = k.tile("mean", lw.sum(s, axis=1))
-    k.assign(s, s - mean / 128)
-    square = k.tile("square", s * s)
-    variance = k.tile("variance", lw.sum(square, axis=1))
-    k.assign(s, s * lw.rsqrt(variance / 128 + 1e-5))
+    k.assign(s, s - k.tile("total", lw.sum(s, axis=1)) / 128)
+    k.assign(s, s * lw.rsqrt(k.tile("square", lw.sum(s * s, axis=1)) / 128 + 1e-5))
     k.copy(y, s)
     x = np.random.default_rng(10).normal(size=(64, 128)).astype(np.float32)
     spread = np.sqrt(x.astype(float).var(axis=1, keepdims=True) + 1e-5)

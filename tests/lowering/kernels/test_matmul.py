@@ -307,7 +307,7 @@ def test_cuda_text_says_the_same() -> None:
     text = program_of(Form("float16", epilogue="alpha"), config, "sm_90a").cuda_source()
     for part in (
         "const int32_t M_, const int32_t N_, const int32_t K_", "const float alpha)",
-        "__launch_bounds__(384)", "const int64_t row = ", "mbarrier_wait(",
+        "__launch_bounds__(384, 1)", "const int64_t row = ", "mbarrier_wait(",
         "setmaxnreg.inc.sync.aligned.u32 240;", "if (thread < 256) {", "sync_256();",
         "alpha * D_held_0;",
     ):  # fmt: skip

@@ -1,20 +1,17 @@
-"""Reductions of register tiles along their dimensions, written as in NumPy with ``keepdims``.
+"""Reductions of expressions along dimensions, written as in NumPy with ``keepdims=True``.
 
-:func:`max`, :func:`min`, :func:`sum` and :func:`any` build a :class:`Reduction`, which
-``Kernel.tile`` and ``Kernel.assign`` take as a whole value.
+Each builds an expression, so ``exp2(s - max(s, axis=1))`` reads as it would there. What is used
+more than once is better given a name: ``m = k.tile("m", max(s, axis=1))``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from layoutalg import LayoutError
 from layoutalg.sizes.arguments import as_axes
-from lowering.ir.expressions import Expression, as_expression
-from lowering.isa import dtypes
-from lowering.isa.dtypes import DType
+from lowering.ir.expressions import Expression, Reduction, as_expression
 from lowering.isa.functions import PRED
 
 # What joins two elements: a row of lowering.isa.functions. Each commutes, so both lanes of a
@@ -24,41 +21,7 @@ _NUMBERS = ("f16", "bf16", "f32", "f64", "s32")
 _TOKENS = dict.fromkeys(JOINS, _NUMBERS) | {"any": ("s32", PRED)}
 
 
-@dataclass(frozen=True)
-class Reduction:
-    """A value for each element of a shape, of which those along some dimensions become one.
-
-    The extent is 1 there. Elements are joined in an order that the layout says, the same on every
-    machine: first the registers of a thread, ascending, in a balanced tree; then lanes, from
-    neighbours on; then warps, ascending, in a balanced tree.
-
-    >>> from layoutalg import parse
-    >>> from lowering.ir.tiles import Buffer
-    >>> s = Buffer("s", (8, 16), "float32", layout=parse("S[(8,4,4):(4@laneid,1@laneid,1)]"))
-    >>> print(sum(s * s, axis=1), sum(s * s, axis=1).shape)
-    sum((s * s), axis=(1,)) (8, 1)
-    """
-
-    name: str
-    operand: Expression
-    axes: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents of the result."""
-        extents = enumerate(self.operand.shape)
-        return tuple(1 if dim in self.axes else extent for dim, extent in extents)
-
-    @property
-    def dtype(self) -> DType:
-        """The type of the result: that of the operand, of truth values int32."""
-        return dtypes.get("s32" if self.operand.token == PRED else self.operand.token)
-
-    def __str__(self) -> str:
-        return f"{self.name}({self.operand}, axis={self.axes})"
-
-
-def max(x: Any, axis: int | Sequence[int] | None = None) -> Reduction:
+def max(x: Any, axis: int | Sequence[int] | None = None) -> Expression:
     """Reduce to the largest elements along some dimensions; a NaN stays.
 
     Args:
@@ -67,16 +30,22 @@ def max(x: Any, axis: int | Sequence[int] | None = None) -> Reduction:
 
     Raises:
         LayoutError: no tile in registers, another type, or no such dimension.
+
+    >>> from layoutalg import parse
+    >>> from lowering.ir.tiles import Buffer
+    >>> s = Buffer("s", (8, 16), "float32", layout=parse("S[(8,4,4):(4@laneid,1@laneid,1)]"))
+    >>> max(s * s, axis=1)
+    Expression(max((s * s), axis=(1,)): [8, 1] f32)
     """
     return _reduction("max", x, axis)
 
 
-def min(x: Any, axis: int | Sequence[int] | None = None) -> Reduction:
+def min(x: Any, axis: int | Sequence[int] | None = None) -> Expression:
     """Reduce to the smallest elements along some dimensions: as :func:`max`."""
     return _reduction("min", x, axis)
 
 
-def sum(x: Any, axis: int | Sequence[int] | None = None) -> Reduction:
+def sum(x: Any, axis: int | Sequence[int] | None = None) -> Expression:
     """Reduce to sums along some dimensions: as :func:`max`.
 
     Each addition is rounded in the operand's own type: cast 16 bits to f32 first where that is too
@@ -85,12 +54,12 @@ def sum(x: Any, axis: int | Sequence[int] | None = None) -> Reduction:
     return _reduction("sum", x, axis)
 
 
-def any(x: Any, axis: int | Sequence[int] | None = None) -> Reduction:
+def any(x: Any, axis: int | Sequence[int] | None = None) -> Expression:
     """Reduce truth values, or s32, to 1 where one is true, or not 0, else 0: as :func:`max`."""
     return _reduction("any", x, axis)
 
 
-def _reduction(name: str, x: Any, axis: int | Sequence[int] | None) -> Reduction:
+def _reduction(name: str, x: Any, axis: int | Sequence[int] | None) -> Expression:
     """Return a reduction, its arguments checked.
 
     Raises:
@@ -102,4 +71,5 @@ def _reduction(name: str, x: Any, axis: int | Sequence[int] | None) -> Reduction
     if value.token not in _TOKENS[name]:
         listed = ", ".join(_TOKENS[name])
         raise LayoutError(f"{name}: reduces {listed}; {value} is {value.token}: cast it first")
-    return Reduction(name, value, as_axes(axis, len(value.shape), name))
+    found = Reduction(name, value, as_axes(axis, len(value.shape), name))
+    return Expression(found, found.shape)

@@ -361,6 +361,6 @@ def fitted(form: Form, config: Config, sizes: tuple[int, int, int]) -> tuple[For
         config = replace(config, tile=(m, n, k * 16 // form.dtype.bits), group=group)
         form = form.fitted(sizes, config)
         # TMA minds the edges of all matrices but those of the epilogue.
-        edges = form.edges and form.epilogue is not None and bool(form.epilogue.matrices)
+        edges = form.edges and form.epilogue is not None and form.epilogue.reads
         return replace(form, edges=edges), config
     return form.fitted(sizes, config), config

@@ -39,14 +39,13 @@ class Source:
             block: the extents of a block.
         """
         self.kernel, self.letter, self.given = kernel, letter, given
-        self.has = [axis in str(given.extents) for axis in "MN"]
+        self.has = [axis in (given.extents or "") for axis in "MN"]
         extents = [FREE if each else 1 for each in self.has]
         stored = TileLayout(S[tuple(extents) : (1, 1)])
         if all(self.has):
             stored = pitched(kernel.scalar(f"pitch{letter}"))
         bounds = [
-            name if each and form.edges else None
-            for name, each in zip("MN", self.has, strict=True)
+            name if each and form.edges else None for name, each in zip("MN", self.has, strict=True)
         ]
         self.memory = kernel.param(letter, extents, given.dtype, stored, bounds, EDGE)
         self.block, self.shape = block, given.shape(block)
@@ -134,8 +133,8 @@ class Epilogue:
         self.early: Source | None = None
         self.sources: list[Source] = []
         self.numbers: dict[str, Expression] = {}
-        for given in () if form.epilogue is None else form.epilogue.operands:
-            self._declare(given, layout)
+        for given, letter in {} if form.epilogue is None else form.epilogue.letters.items():
+            self._declare(given, letter, layout)
         pitch = pitched(kernel.scalar("pitchD"))
         # TMA minds the edges itself.
         bounds = ("M", "N") if form.edges and not config.wgmma else None
@@ -148,16 +147,17 @@ class Epilogue:
             swizzle = swizzled_tile((2, *shape), config.swizzle, form.out.bits)
             self.staging = kernel.alloc("staging", (2, *shape), form.out, "shared", swizzle)
 
-    def _declare(self, given: Given, layout: TileLayout) -> None:
+    def _declare(self, given: Given, letter: str, layout: TileLayout) -> None:
         """Declare an operand: the scalar of a number, the parameter and the tiles of a matrix."""
-        assert self.form.epilogue is not None
-        letter = self.form.epilogue.letter(given)
         if given.extents is None:
             self.numbers[given.name] = self.kernel.scalar(letter, "f32")
             return
         source = Source(self.kernel, self.form, letter, given, self.shape)
-        if self.late and self.early is None and given.extents == "MN" and (
-            given.dtype == self.form.out
+        if (
+            self.late
+            and self.early is None
+            and given.extents == "MN"
+            and (given.dtype == self.form.out)
         ):
             self.early = source
             return

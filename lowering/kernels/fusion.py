@@ -52,9 +52,7 @@ class Given:
                 f"matmul: {name} must be of {', '.join(WIDENED)} for an epilogue; got {dtype}"
             )
         wide = (1,) * (2 - len(shape)) + tuple(shape)
-        if len(wide) > 2 or any(
-            n not in (1, size) for n, size in zip(wide, sizes, strict=True)
-        ):
+        if len(wide) > 2 or any(n not in (1, size) for n, size in zip(wide, sizes, strict=True)):
             m, n = sizes
             raise LayoutError(
                 f"matmul: {name} must be ({n},) or (1, {n}) for each column, ({m}, 1) for each "
@@ -65,8 +63,8 @@ class Given:
 
     def shape(self, sizes: tuple[int, int]) -> tuple[int, int]:
         """Return the extents of its part of a tile."""
-        m, n = (size if axis in (self.extents or "") else 1 for axis, size in zip("MN", sizes))
-        return m, n
+        has = str(self.extents)
+        return sizes[0] if "M" in has else 1, sizes[1] if has in ("N", "MN") else 1
 
 
 @dataclass(frozen=True)
@@ -136,16 +134,18 @@ class Fused:
             )
         return cls(tuple(operands), sums, into, _spelled(value.node), value.node, name)
 
-    def letter(self, operand: Given) -> str:
-        """Return the name of an operand in a kernel: a capital of a matrix, else a small letter."""
-        letter = _LETTERS[self.operands.index(operand)]
-        return letter.lower() if operand.extents is None else letter
+    @property
+    def letters(self) -> dict[Given, str]:
+        """The operands with their names in a kernel: capitals of matrices, small letters else."""
+        return {
+            each: letter.lower() if each.extents is None else letter
+            for each, letter in zip(self.operands, _LETTERS, strict=False)
+        }
 
     @property
-    def matrices(self) -> dict[str, Given]:
-        """The operands that are matrices, by their letters."""
-        found = {self.letter(each): each for each in self.operands}
-        return {letter: each for letter, each in found.items() if each.extents is not None}
+    def reads(self) -> bool:
+        """Whether an operand is a matrix."""
+        return any(each.extents is not None for each in self.operands)
 
     def __str__(self) -> str:
         """Return a short name, a part of an identifier: a digest."""
@@ -216,18 +216,13 @@ def _check_leaves(value: Expression, known: set[str]) -> None:
             )
 
 
-def scaled(alpha: float, beta: float, out: DType) -> Fused | None:
-    """Return the epilogue of ``alpha·A·B + beta·C``; None where it leaves the sums as they are.
-
-    >>> f32 = dtypes.get("float32")
-    >>> scaled(1.0, 0.0, f32), scaled(2.0, 0.0, f32).text
-    (None, 'multiply.f32(acc.f32,alpha.f32)')
-    """
-    return _scaled(beta != 0, out) if beta != 0 or alpha != 1 else None
-
-
 @lru_cache
-def _scaled(added: bool, out: DType) -> Fused:
+def scaled(added: bool, out: DType) -> Fused:
+    """Return the epilogue of ``alpha·A·B``, or of ``alpha·A·B + beta·c``, whose c is of D's type.
+
+    >>> print(scaled(False, dtypes.get("float32")).text)
+    multiply.f32(acc.f32,alpha.f32)
+    """
     f32 = dtypes.get("float32")
     factors = Given("alpha", f32), Given("beta", f32)
     if not added:

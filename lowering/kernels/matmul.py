@@ -2,9 +2,9 @@
 
 A kernel is a pipeline, a core and an epilogue. A pipeline brings tiles of A and B to swizzled
 shared memory, by ``cp.async`` or TMA; a core multiplies them, by ``mma.sync``, ``wgmma`` or
-``tcgen05.mma``; an epilogue stores the sums, or what an expression makes of them. Sizes and pitches are scalars of the launch: one
-kernel serves every problem of a :class:`Form`. No address is written here: each follows from the
-layouts.
+``tcgen05.mma``; an epilogue stores the sums, or what an expression makes of them. Sizes and pitches
+are scalars of the launch: one kernel serves every problem of a :class:`Form`. No address is written
+here: each follows from the layouts.
 """
 
 from __future__ import annotations
@@ -118,15 +118,15 @@ def posed(
         "D": poison(form.out.numpy, (m, n)),
     }  # fmt: skip
     pitches = {role: matrix.shape[1] + padding for role, matrix in given.items()}
-    known = () if form.epilogue is None else form.epilogue.operands
-    if {each.name for each in known} != set(operands):
+    letters = {} if form.epilogue is None else form.epilogue.letters
+    known = [each.name for each in letters]
+    if set(known) != set(operands):
         raise LayoutError(
-            f"simulate: the epilogue of the form takes {', '.join(e.name for e in known) or 'none'}"
-            f"; got {', '.join(operands) or 'none'}"
+            f"simulate: the epilogue takes {', '.join(known) or 'no operands'}; got "
+            f"{', '.join(operands) or 'none'}"
         )
-    for each in known:
-        assert form.epilogue is not None
-        letter, value = form.epilogue.letter(each), operands[each.name]
+    for each, letter in letters.items():
+        value = operands[each.name]
         if each.extents is None:
             given[letter] = value
             continue

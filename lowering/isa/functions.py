@@ -25,6 +25,7 @@ Values = npt.NDArray[Any]
 Meaning = Callable[..., Values]
 
 PRED = "pred"  # a truth value
+WORD = 32  # bits
 LOG2E = np.float32(1.4426950408889634)  # 0f3FB8AA3B
 
 
@@ -35,6 +36,15 @@ def bits_of(token: str) -> int:
     (32, 16)
     """
     return 32 if token == PRED else dtypes.get(token).bits
+
+
+def registers_of(token: str, count: int) -> int:
+    """Return how many registers hold some elements: narrower ones than 32 bits share words.
+
+    >>> registers_of("bf16", 3), registers_of("f64", 3), registers_of("pred", 3)
+    (2, 3, 3)
+    """
+    return count if bits_of(token) > WORD else -(-count * bits_of(token) // WORD)
 
 
 def numpy_of(token: str) -> np.dtype[Any]:
@@ -73,8 +83,7 @@ class Function:
     def asm(self) -> Asm:
         """The instruction: it has no effect but its result."""
         outputs, *inputs = (
-            letter(token)
-            * (-(-self.count * bits_of(token) // 32) if bits_of(token) < 64 else self.count)
+            letter(token) * registers_of(token, self.count)
             for token in (self.result, *self.operands)
         )
         name = "_".join(dict.fromkeys((self.name, *self.operands, self.result)))
@@ -293,7 +302,6 @@ def _choices() -> Iterable[Function]:
             "selp.b32 l, $3, $4, p; selp.b32 h, $3, $4, q; prmt.b32 $0, l, h, 0x7610; }"
         )
         yield Function("where", (PRED, t, t), t, text, np.where, 2)
-    yield Function("cast", (PRED,), "s32", "mov.b32 $0, $1;", lambda x: x.astype(np.int32))
 
 
 FUNCTIONS: tuple[Function, ...] = (*_floats(), *_halves(), *_integers(), *_choices())

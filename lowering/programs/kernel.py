@@ -438,6 +438,9 @@ class Kernel:
     def cast(self, dst: Any, src: Any) -> None:
         """Add ``dst = src`` for register tiles of one layout and two types.
 
+        How each pair of types rounds, :mod:`lowering.isa.casts` says; a pair that it lacks is
+        refused when the kernel is lowered.
+
         Raises:
             LayoutError: an operand is no buffer.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from layoutalg import S, TileLayout, tcgen05_atom_layout
@@ -87,7 +88,7 @@ class Source:
     def part(self, number: int) -> Buffer:
         """Return the tile that holds the part of a block: parts take turns."""
         held = self._held[: number + 1]
-        turns = sum(one != other for one, other in zip(held, held[1:], strict=False))
+        turns = sum(one != other for one, other in pairwise(held))
         return self.parts[turns % 2]
 
 
@@ -255,18 +256,23 @@ class TmaEpilogue(Epilogue):
             self.before = starts_of(self.kernel, self.config, "before")
 
     def meanwhile(self, tile: KTile, starts: Corner) -> None:
-        """Store a block of the tile before, and load one of an operand, while wgmma runs.
+        """Load and store what can be while wgmma multiplies a K tile.
 
-        The first round of the stages stores, the last one loads.
+        The first round of the stages stores the tile before, a block for each stage. The last one
+        loads what the first block needs; and the operand that waits in registers, block by block.
         """
-        kernel, stages = self.kernel, self.config.stages
+        kernel, whole, stages = self.kernel, self.form.whole, self.config.stages
+        last = Index.free("tiles"), tile.number + (stages + 1 if whole else 2)
+        if self.sources and not (whole and tile.stage):
+            with kernel.when(*last):
+                self.ahead(starts)
         if not self.late or tile.stage >= len(self.blocks):
             return
         kept = self._block(self.made, tile.stage)
         with kernel.when(0, Index.free("turn")), kernel.when(tile.number, stages):
             self._store(tile.stage, kept, self.before)
         if self.early is not None:
-            with kernel.when(Index.free("tiles"), tile.number + (stages + 1)):
+            with kernel.when(*last):
                 kernel.copy(kept, self.early.at(self._corner(tile.stage, starts)))
 
     def write(self, starts: Corner) -> None:

@@ -63,8 +63,8 @@ class Given:
 
     def shape(self, sizes: tuple[int, int]) -> tuple[int, int]:
         """Return the extents of its part of a tile."""
-        has = str(self.extents)
-        return sizes[0] if "M" in has else 1, sizes[1] if has in ("N", "MN") else 1
+        has = self.extents or ""
+        return sizes[0] if "M" in has else 1, sizes[1] if "N" in has else 1
 
 
 @dataclass(frozen=True)

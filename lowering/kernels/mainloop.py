@@ -211,7 +211,6 @@ def warp_specialized(
                 core.start(a, b, tile, pipeline.free)
                 epilogue.meanwhile(tile, starts)
                 core.release(tile, pipeline.free)
-        epilogue.ahead(starts)
         core.finish(k_tiles.last, pipeline.free)
         epilogue.write(starts)
     kernel.tma_store_wait()

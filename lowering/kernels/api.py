@@ -124,7 +124,6 @@ def plan(
         rows, cols = matrix.shape[::-1] if matrix.transposed else matrix.shape
         place = kernel.made.params.index(name)
         boxes.append((place, (rows, cols), matrix.pitch, (height, width, swizzle, token)))
-    order = [name for name, _ in kernel.made.scalars]
     numbers = [letter for each, letter in letters.items() if each.extents is None]
     return Plan(
         kernel,
@@ -132,7 +131,7 @@ def plan(
         chosen,
         grid,
         kernel.ordered(scalars | dict.fromkeys(numbers, 0.0)),
-        tuple(order.index(name) for name in numbers),
+        tuple(at for at, (name, _) in enumerate(kernel.made.scalars) if name in numbers),
         tuple(boxes),
     )
 

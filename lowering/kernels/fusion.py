@@ -217,10 +217,10 @@ def _check_leaves(value: Expression, known: set[str]) -> None:
 
 
 @lru_cache
-def scaled(added: bool, out: DType) -> Fused:
+def scaled(added: bool, out: str | DType) -> Fused:
     """Return the epilogue of ``alpha·A·B``, or of ``alpha·A·B + beta·c``, whose c is of D's type.
 
-    >>> print(scaled(False, dtypes.get("float32")).text)
+    >>> print(scaled(False, "float32").text)
     multiply.f32(acc.f32,alpha.f32)
     """
     f32 = dtypes.get("float32")
@@ -229,7 +229,7 @@ def scaled(added: bool, out: DType) -> Fused:
         return Fused.of(lambda acc, alpha: acc * alpha, factors[:1], out)
     return Fused.of(
         lambda acc, alpha, beta, c: expressions.fma(c, beta, acc * alpha),
-        (*factors, Given("c", out, "MN")),
+        (*factors, Given("c", dtypes.get(out), "MN")),
         out,
     )
 

@@ -117,8 +117,8 @@ def _smaller(a: Values, b: Values) -> Values:
 def _fused(a: Values, b: Values, c: Values) -> Values:
     """Return ``a·b + c`` rounded once, of types whose products are exact in float64.
 
-    The sum of the product and c is rounded to odd in float64, which the last rounding, to a type of
-    at most half its digits, cannot tell from the exact one.
+    The sum is rounded to odd in float64, and on the way to 16 bits in float32 too: the last
+    rounding, to at most half the digits, cannot tell that from the exact sum.
     """
     product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
     total = product + addend
@@ -128,7 +128,19 @@ def _fused(a: Values, b: Values, c: Values) -> Values:
     inexact = np.isfinite(total) & (rest != 0) & (bits & 1 == 0)
     away = (rest > 0) == (total > 0)
     bits[...] = np.where(inexact, np.where(away, bits + 1, bits - 1), bits)
-    return bits.view(np.float64).astype(a.dtype)
+    odd = bits.view(np.float64)
+    return (odd if a.dtype.itemsize == 4 else _odd_f32(odd)).astype(a.dtype)
+
+
+def _odd_f32(x: Values) -> Values:
+    """Return float64 as float32, toward zero, with the last bit set where that lost something."""
+    near = x.astype(np.float32)
+    low = np.where(
+        np.abs(near.astype(np.float64)) > np.abs(x), np.nextafter(near, np.float32(0)), near
+    )
+    lost = np.isfinite(x) & (low.astype(np.float64) != x)
+    odd: Values = (low.view(np.uint32) | lost.astype(np.uint32)).view(np.float32)
+    return odd
 
 
 def _fused_f64(a: Values, b: Values, c: Values) -> Values:

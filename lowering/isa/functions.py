@@ -179,6 +179,12 @@ def _wrapping(function: Callable[..., Values]) -> Meaning:
     return lambda *xs: function(*(x.astype(np.int64) for x in xs)).astype(np.int32)
 
 
+def _floored(a: Values, b: Values) -> Values:
+    """Divide, rounding down; by 0 what the hardware gives is not defined."""
+    found: Values = np.floor_divide(a, np.where(b == 0, 1, b))
+    return found
+
+
 def _shifted(function: Callable[..., Values]) -> Meaning:
     """Shift by an amount that is taken as unsigned, and counts 32 from there on."""
     return _wrapping(lambda x, by: function(x, np.minimum(by & 0xFFFFFFFF, 32)))
@@ -279,6 +285,14 @@ def _integers() -> Iterable[Function]:
     yield _same("fma", "s32", 3, "mad.lo.s32 $0, $1, $2, $3;", _wrapping(lambda a, b, c: a * b + c))
     yield _same("absolute", "s32", 1, "abs.s32 $0, $1;", _wrapping(np.abs))
     yield _same("negative", "s32", 1, "neg.s32 $0, $1;", _wrapping(np.negative))
+    # Of the division toward 0, what remains has another sign than the divisor: one less then.
+    divided = (
+        "{ .reg .pred p; .reg .s32 d, r, s; div.s32 d, $1, $2; rem.s32 r, $1, $2; "
+        "xor.b32 s, r, $2; shr.s32 s, s, 31; setp.ne.s32 p, r, 0; selp.b32 s, s, 0, p; "
+    )
+    yield _same("floor_divide", "s32", 2, divided + "add.s32 $0, d, s; }", _wrapping(_floored))
+    rest = divided + "and.b32 s, s, $2; add.s32 $0, r, s; }"
+    yield _same("remainder", "s32", 2, rest, _wrapping(lambda a, b: a - _floored(a, b) * b))
     yield _same("invert", "s32", 1, "not.b32 $0, $1;", np.invert)
     yield _same("invert", PRED, 1, "xor.b32 $0, $1, 1;", np.logical_not)
     yield _same("left_shift", "s32", 2, "shl.b32 $0, $1, $2;", _shifted(np.left_shift))

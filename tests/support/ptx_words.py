@@ -146,6 +146,8 @@ def _integer(name: str, kind: str, values: Sequence[Array]) -> Array:
         "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum,
         "max": np.maximum, "abs": np.abs, "neg": np.negative, "not": np.invert,
         "mad": lambda a, b, c: a * b + c,
+        "div": lambda a, b: np.sign(a * b) * (np.abs(a) // np.maximum(np.abs(b), 1)),
+        "rem": lambda a, b: np.sign(a) * (np.abs(a) % np.maximum(np.abs(b), 1)),
         "shl": lambda a, n: a << np.minimum(n & 0xFFFFFFFF, 32),
         "shr": lambda a, n: a >> np.minimum(n & 0xFFFFFFFF, 32),
     } | LOGIC  # fmt: skip

@@ -8,6 +8,7 @@ from lowering.dispatch.variants import (
     ldstmatrix,
     mma_extended,
     mma_sync,
+    reduce,
     tcgen05,
     tensor_copy,
     wgmma,
@@ -15,5 +16,5 @@ from lowering.dispatch.variants import (
 
 __all__ = [
     "bulk_tensor", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
-    "mma_sync", "tcgen05", "tensor_copy", "wgmma",
+    "mma_sync", "reduce", "tcgen05", "tensor_copy", "wgmma",
 ]  # fmt: skip

@@ -55,6 +55,8 @@ CASES: dict[str, tuple[str, Callable[[Any, Any], Any], Callable[[Array, Array], 
     "f16": ("float16", lambda x, y: lw.maximum(x, y) - x, lambda x, y: np.maximum(x, y) - x),
     "bf16": ("bfloat16", lambda x, y: -x + y, lambda x, y: -x + y),
     "s32": ("int32", lambda x, y: ((x << 3) ^ y) & ~x, lambda x, y: ((x << 3) ^ y) & ~x),
+    "quotient": ("int32", lambda x, y: x // 3 * 9 + x % -4 + y,
+                 lambda x, y: x // 3 * 9 + x % -4 + y),
     "where f16": ("float16", lambda x, y: lw.where(x < y, x, 1),
                   lambda x, y: np.where(x < y, x, 1)),
     "not": ("float32", lambda x, y: lw.where((x < y) & ~(y < 0), x, y),
@@ -123,6 +125,14 @@ def test_what_one_thread_lacks_is_refused() -> None:
     with pytest.raises(
         DispatchError, match=r"each thread must hold of x\[0:32,0:4\] what its elements of z"
     ):
+        k.lower()
+
+
+def test_a_number_of_the_thread_has_no_copies() -> None:
+    k = lw.Kernel("k")
+    m = k.alloc("m", (16, 1), "int32", layout=STATS)
+    k.assign(m, k.lane)
+    with pytest.raises(DispatchError, match="thread differs between threads, and several of them"):
         k.lower()
 
 

@@ -70,6 +70,8 @@ def test_the_text_does_what_the_function_means(function: Function) -> None:
     arguments = [inputs(token, rng) for token in function.operands]
     for argument in arguments[1:]:
         rng.shuffle(argument)
+    if function.name in ("floor_divide", "remainder"):
+        arguments[1][arguments[1] == 0] = 7
     want = function.apply(*arguments)
     asm = function.asm
     words = [

@@ -182,7 +182,9 @@ def _spelled(node: Node) -> str:
     """Return a tree as text that says the type of every node."""
     if isinstance(node, expressions.Apply):
         inside = ",".join(map(_spelled, node.arguments))
-        return f"{node.function.name}.{node.token}({inside})"
+        return f"{node.function.name}.{node.function.result}({inside})"
+    if isinstance(node, Tile):
+        return f"{node.region.buffer.name}.{node.token}"
     return f"{node}.{node.token}"
 
 
@@ -192,6 +194,7 @@ def _tile(name: str, token: str, shape: tuple[int, int]) -> Buffer:
     return Buffer(name, shape, token, layout=TileLayout(S[shape : (shape[1], 1)]))
 
 
+@lru_cache(maxsize=256)
 def _leaf(operand: Given, sizes: tuple[int, int]) -> Expression:
     """Return an operand as it stands in an expression, in the type in which it meets others."""
     if operand.extents is None:

@@ -27,7 +27,7 @@ import numpy as np
 
 from layoutalg import LayoutError
 from lowering.isa import dtypes
-from lowering.isa.functions import PRED, Function, Values, registers_of
+from lowering.isa.functions import PRED, Function, Values, registers_of, to_odd
 from lowering.isa.ptx import letter
 
 # The bits of the NaN that a cast to a float gives.
@@ -223,15 +223,6 @@ def _operand(operands: list[str], found: re.Match[str]) -> str:
 # -- meanings -------------------------------------------------------------------------------------
 
 
-def _to_odd(values: Values) -> Values:
-    """Return f64 as f32, rounded to odd."""
-    near = values.astype(np.float32)
-    bits, found = near.view(np.uint32), near.astype(np.float64)
-    lost = found != values
-    odd: Values = (bits - (lost & (np.abs(found) > np.abs(values))) | lost).astype(np.uint32)
-    return odd.view(np.float32)
-
-
 def _to_integer(source: str, target: str, values: Values) -> Values:
     into = dtypes.get(target).numpy
     if source == PRED or any(dtypes.get(source).integers):
@@ -250,7 +241,7 @@ def _to_float(source: str, target: str, values: Values) -> Values:
     if target == "tf32":
         found = ((wide.view(np.uint32) + 0x1000) & 0xFFFFE000).astype(np.uint32).view(np.float32)
     elif target in ("bf16", *_BYTE_FLOATS):
-        near = _to_odd(wide) if wide.dtype == np.float64 else wide
+        near = to_odd(wide) if wide.dtype == np.float64 else wide
         if target in _BYTE_FLOATS:
             end = {"e4m3": 448, "e5m2": 57344}[target]
             near = np.clip(near, -end, end)

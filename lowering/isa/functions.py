@@ -129,18 +129,20 @@ def _fused(a: Values, b: Values, c: Values) -> Values:
     away = (rest > 0) == (total > 0)
     bits[...] = np.where(inexact, np.where(away, bits + 1, bits - 1), bits)
     odd = bits.view(np.float64)
-    return (odd if a.dtype.itemsize == 4 else _odd_f32(odd)).astype(a.dtype)
+    return (odd if a.dtype.itemsize == 4 else to_odd(odd)).astype(a.dtype)
 
 
-def _odd_f32(x: Values) -> Values:
-    """Return float64 as float32, toward zero, with the last bit set where that lost something."""
-    near = x.astype(np.float32)
-    low = np.where(
-        np.abs(near.astype(np.float64)) > np.abs(x), np.nextafter(near, np.float32(0)), near
-    )
-    lost = np.isfinite(x) & (low.astype(np.float64) != x)
-    odd: Values = (low.view(np.uint32) | lost.astype(np.uint32)).view(np.float32)
-    return odd
+def to_odd(values: Values) -> Values:
+    """Return f64 as f32, rounded to odd: toward zero, its last bit set where that lost something.
+
+    >>> to_odd(np.array([1 + 2**-40])).view(np.uint32) == 0x3F800001
+    array([ True])
+    """
+    near = values.astype(np.float32)
+    bits, found = near.view(np.uint32), near.astype(np.float64)
+    lost = found != values
+    odd: Values = (bits - (lost & (np.abs(found) > np.abs(values))) | lost).astype(np.uint32)
+    return odd.view(np.float32)
 
 
 def _fused_f64(a: Values, b: Values, c: Values) -> Values:

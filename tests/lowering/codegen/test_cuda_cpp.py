@@ -49,7 +49,7 @@ def test_the_helper_of_each_instruction(name: str) -> None:
     helper = name.replace(".", "_")
     assert source.count(f"  {helper}(D_") == 6
     assert source.startswith("// gemm(D[0:32,0:8], ")
-    assert 'extern "C" __global__ void __launch_bounds__(32)\ngemm(' in source
+    assert 'extern "C" __global__ void __launch_bounds__(32, 1)\ngemm(' in source
 
 
 @pytest.mark.slow

@@ -249,7 +249,7 @@ def test_a_free_number_is_proved_by_two_values() -> None:
     address = (lane + 8) * pitch * 8 + 3
     assert address.value({"lane": 2, "pitch": 5}) == 10 * 5 * 8 + 3
     assert address.limits() == {"pitch": FREE, "lane": 4}
-    for wrong in (pitch * pitch, (lane * 1024) ^ pitch):
+    for wrong in (pitch // 2, pitch * pitch, (lane * 1024) ^ pitch):
         with pytest.raises(LayoutError, match=r"^index: "):
             wrong.limits()
 

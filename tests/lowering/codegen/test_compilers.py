@@ -25,9 +25,9 @@ from lowering.kernels.matmul import program_of
 from lowering.programs.kernel import Kernel
 from lowering.verification.cases import Case
 from lowering.verification.checker import random_inputs
-from tests.lowering.codegen.test_readers import SAMPLES, Sample, each_sample
+from tests.lowering.codegen.test_readers import SAMPLES, Sample, each_sample, scalars
 from tests.support import tensor_kernels
-from tests.support.cubin import Usage, usage
+from tests.support.cubin import FADD, FFMA, FMUL, Usage, operations, usage
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
 
@@ -148,6 +148,15 @@ def test_the_largest_kernel_takes_seconds() -> None:
     assert time.process_time() - start < 6
 
 
+@pytest.mark.parametrize("by", COMPILERS)
+def test_products_and_sums_of_floats_are_rounded_one_by_one(by: str) -> None:
+    """As the NumPy warp does it: neither compiler makes one ``fma`` of a product and a sum."""
+    if by == "numba":
+        pytest.importorskip("lowering.codegen.numba_cuda", reason="numba-cuda is not installed")
+    done = operations(scalars().program.whole(compiler=by))
+    assert (done[FMUL], done[FADD], done[FFMA]) == (8, 4, 0)
+
+
 # -- errors ---------------------------------------------------------------------------------------
 
 
@@ -217,3 +226,13 @@ def test_random_products_agree_bit_by_bit(name: str) -> None:
     inputs = random_inputs(program, 0)
     one, other = (program.run(each, **inputs) for each in ("nvrtc", "numba"))
     assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("by", COMPILERS)
+def test_floats_are_scaled_as_the_numpy_warp_does(by: str) -> None:
+    program, rng = scalars().program, np.random.default_rng(0)
+    given: dict[str, Any] = {name: rng.standard_normal((32, 4)).astype(np.float32) for name in "ab"}
+    given |= {"alpha": 0.3, "beta": -1.7}
+    want = program.simulate(**given)["o"]
+    assert program.run(compiler=by, **given)["o"].tobytes() == want.tobytes()

@@ -18,7 +18,7 @@ from lowering.codegen.cuda_cpp import Source
 from lowering.codegen.writer import emit
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Mma, MoveMatrix, Registers, Store, Wgmma, walk
-from lowering.isa import nvrtc
+from lowering.isa import nvrtc, ptx
 from lowering.isa.nvrtc import CompileError
 from lowering.kernels.config import Config, Form
 from lowering.kernels.matmul import program_of
@@ -188,6 +188,21 @@ def test_errors_name_the_operation(wrong: str) -> None:
         nvrtc.compile_text(text, "sm_90", "k", source.origin)
     first = str(caught.value).splitlines()[1]
     assert first.startswith(f"  line {line}, of {op}: ")
+
+
+def test_the_error_of_a_program_names_its_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = replace(ptx.cp_async_commit(), text="cp.async.submit_group;")
+    monkeypatch.setattr(ptx, "cp_async_commit", lambda: wrong)
+    k = Kernel("k")
+    k.commit()
+    program = k.lower()
+    with pytest.raises(CompileError) as caught:
+        program.whole("sm_90a")
+    title, *complaints = str(caught.value).splitlines()
+    assert title == "compile k for sm_90a: NVRTC refuses"
+    assert "Unknown modifier '.submit_group'" in complaints[0]
+    assert all(re.match(r"  line \d+, of cp\.async\.commit: ", each) for each in complaints)
+    assert "submit_group" in caught.value.log
 
 
 def test_an_unknown_compiler_is_refused() -> None:

@@ -25,7 +25,14 @@ from lowering.kernels.matmul import program_of
 from lowering.programs.kernel import Kernel
 from lowering.verification.cases import Case
 from lowering.verification.checker import random_inputs
-from tests.lowering.codegen.test_readers import SAMPLES, Sample, each_sample, scalars
+from tests.lowering.codegen.test_readers import (
+    SAMPLES,
+    Sample,
+    each_sample,
+    matmul,
+    scalars,
+    wgmma,
+)
 from tests.support import tensor_kernels
 from tests.support.cubin import FADD, FFMA, FMUL, Usage, operations, usage
 
@@ -251,3 +258,14 @@ def test_floats_are_scaled_as_the_numpy_warp_does(by: str) -> None:
     given |= {"alpha": 0.3, "beta": -1.7}
     want = program.simulate(**given)["o"]
     assert program.run(compiler=by, **given)["o"].tobytes() == want.tobytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("make", [matmul, wgmma])
+def test_whole_matrices_of_random_floats_agree_bit_by_bit(make: Callable[[], Sample]) -> None:
+    sample, rng = make(), np.random.default_rng(0)
+    given = sample.given | {
+        name: rng.standard_normal(sample.given[name].shape).astype(np.float16) for name in "AB"
+    }
+    one, other = (sample.program.run(sample.grid, each, **given)["D"] for each in COMPILERS)
+    assert one.tobytes() == other.tobytes()

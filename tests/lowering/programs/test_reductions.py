@@ -392,6 +392,15 @@ def test_a_branch_of_warps() -> None:
         k.tile("m", lw.max(s, axis=1))
 
 
+def test_partial_results_pass_without_bank_conflicts() -> None:
+    for text in (ROWS, "S[(4,2,8,4,4,4,2):(32,2,4@laneid,1@warpid,4,1@laneid,1)]"):
+        k = lw.Kernel("banks", threads=128)
+        k.copy(k.param("y", (64, 1), "float32"), k.tile("m", lw.max(rows(k, text), axis=1)))
+        counts = k.lower().banks(x=np.zeros((64, 128)))
+        assert len(counts) == 16  # a store and a load of 16 bytes for each row of a thread
+        assert all(each.wavefronts == each.fewest for each in counts)
+
+
 # -- refusals -------------------------------------------------------------------------------------
 
 

@@ -337,12 +337,12 @@ def as_expression(value: Any, operation: str) -> Expression:
     """
     if isinstance(value, Arithmetic):
         found = value.expression
-        for leaf in leaves(found.node):
-            if isinstance(leaf, Tile) and leaf.region.buffer.scope != "local":
-                raise LayoutError(
-                    f"{operation}: computes on registers; {leaf.region} is in "
-                    f"{leaf.region.buffer.scope} memory: copy it to a register tile first"
-                )
+        leaf = found.node  # those of a larger tree were taken when it was built
+        if isinstance(leaf, Tile) and leaf.region.buffer.scope != "local":
+            raise LayoutError(
+                f"{operation}: computes on registers; {leaf.region} is in "
+                f"{leaf.region.buffer.scope} memory: copy it to a register tile first"
+            )
         return found
     if isinstance(value, (bool, np.bool_)):
         raise LayoutError(f"{operation}: a number or a tile fits; got {value!r}")

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from layoutalg import Iter, TileLayout, m
+from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.parts import moves
 from layoutalg.layouts.thread_slots import THREADS_OF
 from lowering.dispatch.addresses import region_tile
 from lowering.ir.tiles import BufferRegion
-
-WARP = 32
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lowering as lw
-from layoutalg import Iter, LayoutError, TileLayout, parse
+from layoutalg import Iter, LayoutError, TileLayout, fragments, parse
 from layoutalg.layouts.hardware import swizzled_tile
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Butterfly, Op, Sync, rewrite, walk
@@ -480,3 +480,43 @@ def test_layernorm_over_rows_that_four_warps_hold() -> None:
     want = (x - x.astype(float).mean(axis=1, keepdims=True)) / spread
     for machine, got in outputs(k.lower(), {"x": x}):
         assert np.abs(got["y"] - want).max() < 2e-6, machine
+
+
+def test_attention_with_an_online_softmax() -> None:
+    """Two products with what stands between them: rows of S are in the four lanes of a row."""
+    k = lw.Kernel("attention")
+    q, keys, v = (k.param(n, each, "float16") for n, each in (("q", (16, 16)), ("k_", (16, 64)),
+                                                              ("v", (64, 16))))  # fmt: skip
+
+    def tile(name: str, role: str, rows: int, cols: int, dtype: str = "float16") -> lw.Buffer:
+        layout = fragments.get("mma.m16n8k16.f16", role).tiled(rows, cols)
+        return k.alloc(name, (rows, cols), dtype, layout=layout)
+
+    rq, rk, rv = tile("rq", "A", 16, 16), tile("rk", "B", 16, 32), tile("rv", "B", 32, 16)
+    s, out = tile("s", "D", 16, 32, "float32"), tile("out", "D", 16, 16, "float32")
+    row = s.layout.reduced((16, 32), axis=1)
+    top, above, total = (
+        k.alloc(n, (16, 1), "float32", layout=row) for n in ("top", "above", "total")
+    )
+    k.copy(rq, q)
+    k.assign(top, -1e30), k.zero(total), k.zero(out)
+    with k.loop("i", 2) as i:
+        k.copy(rk, keys[:, i * 32 : i * 32 + 32])
+        k.copy(rv, v[i * 32 : i * 32 + 32])
+        k.gemm(s, rq, rk)
+        k.assign(above, lw.maximum(top, lw.max(s, axis=1)))
+        k.assign(s, lw.exp(s - above))
+        k.assign(top, lw.exp(top - above))
+        k.assign(total, total * top + lw.sum(s, axis=1))
+        k.assign(out, out * top)
+        k.gemm(out, k.tile("p", lw.cast(s, "float16")), rv, beta=1)
+        k.assign(top, above)
+    k.copy(k.param("o", (16, 16), "float32"), k.tile("o_", out / total))
+    rng = np.random.default_rng(13)
+    given = {n: rng.normal(size=b.shape).astype(np.float16) for n, b in zip(
+        ("q", "k_", "v"), (q, keys, v), strict=True)}  # fmt: skip
+    left, right, values = (each.astype(float) for each in given.values())
+    e = np.exp(left @ right - (left @ right).max(axis=1, keepdims=True))
+    want = e / e.sum(axis=1, keepdims=True) @ values
+    for machine, got in outputs(k.lower(), given):
+        assert np.abs(got["o"] - want).max() < 1e-3, machine

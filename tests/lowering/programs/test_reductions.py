@@ -15,6 +15,7 @@ from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Butterfly, Op, Sync, rewrite, walk
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.run import execute
+from tests.support.cubin import usage
 from tests.support.kernel_texts import outputs
 
 Array = np.ndarray[Any, Any]
@@ -169,6 +170,17 @@ def test_random_layouts(block: int) -> None:
         text = made.cuda_source()
         calls = text.count("; shfl_bfly_")
         assert calls * max(1, int(WORDS[case.dtype])) == case.shuffles, case
+
+
+@pytest.mark.slow
+def test_machine_code_has_as_many_shuffles() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
+    seen: set[tuple[str, str]] = set()
+    for case in map(drawn, range(CASES)):
+        if case.bits and (case.name, case.dtype) not in seen:
+            seen.add((case.name, case.dtype))
+            assert usage(program(case).whole()).shuffles == case.shuffles, case
+    assert len(seen) == 16
 
 
 # -- what is joined with what ---------------------------------------------------------------------

@@ -19,6 +19,7 @@ PRODUCTS = {
     0x03C: "HMMA", 0x037: "IMMA", 0x03F: "DMMA", 0x07A: "QMMA",
     0x1F0: "HGMMA", 0x1F1: "IGMMA", 0x1F3: "QGMMA",
 }  # fmt: skip
+SHUFFLE = 0x189
 LOCAL = {0x183: "LDL", 0x187: "STL"}
 FMUL, FADD, FFMA = 0x020, 0x021, 0x023
 
@@ -27,13 +28,15 @@ FMUL, FADD, FFMA = 0x020, 0x021, 0x023
 class Usage:
     """What a kernel takes: registers of a thread, bytes of its stack; and how often it does what.
 
-    ``products``: tensor-core instructions by name; ``spills``: loads and stores of local memory.
+    ``products``: tensor-core instructions by name; ``spills``: loads and stores of local memory;
+    ``shuffles``: exchanges of a word between lanes.
     """
 
     registers: int
     stack: int
     products: Counter[str]
     spills: int
+    shuffles: int
 
 
 def usage(code: bytes) -> Usage:
@@ -45,6 +48,7 @@ def usage(code: bytes) -> Usage:
         numbers[FRAME],
         Counter({name: done[each] for each, name in PRODUCTS.items() if done[each]}),
         sum(done[each] for each in LOCAL),
+        done[SHUFFLE],
     )
 
 

@@ -264,6 +264,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"epilogue": lambda acc: acc + lw.cast(lw.Kernel("k").thread * 2, "float32")},
         "is no operand of the epilogue; give it by name",
     ),
+    "a reduction": (
+        {"epilogue": lambda acc: acc - lw.max(acc, axis=1)},
+        r"computes element by element; max\(acc, axis=\(1,\)\) would join elements of other tiles",
+    ),
     "a row of another length": (
         {"epilogue": lambda acc, bias: acc + bias, "bias": Shown("<f2", (16,))},
         r"bias must be \(8,\) or \(1, 8\) for each column, \(16, 1\) for each row, .* got \(16,\)",

@@ -8,8 +8,9 @@ holds one value for all threads, or one for each.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -20,12 +21,13 @@ from layoutalg.algebra.axis import WARP, m
 from layoutalg.algebra.iters import Iters
 from layoutalg.algebra.parts import HasParts, Parts, substitute_parts
 from layoutalg.algebra.tables import steps as steps_on
+from layoutalg.conversions.by_thread import formula
+from layoutalg.conversions.instructions import Builder, Instruction, PerThread, Verb
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.layouts.thread_slots import elements_held
 from layoutalg.sizes.size import Size, is_int, substitute
 
 Kind = Literal["registers", "select", "movmatrix", "shuffle", "shared"]
-PerThread = tuple[int, ...]  # one entry for all threads, or one for each
 Values = npt.NDArray[Any]
 
 # 8x8 of 16 bits: lane 4*row + col//2 holds (row, col) as element col % 2 of one register; after the
@@ -70,35 +72,18 @@ class Word:
     def _uniform(self) -> bool:
         return all(len(column) == 1 for column in self.registers + self.parts)
 
-    @property
-    def selects(self) -> int:
-        """Selects between registers where threads differ: one fewer than the registers met.
-
-        Elements that come from the same registers share them.
-        """
-        return sum(len({*column} - {-1}) - 1 for column in {*self.registers} if len(column) > 1)
-
-    @property
-    def permutes(self) -> int:
-        """Byte permutes (``prmt``) that pack its elements; 0 where it is one register."""
-        columns = {c for c in self.registers if c != (-1,)}
-        aligned = all(
-            column == (e,) or self.registers[e] == (-1,) for e, column in enumerate(self.parts)
-        )
-        if len(columns) <= 1:
-            return 0 if aligned else 1
-        return len(columns) - 1
-
     def text(self, sources: int) -> str:
         """Describe the word; registers from ``sources`` on are results of steps."""
         number = self.register
         if number is not None:
             return "unused" if number < 0 else _name(number, sources)
+        used = [e for e, column in enumerate(self.registers) if column != (-1,)]
+        if len({self.registers[e] for e in used}) == 1 and all(self.parts[e] == (e,) for e in used):
+            return _chosen_text(self.registers[used[0]], sources)
         elements = []
         for register, part in zip(self.registers, self.parts, strict=True):
-            names = [_name(r, sources) for r in dict.fromkeys(register) if r >= 0]
-            where = str(part[0]) if len(part) == 1 else "by thread"
-            elements.append(f"{' or '.join(names) or 'nothing'}[{where}]")
+            where = str(part[0]) if len(part) == 1 else str(formula(part) or "by thread")
+            elements.append(f"{_chosen_text(register, sources)}[{where}]")
         return f"({', '.join(elements)})"
 
     def gather(self, registers: Values) -> Values:
@@ -126,11 +111,6 @@ class Shuffle:
         """The register that every thread offers; None where they differ."""
         return self.offer[0] if len(self.offer) == 1 else None
 
-    @property
-    def selects(self) -> int:
-        """Selects that choose the offered register."""
-        return len({*self.offer}) - 1
-
     def result(self, registers: Values) -> Values:
         """Return the register that every thread receives: an array (threads, elements)."""
         threads = np.arange(registers.shape[0])
@@ -140,14 +120,13 @@ class Shuffle:
 
     def text(self, sources: int) -> str:
         """Describe the instruction; registers from ``sources`` on are results of steps."""
-        number = self.register
-        offered = "a chosen register" if number is None else _name(number, sources)
+        offered = _chosen_text(self.offer, sources)
         return f"shfl.sync.idx {offered} from lane {_run_text(self.read)}"
 
 
 @dataclass(frozen=True)
 class Permute:
-    """A register packed from registers of the same thread, by ``prmt``.
+    """A register packed from registers of the same thread by ``prmt``, or one that selects choose.
 
     A shuffle offers it, or several words of the destination use it.
     """
@@ -159,18 +138,14 @@ class Permute:
         """None: it is packed from several."""
         return None
 
-    @property
-    def selects(self) -> int:
-        """Selects of the source where threads differ."""
-        return self.source.selects
-
     def result(self, registers: Values) -> Values:
         """Return the register: an array (threads, elements)."""
         return self.source.gather(registers)
 
     def text(self, sources: int) -> str:
         """Describe the register; registers from ``sources`` on are results of steps."""
-        return f"prmt {self.source.text(sources)}"
+        text = self.source.text(sources)
+        return f"prmt {text}" if text.startswith("(") else f"select {text}"
 
 
 @dataclass(frozen=True)
@@ -183,11 +158,6 @@ class Movmatrix:
     def register(self) -> int | None:
         """The register that is transposed; None where it is packed first."""
         return self.source.register
-
-    @property
-    def selects(self) -> int:
-        """Selects of the source: 0, since it is the same in every thread."""
-        return self.source.selects
 
     def result(self, registers: Values) -> Values:
         """Return the transposed 8x8: an array (threads, elements)."""
@@ -330,28 +300,45 @@ class Conversion:
             found.append(number)
         return tuple(found) if found else None
 
+    @cached_property
+    def _built(self) -> tuple[tuple[Instruction, ...], tuple[int, ...]]:
+        return built(self.steps, self.words, self.source_registers, self.pack)
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The instructions of one pass over the recipe, in order; none through shared memory.
+
+        Registers of the source are numbered from 0; each instruction makes the next number.
+        """
+        return self._built[0]
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The register of each register of the destination; -1 where anything will do."""
+        return self._built[1]
+
+    def _count(self, verb: Verb) -> int:
+        return sum(each.verb == verb for each in self.instructions)
+
     @property
     def shuffles(self) -> int:
         """``shfl`` instructions per thread; an element of 64 bits takes two."""
-        width = max(1, self.bits // 32)
-        return width * sum(isinstance(step, Shuffle) for step in self.steps)
+        return max(1, self.bits // 32) * self._count("shfl")
 
     @property
     def movmatrices(self) -> int:
         """``movmatrix`` instructions per warp."""
-        return sum(isinstance(step, Movmatrix) for step in self.steps)
+        return self._count("movmatrix")
 
     @property
     def selects(self) -> int:
-        """Selects per thread that choose a register by the thread's number."""
-        chosen = [s.selects for s in self.steps if not isinstance(s, Exchange)]
-        return sum(chosen) + sum(word.selects for word in self.words)
+        """Selects per thread that choose one of two registers by the thread's number."""
+        return self._count("select")
 
     @property
     def permutes(self) -> int:
         """``prmt`` instructions per thread that pack registers."""
-        built = [s.source.permutes for s in self.steps if isinstance(s, Permute | Movmatrix)]
-        return sum(built) + sum(word.permutes for word in self.words)
+        return self._count("prmt")
 
     @property
     def min_arch(self) -> str:
@@ -417,12 +404,12 @@ class Conversion:
         if self.kind == "shared":
             self._exchange(slots, out)
             return
-        pack = self.pack
-        registers = [slots[:, pack * r : pack * (r + 1)] for r in range(self.source_registers)]
-        for step in self.steps:
+        pack, count = self.pack, self.source_registers
+        made = np.zeros((self.threads, count + len(self.steps), pack), dtype=slots.dtype)
+        made[:, :count] = slots[:, : pack * count].reshape(self.threads, count, pack)
+        for number, step in enumerate(self.steps, count):
             assert not isinstance(step, Exchange)
-            registers.append(step.result(np.stack(registers, axis=1)))
-        made = np.stack(registers, axis=1)
+            made[:, number] = step.result(made)
         for number, word in enumerate(self.words):
             value = word.gather(made)
             for e, column in enumerate(word.registers):
@@ -478,6 +465,38 @@ class Conversion:
         return "\n".join(lines)
 
 
+def built(
+    steps: Sequence[Step], words: Sequence[Word], sources: int, pack: int
+) -> tuple[tuple[Instruction, ...], tuple[int, ...]]:
+    """Return the instructions of a recipe, and the register of each word; -1: anything will do.
+
+    Args:
+        steps: in order; an exchange is none of instructions.
+        words: of registers from ``sources`` on, those of the steps.
+        sources: registers of the source.
+        pack: elements of a register.
+    """
+    build = Builder(sources, pack)
+    number = list(range(sources))  # of a step's register among those of instructions
+
+    def word(each: Word) -> int:
+        registers = tuple(
+            tuple(number[r] if r >= 0 else -1 for r in column) for column in each.registers
+        )
+        return build.word(registers, each.parts)
+
+    for step in steps:
+        if isinstance(step, Shuffle):
+            whole = Word((step.offer,) * pack, tuple((e,) for e in range(pack)))
+            number.append(build.add("shfl", (word(whole),), (step.read,)))
+        elif isinstance(step, Movmatrix):
+            number.append(build.add("movmatrix", (word(step.source),)))
+        elif isinstance(step, Permute):
+            number.append(word(step.source))
+    results = tuple(word(each) for each in words)
+    return tuple(build.made), results
+
+
 def _with_values(side: HasParts, values: Mapping[Any, Any]) -> HasParts:
     """Substitute in a layout, which stays one, or in parts."""
     found: HasParts = side.subs(values) if hasattr(side, "subs") else substitute_parts(side, values)
@@ -489,8 +508,18 @@ def _name(register: int, sources: int) -> str:
     return f"r{register}" if register < sources else f"t{register - sources}"
 
 
+def _chosen_text(column: PerThread, sources: int) -> str:
+    """Print a register; where threads differ, with the formula of its number."""
+    used = [number for number in dict.fromkeys(column) if number >= 0]
+    if len(used) <= 1:
+        return _name(used[0], sources) if used else "nothing"
+    found = formula([number - sources if min(used) >= sources else number for number in column])
+    if found is None or min(used) < sources <= max(used):
+        return " or ".join(_name(number, sources) for number in used)
+    return f"{'r' if max(used) < sources else 't'}[{found}]"
+
+
 def _run_text(column: PerThread) -> str:
-    """Print a per-thread column: one value, or the first lanes."""
-    if len(column) == 1:
-        return str(column[0])
-    return f"[{', '.join(map(str, column[:8]))}, …]"
+    """Print a per-thread column: one value, its formula, or the first lanes."""
+    found = str(column[0]) if len(column) == 1 else formula(column)
+    return f"[{', '.join(map(str, column[:8]))}, …]" if found is None else str(found)

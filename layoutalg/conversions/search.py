@@ -50,8 +50,8 @@ class Task:
         self.pack = pack
         self.shape = tuple(shape)
         self.threads = len(held)
-        self.sources = held.shape[1] // pack
-        self.results = wanted.shape[1] // pack
+        self.sources: int = held.shape[1] // pack
+        self.results: int = wanted.shape[1] // pack
 
     def attempt(self, kind: Kind) -> Recipe | str:
         """Return a recipe of this kind, or why there is none."""

@@ -18,6 +18,24 @@ if TYPE_CHECKING:
         predicate,
         register_dispatch,
     )
+    from lowering.ir.expressions import (
+        Expression,
+        cast,
+        equal,
+        exp,
+        exp2,
+        fma,
+        index,
+        log2,
+        maximum,
+        minimum,
+        not_equal,
+        reciprocal,
+        rsqrt,
+        sqrt,
+        tanh,
+        where,
+    )
     from lowering.ir.tiles import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm, gemm_async
     from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
     from lowering.kernels.api import matmul
@@ -27,15 +45,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context",
-    "DispatchError", "DispatchFail", "Kernel", "KernelProgram", "Lowered", "MmaInst", "Program",
-    "TilePrimitiveCall", "copy", "fail", "gemm", "gemm_async", "list_variants", "lower", "matmul",
-    "predicate", "register_dispatch", "variants", "verify",
+    "DispatchError", "DispatchFail", "Expression", "Kernel", "KernelProgram", "Lowered", "MmaInst",
+    "Program", "TilePrimitiveCall", "cast", "copy", "equal", "exp", "exp2", "fail", "fma", "gemm",
+    "gemm_async", "index", "list_variants", "log2", "lower", "matmul", "maximum", "minimum",
+    "not_equal", "predicate", "reciprocal", "register_dispatch", "rsqrt", "sqrt", "tanh",
+    "variants", "verify", "where",
 ]  # fmt: skip
 
 # Where the names of __all__ live; variants come first, so that dispatch knows them.
 _HOMES = (
     "dispatch.variants", "dispatch.registry", "isa.mma", "programs.kernel", "kernels.api",
-    "programs.program", "ir.tiles", "verification.checker",
+    "programs.program", "ir.tiles", "ir.expressions", "verification.checker",
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # a checker would take any name for one that this gives

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from layoutalg.algebra.axis import WARP
 from lowering.codegen.writer import Writer, emit
-from lowering.ir.index import Index
+from lowering.ir.index import Guard, Index
 from lowering.ir.kernel_ir import BARRIER_BYTES, KernelIR
 from lowering.ir.ops import (
     Arrive,
-    Guard,
     MbarrierWait,
     Phase,
     Sync,

@@ -13,7 +13,7 @@ from layoutalg import draw
 from layoutalg.algebra.axis import WARP
 from layoutalg.draw.explorer import page
 from lowering.ir import ops
-from lowering.ir.index import Digit, Index
+from lowering.ir.index import Digit, Guard, Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.readers import Reader
 from lowering.ir.tiles import Buffer
@@ -58,7 +58,7 @@ def _tree(index: int | Index) -> list[Any]:
     return terms
 
 
-def _when(guards: tuple[ops.Guard, ...]) -> list[Any]:
+def _when(guards: tuple[Guard, ...]) -> list[Any]:
     """Return each guard as an index, and what it is at least and less than."""
     return [[_tree(each.index), each.low, _tree(each.high)] for each in guards]
 

@@ -14,9 +14,9 @@ from itertools import groupby
 from typing import Protocol
 
 from lowering.codegen.register_words import space, words
-from lowering.ir.index import Index, Style
+from lowering.ir.index import Guard, Index, Style
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.ops import Guard, Let, Loop, Op, Registers, SharedMatrix, Wgmma, walk
+from lowering.ir.ops import Let, Loop, Op, Registers, SharedMatrix, Wgmma, walk
 from lowering.ir.readers import Reader
 from lowering.ir.tmem_ops import Issued
 from lowering.isa import ptx

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from layoutalg import Axis, Iter, LayoutError, TileLayout, m
 from layoutalg.algebra import iters as algebra
 from layoutalg.sizes.size import Size, is_int
-from lowering.ir.index import FREE, Digit, Index, as_index
-from lowering.ir.ops import Guard
+from lowering.ir.index import FREE, Digit, Guard, Index, as_index
 from lowering.ir.register_map import thread_coordinate
 from lowering.ir.tiles import Buffer, BufferRegion
 

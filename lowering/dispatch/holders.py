@@ -24,8 +24,8 @@ from layoutalg import LayoutError, TileLayout
 from layoutalg.algebra.axis import WARP
 from layoutalg.layouts.thread_slots import THREADS_IN
 from lowering.dispatch.addresses import Coordinate, region_tile, register_tile
-from lowering.ir.index import Index, as_index
-from lowering.ir.ops import Guard, Op, When
+from lowering.ir.index import Guard, Index, as_index
+from lowering.ir.ops import Op, When
 from lowering.ir.register_map import (
     axis_extent,
     element_map,

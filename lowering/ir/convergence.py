@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError
 from layoutalg.layouts.thread_slots import THREADS_IN
-from lowering.ir.index import Index
-from lowering.ir.ops import Arrive, Guard, Let, Loop, Op, WarpSpecialize, When
+from lowering.ir.index import Guard, Index
+from lowering.ir.ops import Arrive, Let, Loop, Op, WarpSpecialize, When
 from lowering.ir.readers import unknown
 
 UNITS = ("thread", "warp", "warpgroup", "cta", "cluster")  # from the smallest on

@@ -444,6 +444,51 @@ class Index:
         return self.render("script")
 
 
+@dataclass(frozen=True)
+class Guard:
+    """A condition ``low <= index < high`` under which a thread takes part."""
+
+    index: Index
+    low: int
+    high: int | Index
+
+    def variables(self) -> set[str]:
+        """Return the names on which it depends."""
+        high = self.high.variables() if isinstance(self.high, Index) else set[str]()
+        return self.index.variables() | high
+
+    def replaced(self, values: Mapping[str, Index]) -> Guard:
+        """Return the condition with variables replaced by what they stand for."""
+        high = self.high.replaced(values) if isinstance(self.high, Index) else self.high
+        return Guard(self.index.replaced(values), self.low, high)
+
+    def holds(self, env: Mapping[str, Any]) -> Any:
+        """Return whether it holds, for numbers or arrays of numbers.
+
+        >>> Guard(Index.of("thread", 8), 2, 4).holds({"thread": 3})
+        True
+        """
+        value = self.index.value(env)
+        high = self.high.value(env) if isinstance(self.high, Index) else self.high
+        return (self.low <= value) & (value < high)
+
+    def render(self, style: Style, wide: Collection[str] = ()) -> str:
+        """Return the condition as text; in 32 bits where they hold sizes of a launch."""
+        text = self.index.operand(style, wide)
+        if isinstance(self.high, Index):
+            high = self.high.operand(style, wide)
+            fits = all(-INT <= each.low <= each.high < INT for each in (self.index, self.high))
+            cast = {"python": "int32", "c": "int", "script": ""}[style] if fits else ""
+            upper = f"{text} < {high}"
+            if cast:
+                upper = f"{cast}({self.index.render(style, wide)}) < {cast}({high})"
+        else:
+            upper = f"{text} < {self.high}"
+        if self.low <= self.index.low:
+            return upper
+        return f"{self.low} <= {text} {'&&' if style == 'c' else 'and'} {upper}"
+
+
 def as_index(value: Any, what: str = "index") -> Index:
     """Return a number, or an expression in a kernel's symbols, as an index.
 

@@ -11,6 +11,7 @@ from lowering.ir.index import FREE, Index, as_index
 from lowering.ir.ops import (
     BulkLoad,
     BulkStore,
+    Compute,
     Let,
     LoadMatrix,
     Mma,
@@ -287,7 +288,7 @@ class KernelIR:
             if not isinstance(into, Registers) or isinstance(op, (Zero, LoadMatrix)) or op.updates:
                 continue
             bits = self.buffer(into.buffer).dtype.bits
-            if bits < 32 and (len(into.numbers) * bits < 32 or isinstance(op, Move)):
+            if bits < 32 and (len(into.numbers) * bits < 32 or isinstance(op, (Compute, Move))):
                 found.add(into.buffer)
         return found
 

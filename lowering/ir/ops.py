@@ -7,12 +7,13 @@ expressions of the thread and of loop variables, counted in elements of their bu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from layoutalg import LayoutError
-from lowering.ir.index import FREE, INT, Index, Style
+from lowering.ir.expressions import Node
+from lowering.ir.index import FREE, INT, Guard, Index
 from lowering.isa.mma import MmaInst
 from lowering.isa.smem_descriptor import Descriptor
 from lowering.isa.wgmma import WgmmaInst
@@ -31,51 +32,6 @@ class Registers:
         if len(self.numbers) > 2 and self.numbers == tuple(range(first, last + 1)):
             return f"{self.buffer}[{first}..{last}]"
         return f"{self.buffer}[{','.join(map(str, self.numbers))}]"
-
-
-@dataclass(frozen=True)
-class Guard:
-    """A condition ``low <= index < high`` under which a thread takes part."""
-
-    index: Index
-    low: int
-    high: int | Index
-
-    def variables(self) -> set[str]:
-        """Return the names on which it depends."""
-        high = self.high.variables() if isinstance(self.high, Index) else set[str]()
-        return self.index.variables() | high
-
-    def replaced(self, values: Mapping[str, Index]) -> Guard:
-        """Return the condition with variables replaced by what they stand for."""
-        high = self.high.replaced(values) if isinstance(self.high, Index) else self.high
-        return Guard(self.index.replaced(values), self.low, high)
-
-    def holds(self, env: Mapping[str, Any]) -> Any:
-        """Return whether it holds, for numbers or arrays of numbers.
-
-        >>> Guard(Index.of("thread", 8), 2, 4).holds({"thread": 3})
-        True
-        """
-        value = self.index.value(env)
-        high = self.high.value(env) if isinstance(self.high, Index) else self.high
-        return (self.low <= value) & (value < high)
-
-    def render(self, style: Style, wide: Collection[str] = ()) -> str:
-        """Return the condition as text; in 32 bits where they hold sizes of a launch."""
-        text = self.index.operand(style, wide)
-        if isinstance(self.high, Index):
-            high = self.high.operand(style, wide)
-            fits = all(-INT <= each.low <= each.high < INT for each in (self.index, self.high))
-            cast = {"python": "int32", "c": "int", "script": ""}[style] if fits else ""
-            upper = f"{text} < {high}"
-            if cast:
-                upper = f"{cast}({self.index.render(style, wide)}) < {cast}({high})"
-        else:
-            upper = f"{text} < {self.high}"
-        if self.low <= self.index.low:
-            return upper
-        return f"{self.low} <= {text} {'&&' if style == 'c' else 'and'} {upper}"
 
 
 class Op(ABC):
@@ -194,6 +150,29 @@ class Blend(Op, unit="thread", updates=("into",)):
     def __str__(self) -> str:
         more = "" if self.source is None else f" + {self.beta} * {self.source}"
         return f"{self.into} = {self.alpha} * {self.into}{more}"
+
+
+@dataclass(frozen=True)
+class Compute(Op, unit="thread"):
+    """Registers computed element by element: a tree of functions over operands.
+
+    ``operands``: for each :class:`~lowering.ir.expressions.Operand`, as many registers as are set.
+    ``coordinates``: for each :class:`~lowering.ir.expressions.Coordinate`, as many indices. All
+    operands are read before any element is set.
+    """
+
+    into: Registers
+    value: Node
+    operands: tuple[Registers, ...] = ()
+    coordinates: tuple[tuple[Index, ...], ...] = ()
+
+    def __str__(self) -> str:
+        text = str(self.value)
+        for number, each in reversed(list(enumerate(self.operands))):
+            text = text.replace(f"${number}", str(each))
+        for number, found in reversed(list(enumerate(self.coordinates))):
+            text = text.replace(f"@{number}", f"({found[0]}{', …' * (len(found) > 1)})")
+        return f"{self.into} = {text}"
 
 
 @dataclass(frozen=True)

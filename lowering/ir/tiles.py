@@ -16,6 +16,7 @@ from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.arguments import as_region as as_ranges
 from layoutalg.sizes.size import Size, as_extent, as_size, equal, less, product, tidy
+from lowering.ir.expressions import Arithmetic, Expression, Tile
 from lowering.ir.index import Index
 from lowering.ir.names import plain
 from lowering.ir.ops import Op, Store, StoreMatrix, Transfer, When, rewrite, walk
@@ -99,7 +100,7 @@ def _as_bounds(name: str, bounds: Any, dims: int) -> tuple[str | None, ...]:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class Buffer(Arithmetic):
     """A named tile of elements: in registers (``local``), shared, global or tensor memory.
 
     ``bounds`` has for each dimension the scalar (its name or symbol) that is its extent at run
@@ -184,6 +185,11 @@ class Buffer:
         ):
             object.__setattr__(self, key, value)
 
+    @property
+    def expression(self) -> Expression:
+        """Its elements, to compute with."""
+        return self.region().expression
+
     def region(self) -> BufferRegion:
         """Return the whole buffer as a region."""
         return BufferRegion(self, tuple((0, extent) for extent in self.shape))
@@ -242,7 +248,7 @@ def cells(buffer: Buffer) -> int:
 
 
 @dataclass(frozen=True)
-class BufferRegion:
+class BufferRegion(Arithmetic):
     """A box of a buffer: ``(begin, end)`` per dimension.
 
     Raises:
@@ -267,6 +273,11 @@ class BufferRegion:
     def shape(self) -> tuple[Any, ...]:
         """The extents of the box."""
         return tuple(tidy(end - begin) for begin, end in self.ranges)
+
+    @property
+    def expression(self) -> Expression:
+        """Its elements, to compute with."""
+        return Expression(Tile(self), self.shape)
 
     def __repr__(self) -> str:
         return f"BufferRegion({self})"

@@ -306,9 +306,9 @@ def get(name: str, operands: tuple[str, ...]) -> Function:
     Raises:
         LayoutError: there is none; the types that it takes are listed.
 
-    >>> get("exp2", ("f16",))
+    >>> get("log2", ("f16",))
     Traceback (most recent call last):
-    layoutalg.errors.LayoutError: exp2: takes f32; got f16. Cast it first, such as \
+    layoutalg.errors.LayoutError: log2: takes f32; got f16. Cast it first, such as \
 cast(x, "float32")
     """
     found = _TABLE.get((name, operands))

@@ -574,6 +574,31 @@ def split_pair(source: str) -> Asm:
     return Asm("cvt_f32x2_f16", text, "ff", "r")
 
 
+def prmt(selector: int) -> Asm:
+    """Return ``prmt``: four bytes out of the eight of two words, by the digits of a constant.
+
+    >>> prmt(0x5410).text
+    'prmt.b32 $0, $1, $2, 0x5410;'
+    """
+    return Asm(
+        f"prmt_{selector:04x}", f"prmt.b32 $0, $1, $2, 0x{selector:04x};", "r", "rr", pure=True
+    )
+
+
+def constant(bits: int, token: str) -> Asm:
+    """Return a register of a type, set to a constant of these bits.
+
+    >>> constant(0x3F800000, "f32").text
+    'mov.f32 $0, 0f3F800000;'
+    """
+    kind = letter(token)
+    form, width, prefix = {"f": ("f32", 8, "0f"), "d": ("f64", 16, "0d")}.get(
+        kind, ("b32", 8, "0x")
+    )
+    text = f"mov.{form} $0, {prefix}{bits:0{width}X};"
+    return Asm(f"constant_{form}_{bits:x}", text, kind, "", pure=True)
+
+
 def shared_address() -> Asm:
     """Return ``cvta`` of a generic address to a 32-bit shared one."""
     text = "{ .reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a; }"

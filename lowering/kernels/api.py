@@ -16,7 +16,7 @@ from lowering.isa.dtypes import OUTPUTS, DType
 from lowering.kernels import tuning
 from lowering.kernels.config import EDGE, Config, Form, Problem, fitted
 from lowering.kernels.matmul import launch_of, program_of
-from lowering.launch import arrays
+from lowering.launch import arrays, streams
 from lowering.launch.arrays import DeviceMatrix
 from lowering.launch.cache import compiled
 from lowering.launch.driver import Device, DeviceMemory, Loaded, device, download, tensor_maps
@@ -70,22 +70,23 @@ def plan(
     for role, matrix in roles.items():
         arrays.check(matrix, role)
     (m, k), n = left.shape, right.shape[1]
-    if right.shape[0] != k or right.dtype != left.dtype or right.device != left.device:
+    if len({matrix.device for matrix in roles.values()}) > 1:
+        places = ", ".join(f"{role} on {matrix.device}" for role, matrix in roles.items())
+        raise LayoutError(f"matmul: all matrices must lie on one CUDA device; got {places}")
+    if right.shape[0] != k or right.dtype != left.dtype:
         raise LayoutError(
-            f"matmul: b must be (K, N) with a's K = {k}, type and device; a is {left.dtype} "
-            f"{left.shape} on {left.device}, b {right.dtype} {right.shape} on {right.device}"
+            f"matmul: b must be (K, N) with a's K = {k} and type; a is {left.dtype} {left.shape}, "
+            f"b {right.dtype} {right.shape}"
         )
     check_sizes((m, n, k))
     if (added is None) != (beta == 0):
         raise LayoutError(f"matmul: beta is {beta}, so c must be given")
     for role in ("out", "c"):
         found = roles.get(role)
-        if found is not None and (
-            found.shape != (m, n) or found.transposed or found.device != left.device
-        ):
+        if found is not None and (found.shape != (m, n) or found.transposed):
             raise LayoutError(
-                f"matmul: {role} must be {(m, n)}, row-major, on device {left.device}; got "
-                f"{found.shape}, strides {found.strides}, on {found.device}"
+                f"matmul: {role} must be {(m, n)}, row-major; got {found.shape}, strides "
+                f"{found.strides}"
             )
     if added is not None and added.dtype != result.dtype:
         raise LayoutError(f"matmul: c must be {result.dtype} as out is; got {added.dtype}")
@@ -108,7 +109,11 @@ def plan(
     on = device(left.device)
     chosen = tuning.choice(form, problem.sizes, on) if config is None else config
     form, chosen = fitted(form, chosen, problem.sizes)
-    kernel = loaded(form, chosen, on.index)
+    before = on.enter()
+    try:
+        kernel = loaded(form, chosen, on.index)
+    finally:
+        on.leave(before)
     grid, scalars = launch_of(problem, form, chosen, on.processors, alpha, beta)
     boxes = []
     for name, height, width, swizzle, token in kernel.made.boxes:
@@ -206,7 +211,7 @@ def matmul(
     beta: float | None = None,
     dtype: Any = None,
     config: Config | None = None,
-    stream: int | None = None,
+    stream: Any = None,
 ) -> Any:
     """Return ``alpha·a@b + beta·c`` of f16 or bf16 matrices, summed in f32, on the GPU.
 
@@ -225,29 +230,37 @@ def matmul(
         beta: a factor, needed where c is given; 0 without it.
         dtype: of ``out``; by default that of the inputs, f32 for fp8, s32 for 8-bit integers.
         config: how the kernel is cut; without it the tuned config, else the default.
-        stream: handle of a CUDA stream; by default the current one of the arrays' library.
+        stream: of torch, CuPy, numba or cuda.core, or the handle of one. By default the stream that
+            is current for a's device in a's library; for other arrays the one that they name, else
+            the default stream. NumPy arrays take that, and the call waits for the result.
 
     Raises:
         LayoutError: shapes or types that do not fit, M, N, K or a pitch that is no multiple of 8,
             an address that is no multiple of 16 bytes, a factor that is no number, c without beta,
-            or no CUDA device.
+            arrays on several devices, a tensor that requires grad, or no CUDA device.
+
+    The kernel runs on the arrays' device, whichever is current; that stays current.
 
     The error is that of sums in f32: see :func:`lowering.verification.checker.error_bound`.
     """
     alpha, beta = _factors(alpha, beta, c)
     if all(isinstance(value, np.ndarray) for value in (a, b)):
+        if stream is not None:
+            raise LayoutError(
+                "matmul: NumPy arrays take the default stream, and the call waits for it; got "
+                f"stream={stream!r}"
+            )
         return _on_host(a, b, out, c, alpha, beta, dtype, config)
-    left, right = _given(a, "a"), _given(b, "b")
+    handle = streams.current(a) if stream is None else streams.handle_of(stream)
+    left, right = _given(a, "a", handle), _given(b, "b", handle)
     if out is None:
         kind = _made_type(dtype, left.dtype, None)
-        out = arrays.empty_like(a, (left.shape[0], right.shape[1]), kind)
-    result = _given(out, "out")
+        out = arrays.empty_like(a, (left.shape[0], right.shape[1]), kind, handle)
+    result = _given(out, "out", handle)
     if dtype is not None:
         _made_type(dtype, left.dtype, result.dtype)
-    added = None if beta == 0 or c is None else _given(c, "c")
-    if stream is None:
-        stream = arrays.current_stream(a, left.device)
-    multiply(left, right, result, added, alpha, beta, config, stream)
+    added = None if beta == 0 or c is None else _given(c, "c", handle)
+    multiply(left, right, result, added, alpha, beta, config, handle)
     return out
 
 
@@ -298,20 +311,23 @@ def multiply(
                 f"matmul: a matrix must start at a multiple of {arrays.ALIGNMENT} bytes, as "
                 f"vectors do; got the address {pointer:#x}: copy the view"
             )
-    ready.on.enter()
-    for place, shape, pitch, box in ready.boxes:
-        maps = tensor_maps(left.device)
-        pointers[place] = maps.address(pointers[place], shape, pitch, box)
-    ready.kernel.launch(ready.grid, pointers, ready.scalars, stream)
+    before = ready.on.enter()
+    try:
+        for place, shape, pitch, box in ready.boxes:
+            maps = tensor_maps(left.device)
+            pointers[place] = maps.address(pointers[place], shape, pitch, box)
+        ready.kernel.launch(ready.grid, pointers, ready.scalars, stream)
+    finally:
+        ready.on.leave(before)
 
 
-def _given(value: Any, role: str) -> DeviceMatrix:
-    """Return a caller's matrix on a device.
+def _given(value: Any, role: str, stream: int) -> DeviceMatrix:
+    """Return a caller's matrix on a device, which a stream will read or write.
 
     Raises:
         LayoutError: it is on the host.
     """
-    matrix = arrays.on_device(value, role)
+    matrix = arrays.on_device(value, role, stream)
     if matrix is None:
         raise LayoutError(
             f"matmul: {role} must lie on a CUDA device, or a and b both be NumPy arrays; got "
@@ -357,11 +373,6 @@ def _on_host(
 
 class Uploaded(DeviceMemory):
     """Matrices of the host, copied to device 0 for as long as the ``with`` block runs."""
-
-    def __enter__(self) -> Uploaded:
-        """Enter the device's context."""
-        device(0).enter()
-        return self
 
     def put(self, matrix: Any, role: str) -> DeviceMatrix:
         """Copy a matrix to the device, dense; a transposed one stays transposed.

@@ -16,11 +16,10 @@ import numpy.typing as npt
 from layoutalg import LayoutError
 from layoutalg.sizes.budget import LAUNCHED, check_budget
 from lowering.dispatch.addresses import memory_address
-from lowering.ir.index import FREE, INT, Index
+from lowering.ir.index import FREE, INT, Guard, Index
 from lowering.ir.kernel_ir import KernelIR, Scalar
 from lowering.ir.matrices import Matrix, as_matrix, poison
 from lowering.ir.ops import (
-    Guard,
     Let,
     Loop,
     Op,

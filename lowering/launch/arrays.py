@@ -11,6 +11,8 @@ import numpy as np
 from layoutalg import LayoutError
 from lowering.isa import dtypes
 from lowering.isa.dtypes import OUTPUTS, DType
+from lowering.launch.driver import device_of
+from lowering.launch.streams import allocating, library_of
 
 _KINDS = {  # DLPack's (code, bits)
     (2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32", (0, 8): "int8", (0, 32): "int32",
@@ -22,7 +24,7 @@ _NAMES = (
 _READ = tuple(name for name in _NAMES if dtypes.get(name).token in OUTPUTS)
 _MADE = tuple(name for name in _NAMES if any(dtypes.get(name).token in o for o in OUTPUTS.values()))
 _TORCH = {f"torch.{name}": name for name in _NAMES}
-_CUDA = 2  # DLPack's device type
+_CUDA, _LEGACY = 2, 1  # DLPack's device type, and its name of the default stream
 _TYPES: dict[Any, DType] = {}
 ALIGNMENT = 16  # bytes: of every vector
 
@@ -90,15 +92,25 @@ def check(matrix: DeviceMatrix, role: str) -> None:
         )
 
 
-def on_device(value: Any, role: str) -> DeviceMatrix | None:
+def on_device(value: Any, role: str, stream: int = 0) -> DeviceMatrix | None:
     """Return a caller's matrix on a CUDA device; None for one on the host.
 
+    Args:
+        value: the caller's.
+        role: of the matrix, such as ``a``.
+        stream: that will read it. An array that comes by DLPack is ready on it.
+
     Raises:
-        LayoutError: no array, or of another type.
+        LayoutError: no array, one of another type, or a tensor whose gradient would be missed.
     """
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):  # torch, without its detours
         if not value.is_cuda:
             return None
+        if value.requires_grad and sys.modules["torch"].is_grad_enabled():
+            raise LayoutError(
+                f"matmul: {role} requires grad, and matmul has no backward pass; give "
+                f"{role}.detach(), or call it under torch.no_grad()"
+            )
         kind = _TYPES.get((value.dtype, role))
         if kind is None:
             kind = _named(_TORCH.get(str(value.dtype)), value.dtype, role)
@@ -112,7 +124,7 @@ def on_device(value: Any, role: str) -> DeviceMatrix | None:
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         if int(value.__dlpack_device__()[0]) != _CUDA:
             return None
-        return from_dlpack(value.__dlpack__(stream=-1), role)
+        return from_dlpack(value.__dlpack__(stream=stream or _LEGACY), role)
     raise LayoutError(
         f"matmul: {role} must be an array of torch, CuPy or NumPy, or have "
         f"__cuda_array_interface__ or __dlpack__; got {type(value).__name__}"
@@ -164,9 +176,11 @@ def _from_interface(value: Any, role: str) -> DeviceMatrix:
         )
     else:
         strides = tuple(int(stride) // size for stride in given)
-    place = getattr(getattr(value, "device", None), "id", 0)
-    index = place if isinstance(place, int) else 0
-    return DeviceMatrix(int(face["data"][0]), shape, strides, kind, index)
+    place = getattr(getattr(value, "device", None), "id", None)
+    pointer = int(face["data"][0])
+    return DeviceMatrix(
+        pointer, shape, strides, kind, place if isinstance(place, int) else device_of(pointer)
+    )
 
 
 class _Tensor(ctypes.Structure):
@@ -203,32 +217,19 @@ def from_dlpack(capsule: Any, role: str) -> DeviceMatrix:
     return DeviceMatrix(pointer, shape, strides, kind, tensor.device_id)
 
 
-def current_stream(value: Any, index: int) -> int:
-    """Return the current stream of an array's library; 0 where it has none.
-
-    Args:
-        value: an array of the caller's.
-        index: of its device.
-    """
-    library = type(value).__module__.split(".")[0]
-    if library == "torch":
-        return int(sys.modules["torch"].cuda.current_stream(index).cuda_stream)
-    if library == "cupy":
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
-    return 0
-
-
-def empty_like(value: Any, shape: tuple[int, int], dtype: DType) -> Any:
-    """Return a new matrix of the library of an array, on its device.
+def empty_like(value: Any, shape: tuple[int, int], dtype: DType, stream: int) -> Any:
+    """Return a new matrix of the library of an array, on its device, for use on a stream.
 
     Raises:
         LayoutError: the library is another than torch and CuPy.
     """
-    library = type(value).__module__.split(".")[0]
+    library = library_of(value)
     if library == "torch":
-        return value.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype.name))
+        with allocating(value, stream):
+            return value.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype.name))
     if library == "cupy" and dtype.name != "bfloat16":
-        return sys.modules["cupy"].empty(shape, dtype.name)
+        with allocating(value, stream):
+            return sys.modules["cupy"].empty(shape, dtype.name)
     raise LayoutError(
         f"matmul: out= must be given, a {dtype} matrix of shape {shape}: only torch and CuPy "
         f"arrays are made here; got {library}"

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -66,10 +66,17 @@ class Device:
     shared_limit: int
     context: Any = field(repr=False)
 
-    def enter(self) -> None:
-        """Make the device's primary context current in this thread."""
-        if call("cuCtxGetCurrent") != self.context:
+    def enter(self) -> Any:
+        """Make the device's primary context current in this thread; return the one before."""
+        before = call("cuCtxGetCurrent")
+        if before != self.context:
             call("cuCtxSetCurrent", self.context)
+        return before
+
+    def leave(self, before: Any) -> None:
+        """Make the context current that was so before :meth:`enter`: torch's current device."""
+        if before != self.context:
+            call("cuCtxSetCurrent", before)
 
 
 @cache
@@ -96,6 +103,14 @@ def device(index: int) -> Device:
     name = call("cuDeviceGetName", 128, handle).split(b"\0")[0].decode()
     context = call("cuDevicePrimaryCtxRetain", handle)
     return Device(index, f"sm_{major}{minor}", processors, name, shared, context)
+
+
+def device_of(pointer: int) -> int:
+    """Return the number of the device in whose memory an address lies."""
+    if device_count() < 2:
+        return 0
+    what = _driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(call("cuPointerGetAttribute", what, pointer))
 
 
 MAP_BYTES = 128
@@ -208,7 +223,7 @@ class Loaded:
     def __init__(self, made: Compiled, on: Device) -> None:
         """Load the code and allow as much shared memory as the kernel takes."""
         on.enter()
-        self.made = made
+        self.made, self.on = made, on
         empty: list[Any] = []
         self._library = call("cuLibraryLoadData", made.code, empty, empty, 0, empty, empty, 0)
         (kernel,) = call("cuLibraryEnumerateKernels", 1, self._library)
@@ -267,28 +282,39 @@ class Loaded:
             self._config.hStream = stream
             (status,) = self._launch(self._config, self._function, self._address, 0)
         if status:
-            raise LayoutError(f"cuLaunchKernel: the CUDA driver says {status.name}")
+            raise LayoutError(
+                f"cuLaunchKernel: the CUDA driver says {status.name}; the launch was of {grid} "
+                f"CTAs on device {self.on.index} and stream {stream:#x}, which must be one of it"
+            )
 
     def ordered(self, scalars: Mapping[str, float]) -> tuple[float, ...]:
         """Return scalars in the order of the kernel."""
         return tuple(scalars[name] for name, _ in self.made.scalars)
 
 
+Held = TypeVar("Held", bound="DeviceMemory")
+
+
 class DeviceMemory:
-    """Arrays of the host, copied to the current device for as long as the ``with`` block runs."""
+    """Arrays of the host, copied to device 0 for as long as the ``with`` block runs.
+
+    The device's context is current in the block.
+    """
 
     def __init__(self) -> None:
         """Hold nothing."""
         self._pointers: list[Any] = []
 
-    def __enter__(self) -> DeviceMemory:
-        """Allocate nothing yet."""
+    def __enter__(self: Held) -> Held:
+        """Enter the device's context."""
+        self._before = device(0).enter()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Free what was allocated."""
         for pointer in self._pointers:
             call("cuMemFree", pointer)
+        device(0).leave(self._before)
 
     def upload(self, image: npt.NDArray[Any]) -> int:
         """Copy a contiguous array to the device; return its address."""
@@ -337,10 +363,10 @@ def run(
     machine = numba_machine()
     if not device_count():
         raise LayoutError("run: no CUDA device is available; simulate() runs on the NumPy warp")
-    kernel = _loaded(body, name)
     dtypes_of = {buffer.name: buffer.dtype for buffer in body.params}
     images = {each: machine.to_bits(flat, dtypes_of[each]) for each, flat in given.cells.items()}
     with DeviceMemory() as memory:
+        kernel = _loaded(body, name)
         pointers = {each: memory.upload(image) for each, image in images.items()}
         passed = dict(pointers)
         for each, rows, cols, swizzle, token in kernel.made.boxes:

@@ -71,6 +71,8 @@ def _at(value: Any, var: str, number: int) -> Any:
 
 def _argument(value: Any, var: str, number: int) -> Any:
     """Return an argument with a variable set; whether to add, once it is a number, is a bool."""
+    if is_dataclass(value):
+        return _at(value, var, number)
     if not hasattr(value, "free_symbols"):
         return value
     found = substitute(value, {var: number})

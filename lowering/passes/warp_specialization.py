@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 
 from layoutalg import LayoutError
-from lowering.ir.index import Index
+from lowering.ir.index import Guard, Index
 from lowering.ir.ops import (
     BulkLoad,
-    Guard,
     Let,
     Loop,
     Op,

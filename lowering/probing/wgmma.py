@@ -17,10 +17,9 @@ import numpy as np
 from layoutalg import ComposeLayout, S, TileLayout
 from layoutalg.fragments import Fragment
 from layoutalg.layouts.tile_layout import Layout
-from lowering.ir.index import Index
+from lowering.ir.index import Guard, Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
-    Guard,
     Loop,
     Op,
     ProxyFence,

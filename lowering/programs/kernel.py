@@ -16,20 +16,31 @@ from typing import Any
 
 import numpy as np
 
-from layoutalg import LayoutError, m
+from layoutalg import LayoutError, TileLayout, m
 from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has
 from layoutalg.front_door import LayoutLike
 from layoutalg.sizes.budget import REGISTERS, check_budget
-from lowering.dispatch.addresses import every_value
+from lowering.dispatch.addresses import every_value, region_tile
 from lowering.dispatch.holders import check_threads_exist
 from lowering.ir import names
-from lowering.ir.index import FREE, Index, as_index
+from lowering.ir.expressions import (
+    Expression,
+    Node,
+    Operand,
+    Tile,
+    Variable,
+    as_expression,
+    cast,
+    leaves,
+    mapped,
+    typed,
+)
+from lowering.ir.index import FREE, Guard, Index, as_index
 from lowering.ir.kernel_ir import Barrier, KernelIR, Scalar
 from lowering.ir.ops import (
     Arrive,
     Commit,
-    Guard,
     Let,
     Loop,
     MbarrierWait,
@@ -61,6 +72,7 @@ from lowering.ir.tiles import (
 )
 from lowering.ir.tmem_ops import TensorCommit
 from lowering.isa.dtypes import DType
+from lowering.isa.functions import PRED
 from lowering.isa.mma import compute_capability
 from lowering.isa.ptx import ARCHS
 from lowering.programs import stages
@@ -223,7 +235,7 @@ class Kernel:
         return self._add_buffer(buffer)
 
     def scalar(self, name: str, token: str = "s32") -> Any:
-        """Declare a number that the launch passes, and return its symbol.
+        """Declare a number that the launch passes; return its symbol, or of f32 an expression.
 
         Args:
             name: letters alone, as of a loop variable.
@@ -237,7 +249,7 @@ class Kernel:
         names.check_variable(name, "scalar", self._taken)
         symbol = self._symbol(name, FREE, "scalar")
         self.scalars[name] = Scalar(name, token)
-        return symbol
+        return symbol if token == "s32" else Expression(Variable(name, token), ())
 
     def let(self, name: str, value: Any, extent: int | None = None) -> Any:
         """Name the value of an index, a number from 0 on, and return its symbol.
@@ -468,6 +480,103 @@ class Kernel:
         if region.buffer.scope != "local":
             raise LayoutError(f"zero: sets registers; {region.buffer} is in {region.buffer.scope}")
         self._add_call(TilePrimitiveCall("zero", {"dst": region}, self.scope))
+
+    def assign(self, dst: Buffer | BufferRegion, value: Any) -> None:
+        """Set a register tile to the value of an expression, element by element.
+
+        Each thread computes the elements that it holds, so it must hold of each operand what they
+        need. Extents of 1 are broadcast, as in NumPy. All operands are read before an element is
+        set, so ``dst`` may be one of them.
+
+        Args:
+            dst: a register tile, or a region of one.
+            value: an expression of tiles (see :mod:`lowering.ir.expressions`), a tile or a number.
+
+        Raises:
+            LayoutError: the value has another type, or a shape that does not broadcast to dst's.
+
+        >>> from layoutalg import parse
+        >>> import lowering as lw, numpy as np
+        >>> k = Kernel("relu")
+        >>> x, y = k.param("x", (32, 4), "float32"), k.param("y", (32, 4), "float32")
+        >>> r = k.alloc("r", (32, 4), "float32", layout=parse("S[(32,4):(1@laneid,1)]"))
+        >>> k.copy(r, x), k.assign(r, lw.maximum(r, 0) * 2), k.copy(y, r)
+        (None, None, None)
+        >>> bool((k.lower().simulate(x=np.full((32, 4), 3))["y"] == 6).all())
+        True
+        """
+        region = as_region(dst, "dst", "assign")
+        if region.buffer.scope != "local":
+            raise LayoutError(
+                f"assign: sets registers; {region} is in {region.buffer.scope} memory"
+            )
+        found = typed(as_expression(value, "assign"), region.buffer.dtype.token, "assign")
+        try:
+            fits = np.broadcast_shapes(found.shape, region.shape) == region.shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise LayoutError(
+                f"assign: {found} of {found.shape} does not broadcast to {region} of {region.shape}"
+            )
+        operands = {"dst": region}
+        numbers: dict[BufferRegion, int] = {}
+
+        def numbered(leaf: Node) -> Node:
+            coefficient = isinstance(leaf, Variable) and isinstance(leaf.value, str)
+            if coefficient and self.scalars.get(str(leaf)) != Scalar(str(leaf), leaf.token):
+                raise LayoutError(f"assign: {leaf} is no scalar of kernel {self.name}")
+            if not isinstance(leaf, Tile):
+                return leaf
+            return Operand(numbers.setdefault(leaf.region, len(numbers)), leaf.token)
+
+        node = mapped(found.node, numbered)
+        operands |= {f"x{number}": region for region, number in numbers.items()}
+        self._add_call(TilePrimitiveCall("assign", operands, self.scope, config={"value": node}))
+
+    def tile(self, name: str, value: Any, layout: LayoutLike | None = None) -> Buffer:
+        """Allocate a register tile for the value of an expression, and set it.
+
+        Args:
+            name: of the tile.
+            value: an expression with the shape of the tile; a truth value becomes an int32.
+            layout: of the tile; by default that of the first operand of its shape.
+
+        Raises:
+            LayoutError: no operand has the shape, or as :meth:`alloc` and :meth:`assign`.
+
+        >>> from layoutalg import parse
+        >>> k = Kernel("k")
+        >>> s = k.alloc("s", (32, 4), "float32", layout=parse("S[(32,4):(1@laneid,1)]"))
+        >>> k.tile("p", s * 0.5)
+        Buffer(p[32,4] float32, local, S[(32,4):(1@laneid,1)])
+        """
+        found = as_expression(value, "tile")
+        if found.token == PRED:
+            found = cast(found, "int32")
+        if found.token == "":
+            raise LayoutError(f'tile: {name} needs a type, such as cast({found}, "float32")')
+        if layout is None:
+            layout = self._layout_of(name, found)
+        buffer = self.alloc(name, found.shape, found.dtype, layout=layout)
+        self.assign(buffer, found)
+        return buffer
+
+    def _layout_of(self, name: str, value: Expression) -> TileLayout:
+        """Return the layout of the first operand of a value's shape, its registers from 0 on.
+
+        Raises:
+            LayoutError: no operand has the shape.
+        """
+        for leaf in leaves(value.node):
+            if isinstance(leaf, Tile) and leaf.region.shape == value.shape:
+                piece = region_tile(leaf.region)
+                begin = {axis: n for axis, n in piece.offset.items() if axis is not m}
+                return TileLayout.from_iters(piece.shard, piece.replica, begin)
+        raise LayoutError(
+            f"tile: no operand of {name} has its shape {value.shape}, so its layout is not known; "
+            "give layout="
+        )
 
     def blend(self, dst: Any, alpha: Any, src: Any = None, beta: Any = None) -> None:
         """Add ``dst = alpha·dst + beta·src`` for f32 tiles in registers.

@@ -12,7 +12,7 @@ from lowering.codegen import cuda_cpp
 from lowering.dispatch.calls import dispatched
 from lowering.ir import convergence, names
 from lowering.ir.kernel_ir import KernelIR, Scalar
-from lowering.ir.ops import Op, indices, walk
+from lowering.ir.ops import Op
 from lowering.ir.tiles import expanded
 from lowering.isa.limits import shared_limit
 from lowering.passes.fences import with_proxy_fences, with_tensor_memory
@@ -65,7 +65,7 @@ def check(ir: KernelIR, name: str) -> None:
 
     Raises:
         LayoutError: a variable without a value, an operation that its unit does not take alike,
-            a coefficient for a size, too much shared memory, a second producer, registers that
+            too much shared memory, a second producer, registers that
             nothing sets, or what the texts or the target lack.
     """
     check_one_producer(ir.ops, name)
@@ -77,7 +77,6 @@ def check(ir: KernelIR, name: str) -> None:
                     f"kernel; declare it with scalar({bound!r})"
                 )
     names.check_scopes(ir.ops, [each.name for each in ir.scalars])
-    _check_sizes(ir)
     convergence.check(ir.ops, ir.threads)
     limit = shared_limit(ir.arch)
     if ir.shared_bytes > limit:
@@ -87,18 +86,3 @@ def check(ir: KernelIR, name: str) -> None:
         )
     cuda_cpp.check(ir, name)
     ir.check_written()
-
-
-def _check_sizes(ir: KernelIR) -> None:
-    """Refuse a coefficient where a size is meant: an extent, a condition, an index.
-
-    Raises:
-        LayoutError: the scalar and what takes it are named.
-    """
-    coefficients = {each.name for each in ir.scalars if each.token != "s32"}
-    for op in walk(ir.ops) if coefficients else ():
-        for index in indices(op):
-            for name in sorted(coefficients & index.variables()):
-                raise LayoutError(
-                    f"lower: a size must be an s32 scalar; {op} takes {name}, an f32 one"
-                )

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from layoutalg.memory import access
-from lowering.ir.index import Index
+from lowering.ir.index import Guard, Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.matrices import Matrix, poison
-from lowering.ir.ops import Guard, Op, Phase, Registers, Transfer, Wgmma, walk
+from lowering.ir.ops import Op, Phase, Registers, Transfer, Wgmma, walk
 from lowering.ir.readers import Reader
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tiles import Buffer, cells

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from layoutalg.algebra.axis import WARP
+from lowering.ir.expressions import Apply, Coordinate, Node, Number, Operand, Variable
 from lowering.ir.ops import (
     Blend,
     Commit,
+    Compute,
     Load,
     LoadMatrix,
     Move,
@@ -18,6 +20,7 @@ from lowering.ir.ops import (
     Wait,
     Zero,
 )
+from lowering.isa.functions import Values, numpy_of
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.machine import Copies, Machine, simulate
 from lowering.simulator.order import Bools, Ints
@@ -43,6 +46,37 @@ def _blend(machine: Machine, op: Blend) -> None:
     if op.source is not None:
         total = total + machine.read(op.source, op).astype(kind) * kind(machine.env[op.beta])
     machine.write(op.into, total)
+
+
+@simulate.of(Compute)
+def _compute(machine: Machine, op: Compute) -> None:
+    """Compute each element; all operands are read first."""
+    operands = [machine.read(each, op) for each in op.operands]
+    shape = len(machine.mask), len(op.into.numbers)
+    known: dict[Node, Values] = {}
+
+    def value(node: Node) -> Values:
+        if node not in known:
+            known[node] = found(node)
+        return known[node]
+
+    def found(node: Node) -> Values:
+        if isinstance(node, Apply):
+            return node.function.apply(*map(value, node.arguments))
+        kind = numpy_of(node.token)
+        if isinstance(node, Operand):
+            return operands[node.number]
+        if isinstance(node, Coordinate):
+            each = [machine.addresses(index) for index in op.coordinates[node.number]]
+            return np.stack(each, axis=1).astype(kind)
+        if isinstance(node, Number):
+            return np.asarray(node.value).astype(kind)
+        assert isinstance(node, Variable)
+        if isinstance(node.value, str):
+            return np.asarray(machine.env[node.value]).astype(kind)
+        return machine.addresses(node.value)[:, None].astype(kind)
+
+    machine.write(op.into, np.broadcast_to(value(op.value), shape))
 
 
 @simulate.of(Load)

@@ -13,8 +13,8 @@ from layoutalg.algebra import iters as algebra
 from layoutalg.sizes.budget import OPERATIONS
 from lowering.dispatch.addresses import edge_guards, environment, memory_address, one_edge, placed
 from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
-from lowering.ir.index import Index
-from lowering.ir.ops import Guard, Op, Transfer
+from lowering.ir.index import Guard, Index
+from lowering.ir.ops import Op, Transfer
 from lowering.ir.tiles import BufferRegion
 from lowering.isa import ptx
 

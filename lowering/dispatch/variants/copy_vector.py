@@ -31,8 +31,8 @@ from lowering.dispatch.holders import (
 )
 from lowering.dispatch.predicates import one_side_in_registers
 from lowering.dispatch.registry import Context, Lowered, fail, predicate, register_dispatch
-from lowering.ir.index import Index
-from lowering.ir.ops import Guard, Load, Op, Registers, Store
+from lowering.ir.index import Guard, Index
+from lowering.ir.ops import Load, Op, Registers, Store
 from lowering.ir.tiles import BufferRegion, copied_shape
 
 WIDEST = 128  # bits of one access

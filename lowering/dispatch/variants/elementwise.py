@@ -1,16 +1,29 @@
-"""``cast``, ``blend`` and ``zero`` in registers: a thread works on the elements that it holds."""
+"""``assign``, ``cast``, ``blend``, ``zero``: each thread works on the registers that it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
+import numpy as np
+
 from layoutalg import LayoutError
-from lowering.dispatch.holders import check_reached, holders_of, named, only
+from lowering.dispatch.holders import (
+    Holders,
+    Ints,
+    Mask,
+    check_reached,
+    holders_of,
+    named,
+    only,
+)
 from lowering.dispatch.predicates import listed
 from lowering.dispatch.register_tiles import columns_of
 from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
-from lowering.ir.ops import Blend, Move, Op, Registers, Zero
+from lowering.ir.expressions import Coordinate, Node, Position, mapped
+from lowering.ir.index import Index
+from lowering.ir.ops import Blend, Compute, Move, Op, Registers, Zero
 from lowering.ir.tiles import BufferRegion
 
 CONVERSIONS = (("f16", "f32"), ("bf16", "f32"), ("f32", "f16"), ("f32", "bf16"))
@@ -83,6 +96,95 @@ def check_overlap(into: Registers, source: Registers) -> None:
             f"dst and src overlap in register {min(shared)} of {into.buffer}: src must be dst's "
             "own region or disjoint from it"
         )
+
+
+@register_dispatch("assign", "cuda", variant="elementwise", when=IN_REGISTERS)
+def lower_assign(context: Context) -> Lowered:
+    """Lower ``dst = expression``: each thread computes the elements that it holds.
+
+    It must hold of each operand what its elements need; an extent of 1 is broadcast.
+    """
+    roles = dict(context.call.operands)
+    dst, value = roles.pop("dst"), context.call.config["value"]
+    threads, active = context.threads, context.flow.active
+    found: list[Op] = []
+    try:
+        parts = holders_of(dst, threads)
+        check_reached(parts, active)
+        for part in parts:
+            taking = part.taking if active is None else part.taking & active
+            into = Registers(dst.buffer.name, part.registers)
+            for some, operands in _sources(dst, part, taking, tuple(roles.values()), threads):
+                for each in operands:
+                    check_overlap(into, each)
+                op = _placed(part, into, value, operands)
+                found.extend(only(some, [op], active))
+    except LayoutError as error:
+        fail(str(error))
+    return Lowered(tuple(found))
+
+
+def _sources(
+    dst: BufferRegion,
+    part: Holders,
+    taking: Mask,
+    regions: tuple[BufferRegion, ...],
+    threads: int,
+) -> Iterator[tuple[Mask, tuple[Registers, ...]]]:
+    """Yield sets of threads, each with the registers in which they hold each operand.
+
+    Raises:
+        DispatchFail: a thread lacks an element that its own need.
+    """
+    if not taking.any():
+        return
+    if not regions:
+        yield taking, ()
+        return
+    region, *rest = regions
+    wanted = _broadcast(region.shape, dst.shape)[part.elements]
+    left = taking.copy()
+    for other in holders_of(region, threads):
+        some = left & other.taking
+        if not some.any():
+            continue
+        at = columns_of(wanted[some], other.elements[some])
+        if at is None:
+            break
+        registers = Registers(region.buffer.name, tuple(other.registers[each] for each in at))
+        for fewer, more in _sources(dst, part, some, tuple(rest), threads):
+            yield fewer, (registers, *more)
+        left &= ~some
+    if left.any():
+        fail(
+            f"each thread must hold of {region} what its elements of {dst} need; {named(left)} do "
+            f"not: {region.buffer.layout} beside {dst.buffer.layout}. A copy to a tile of a layout "
+            "that fits converts it"
+        )
+
+
+def _broadcast(shape: tuple[int, ...], onto: tuple[int, ...]) -> Ints:
+    """Return the flat element of a shape that each flat element of a larger one takes."""
+    elements = np.arange(math.prod(shape)).reshape(shape)
+    return np.broadcast_to(elements, onto).reshape(-1)
+
+
+def _placed(
+    part: Holders, into: Registers, value: Node, operands: tuple[Registers, ...]
+) -> Compute:
+    """Return the operation, with the positions of its elements as coordinates."""
+    coordinates: list[tuple[Index, ...]] = []
+    places = part.places()
+
+    def change(leaf: Node) -> Node:
+        if not isinstance(leaf, Position):
+            return leaf
+        each = tuple(places[register][leaf.axis] + leaf.begin for register in into.numbers)
+        if each not in coordinates:
+            coordinates.append(each)
+        return Coordinate(coordinates.index(each))
+
+    return Compute(into, mapped(value, change), operands, tuple(coordinates))
 
 
 @register_dispatch("cast", "cuda", variant="convert_pairs", when=IN_REGISTERS)

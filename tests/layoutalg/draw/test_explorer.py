@@ -32,11 +32,10 @@ from layoutalg.draw.scene.naming import slot_name
 from layoutalg.draw.scene.ownership import owners_of
 from layoutalg.draw.scene.palette import FILLS, INK
 from lowering.codegen.explorer_data import flow_html, rows
-from lowering.ir.index import Index
+from lowering.ir.index import Guard, Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
     Commit,
-    Guard,
     Load,
     LoadMatrix,
     Loop,

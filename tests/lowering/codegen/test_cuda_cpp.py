@@ -13,9 +13,9 @@ import pytest
 import lowering as lw
 from layoutalg import S, TileLayout, laneid
 from lowering.codegen.cuda_cpp import cuda_source
-from lowering.ir.index import Index
+from lowering.ir.index import Guard, Index
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.ops import BulkStore, Guard, TmaStore, Transfer, When
+from lowering.ir.ops import BulkStore, TmaStore, Transfer, When
 from lowering.programs.kernel import Kernel
 from lowering.verification.cases import Case
 from tests.support.gemm_cases import lower_case

@@ -17,9 +17,9 @@ from lowering.codegen import cuda_cpp
 from lowering.dispatch.registry import DispatchError, Lowered, register_dispatch
 from lowering.ir import convergence, ops, tmem_ops
 from lowering.ir.convergence import UNITS, uniform_over
-from lowering.ir.index import Index
+from lowering.ir.index import Guard, Index
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.ops import Guard, Let, Loop, Op, Sync, When, walk
+from lowering.ir.ops import Let, Loop, Op, Sync, When, walk
 from lowering.ir.tiles import TilePrimitiveCall
 from lowering.programs.kernel import Kernel
 from lowering.programs.program import KernelProgram

@@ -22,8 +22,7 @@ from lowering.dispatch.addresses import (
     region_tile,
     register_tile,
 )
-from lowering.ir.index import FREE, Index, Opaque, Style, as_index
-from lowering.ir.ops import Guard
+from lowering.ir.index import FREE, Guard, Index, Opaque, Style, as_index
 from lowering.ir.register_map import element_map, thread_coordinate
 from lowering.ir.tiles import Buffer, cells, reached
 from tests.support.gemm_cases import lower_case

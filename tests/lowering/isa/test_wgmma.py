@@ -20,11 +20,10 @@ from layoutalg.fragments.targets import TARGETS
 from lowering.codegen import numba_cuda
 from lowering.codegen.cuda_cpp import cuda_source
 from lowering.dispatch.addresses import linear_address
-from lowering.ir.index import Index
+from lowering.ir.index import Guard, Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.matrices import logical
 from lowering.ir.ops import (
-    Guard,
     Load,
     Loop,
     Op,

@@ -20,11 +20,10 @@ from layoutalg import ComposeLayout, LayoutError, S, TileLayout
 from layoutalg.draw.pictures.rates import rates
 from layoutalg.layouts.hardware import swizzled_tile
 from lowering.cli.main import main
-from lowering.ir.index import FREE, Index
+from lowering.ir.index import FREE, Guard, Index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
     Arrive,
-    Guard,
     Loop,
     MbarrierWait,
     Op,

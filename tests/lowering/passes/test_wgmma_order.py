@@ -9,9 +9,8 @@ import pytest
 
 from layoutalg import ComposeLayout, LayoutError, parse
 from lowering import DispatchError
-from lowering.ir.index import Index
+from lowering.ir.index import Guard, Index
 from lowering.ir.ops import (
-    Guard,
     Loop,
     Op,
     Registers,

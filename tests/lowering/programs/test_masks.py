@@ -9,12 +9,11 @@ import pytest
 
 import lowering as lw
 from layoutalg import parse
-from lowering.ir.index import Index
+from lowering.ir.index import Guard, Index
 from lowering.ir.kernel_ir import Barrier, KernelIR
 from lowering.ir.ops import (
     Arrive,
     Commit,
-    Guard,
     Let,
     Load,
     LoadMatrix,

@@ -19,9 +19,8 @@ from layoutalg.algebra.axis import m
 from layoutalg.algebra.grouping import group_many
 from layoutalg.algebra.iters import Iters
 from layoutalg.algebra.parts import HasParts, Parts, canonicalize, span
-from layoutalg.algebra.tables import IntArray
 from layoutalg.conversions.recipe import Conversion, Exchange, Kind, Loop
-from layoutalg.conversions.search import Task
+from layoutalg.conversions.search import Recipe, Task, padded
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.thread_slots import check_distributed, elements_held
@@ -94,36 +93,38 @@ def _concrete(
     src: HasParts, dst: HasParts, shape: tuple[Size, ...], bits: int, via: Kind | None
 ) -> Conversion:
     """Take the cheapest kind that works, and run its recipe on the element numbers."""
-    pack = max(1, 32 // bits)
     held = elements_held(src, shape, "convert", "src")
     wanted = elements_held(dst, shape, "convert", "dst")
-    threads = max(len(held), len(wanted))
-    task = Task(_padded(held, threads, pack), _padded(wanted, threads, pack), pack, shape)
+    task = Task.of(held, wanted, max(1, 32 // bits), shape)
+    kind, (steps, words), why = cheapest(task, via)
+    found = Conversion(
+        kind, src, dst, shape, bits, task.threads, held.shape[1], wanted.shape[1], steps, words, (),
+        why,
+    )  # fmt: skip
+    moved = found.execute(task.held[:, : held.shape[1]])
+    full = wanted >= 0
+    assert np.array_equal(moved[: len(wanted)][full], wanted[full]), (src, dst, kind)
+    names = () if kind == "registers" else task.relabellings(wanted.shape[1])
+    return replace(found, relabellings=names)
+
+
+def cheapest(task: Task, via: Kind | None = None) -> tuple[Kind, Recipe, tuple[str, ...]]:
+    """Return the cheapest kind that works, its recipe, and why no cheaper kind does.
+
+    Raises:
+        LayoutError: ``via`` does not work, with the reason.
+    """
     why: list[str] = []
     for kind in get_args(Kind):
         answer = task.attempt(kind)
-        if isinstance(answer, str):
-            why.append(f"{kind}: {answer}")
-            if via == kind:
-                raise LayoutError(f"convert: via {kind} it cannot be done: {answer}")
-        elif via in (None, kind):
-            steps, words = answer
-            found = Conversion(
-                kind, src, dst, shape, bits, threads, held.shape[1], wanted.shape[1], steps, words
-            )
-            moved = found.execute(task.held[:, : held.shape[1]])
-            full = wanted >= 0
-            assert np.array_equal(moved[: len(wanted)][full], wanted[full]), (src, dst, kind)
-            names = () if kind == "registers" else task.relabellings(wanted.shape[1])
-            return replace(found, why=tuple(why), relabellings=names)
+        if not isinstance(answer, str):
+            if via in (None, kind):
+                return kind, answer, tuple(why)
+            continue
+        why.append(f"{kind}: {answer}")
+        if via == kind:
+            raise LayoutError(f"convert: via {kind} it cannot be done: {answer}")
     raise AssertionError("shared memory always does")
-
-
-def _padded(table: IntArray, threads: int, pack: int) -> IntArray:
-    """Pad a table with empty slots to whole registers and to this many threads."""
-    full = np.full((threads, -(-table.shape[1] // pack) * pack), -1, dtype=np.int64)
-    full[: len(table), : table.shape[1]] = table
-    return full
 
 
 def _symbolic(
@@ -177,7 +178,7 @@ def _symbolic(
             ),
         )
     filled = elements_held(after, tile.shape, "convert", "dst") >= 0
-    words = _padded(np.where(filled, 0, -1), tile.threads, pack).reshape(tile.threads, -1, pack)
+    words = padded(np.where(filled, 0, -1), tile.threads, pack).reshape(tile.threads, -1, pack)
     if ((words < 0).any(axis=(0, 2)) & (words >= 0).any(axis=(0, 2))).any():
         raise Undecided(
             f"convert: a tile of {dst} must fill its registers of {pack} elements, in every thread "

@@ -53,6 +53,12 @@ class Task:
         self.sources: int = held.shape[1] // pack
         self.results: int = wanted.shape[1] // pack
 
+    @classmethod
+    def of(cls, held: IntArray, wanted: IntArray, pack: int, shape: Sequence[Size]) -> Task:
+        """Return the task of two tables, with empty slots and threads where they lack them."""
+        threads = max(len(held), len(wanted))
+        return cls(padded(held, threads, pack), padded(wanted, threads, pack), pack, shape)
+
     def attempt(self, kind: Kind) -> Recipe | str:
         """Return a recipe of this kind, or why there is none."""
         attempts: dict[Kind, Callable[[], Recipe | str]] = {
@@ -401,6 +407,13 @@ class Task:
         if sorted(permutation) != list(range(extents[dim])):
             return None
         return Relabelling(dim, tuple(map(int, permutation)), tuple(slots))
+
+
+def padded(table: IntArray, threads: int, pack: int) -> IntArray:
+    """Pad a table with empty slots to whole registers and to this many threads."""
+    full = np.full((threads, -(-table.shape[1] // pack) * pack), -1, dtype=np.int64)
+    full[: len(table), : table.shape[1]] = table
+    return full
 
 
 def _right(held: IntArray, column: IntArray) -> Bools:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lowering.codegen import control, elementwise, movement, tcgen05  # noqa: F401 - they fill the table
+from lowering.codegen import (  # noqa: F401 - they fill the table
+    control,
+    elementwise,
+    movement,
+    shuffles,
+    tcgen05,
+)
 from lowering.codegen.barriers import barriers_elsewhere, initialise, mbarrier
 from lowering.codegen.products import shared_operands
 from lowering.codegen.register_words import variables

@@ -271,6 +271,50 @@ class MoveMatrix(Op, unit="warp", aligned=True):
 
 
 @dataclass(frozen=True)
+class Select(Op, unit="thread"):
+    """One register of two: ``one`` where ``which``, 0 or 1, is 1, else ``zero``.
+
+    A register is the elements that share a 32-bit word, or one wider element; of a source, those of
+    them that count. The same goes for :class:`Permute` and :class:`Shuffle`. All three move what
+    nothing wrote as well: it stays unwritten.
+    """
+
+    into: Registers
+    zero: Registers
+    one: Registers
+    which: Index
+
+    def __str__(self) -> str:
+        return f"{self.into} = {self.one} if {self.which} else {self.zero}"
+
+
+@dataclass(frozen=True)
+class Permute(Op, unit="thread"):
+    """``prmt``: element e of the word is element ``picks[e]`` of both sources in a row."""
+
+    into: Registers
+    first: Registers
+    second: Registers
+    picks: tuple[Index, ...]
+
+    def __str__(self) -> str:
+        picks = ", ".join(map(str, self.picks))
+        return f"{self.into} = prmt({self.first}, {self.second}, [{picks}])"
+
+
+@dataclass(frozen=True)
+class Shuffle(Op, unit="warp", aligned=True):
+    """``shfl.sync.idx``: the register that a lane of the warp, ``lane``, has."""
+
+    into: Registers
+    source: Registers
+    lane: Index
+
+    def __str__(self) -> str:
+        return f"{self.into} = shfl.idx({self.source}, {self.lane})"
+
+
+@dataclass(frozen=True)
 class Transfer(Op, unit="thread", shared_out="cta", sources=("memory",), targets=("into",)):
     """Memory to memory, ``count`` consecutive elements per thread.
 

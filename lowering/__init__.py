@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         tanh,
         where,
     )
+    from lowering.ir.reductions import Reduction, any, max, min, sum
     from lowering.ir.tiles import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm, gemm_async
     from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
     from lowering.kernels.api import matmul
@@ -46,16 +47,16 @@ if TYPE_CHECKING:
 __all__ = [
     "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context",
     "DispatchError", "DispatchFail", "Expression", "Kernel", "KernelProgram", "Lowered", "MmaInst",
-    "Program", "TilePrimitiveCall", "cast", "copy", "equal", "exp", "exp2", "fail", "fma", "gemm",
-    "gemm_async", "index", "list_variants", "log2", "lower", "matmul", "maximum", "minimum",
-    "not_equal", "predicate", "reciprocal", "register_dispatch", "rsqrt", "sqrt", "tanh",
-    "variants", "verify", "where",
+    "Program", "Reduction", "TilePrimitiveCall", "any", "cast", "copy", "equal", "exp", "exp2",
+    "fail", "fma", "gemm", "gemm_async", "index", "list_variants", "log2", "lower", "matmul", "max",
+    "maximum", "min", "minimum", "not_equal", "predicate", "reciprocal", "register_dispatch",
+    "rsqrt", "sqrt", "sum", "tanh", "variants", "verify", "where",
 ]  # fmt: skip
 
 # Where the names of __all__ live; variants come first, so that dispatch knows them.
 _HOMES = (
     "dispatch.variants", "dispatch.registry", "isa.mma", "programs.kernel", "kernels.api",
-    "programs.program", "ir.tiles", "ir.expressions", "verification.checker",
+    "programs.program", "ir.tiles", "ir.expressions", "ir.reductions", "verification.checker",
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # a checker would take any name for one that this gives

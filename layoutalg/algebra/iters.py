@@ -312,8 +312,12 @@ def align(anchor: Iters, follower: Iters, owner: object) -> Iters:
     )
 
 
-def canonical_order(iters: Iters) -> tuple[int, ...]:
+def canonical_order(iters: Iters, what: str = "align") -> tuple[int, ...]:
     """Return the positions of the iters: thread first, then memory, each by descending stride.
+
+    Args:
+        iters: of a shard.
+        what: the operation, for messages.
 
     Raises:
         Undecided: two strides of one kind cannot be ordered.
@@ -323,10 +327,10 @@ def canonical_order(iters: Iters) -> tuple[int, ...]:
     """
     threads = [index for index, it in enumerate(iters) if it.axis.thread]
     memory = [index for index, it in enumerate(iters) if it.axis.memory]
-    return (*_descending(iters, threads), *_descending(iters, memory))
+    return (*_descending(iters, threads, what), *_descending(iters, memory, what))
 
 
-def _descending(iters: Iters, chosen: Sequence[int]) -> list[int]:
+def _descending(iters: Iters, chosen: Sequence[int], what: str) -> list[int]:
     """Return the positions by descending stride; ties keep their order."""
     strides: list[Any] = [iters[index].stride for index in chosen]
     if is_int(*strides):
@@ -336,8 +340,9 @@ def _descending(iters: Iters, chosen: Sequence[int]) -> list[int]:
         place = len(ordered)
         while place and decide(
             less(iters[ordered[place - 1]].stride, stride),
-            "align: is stride {} below {}",
+            "{}: is stride {} below {}",
             "substitute the symbols",
+            what,
             iters[ordered[place - 1]].stride,
             stride,
         ):

@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from layoutalg.algebra import evaluation, grouping, packing, parts, printing, tiling, untiling
+from layoutalg.algebra import (
+    evaluation,
+    grouping,
+    packing,
+    parts,
+    printing,
+    reduction,
+    tiling,
+    untiling,
+)
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import Axis, as_readable, m
 from layoutalg.algebra.inversion import Inverse, inverse
@@ -24,7 +33,7 @@ from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.html import drawing, framed
 from layoutalg.proofs import equivalence, injectivity
 from layoutalg.proofs.verdict import Verdict
-from layoutalg.sizes.arguments import as_region, check_permutation
+from layoutalg.sizes.arguments import as_axes, as_region, check_permutation
 from layoutalg.sizes.size import Size, as_shape, as_size
 from layoutalg.sizes.size import product as product_of
 
@@ -922,6 +931,32 @@ class TileLayout(Layout):
         1
         """
         return injectivity.covers(self, _optional(shape, "covers"), box)
+
+    def reduced(self, shape: Sequence[Any], axis: int | Sequence[int] | None = None) -> TileLayout:
+        """Return the layout of a reduction's result, with extent 1 in the dimensions of ``axis``.
+
+        Every thread that held some element ``(i, j)`` holds ``(i, 0)``. So the thread digits of a
+        dimension that goes become replicas, its register digits go, and the registers that are left
+        are numbered densely from 0, in the order that they have. Replicas in threads stay.
+
+        Args:
+            shape: logical extents of this layout.
+            axis: a dimension, several, or None for all; negative ones count from the end.
+
+        Raises:
+            LayoutError: no such dimension, or the layout does not group by the shape.
+            Undecided: symbols leave the grouping, or the order of the registers, open.
+
+        >>> from layoutalg import S, laneid
+        >>> D = TileLayout(S[(2, 8, 4, 2):(2, 4 @ laneid, 1 @ laneid, 1)])
+        >>> print(D.reduced((16, 8), axis=1))
+        S[(2,8):(1,4@laneid)] + R[4:1@laneid]
+        >>> print(D.reduced((16, 8), axis=0))
+        S[(4,2):(1@laneid,1)] + R[8:4@laneid]
+        """
+        extents = as_shape(shape, "reduced")
+        axes = as_axes(axis, len(extents), "reduced")
+        return TileLayout._of(reduction.reduced(self, extents, axes))
 
     @property
     def tile_layout(self) -> TileLayout:

@@ -154,6 +154,32 @@ def check_permutation(perm: Sequence[int], count: int, what: str) -> tuple[int, 
     return order
 
 
+def as_axes(axis: object, rank: int, what: str) -> tuple[int, ...]:
+    """Return dimensions as NumPy names them: an int, several, or None for all, ascending.
+
+    Negative numbers count from the end.
+
+    Raises:
+        LayoutError: none of these, one outside the rank, or one named twice.
+
+    >>> as_axes(-1, 3, "reduced"), as_axes((2, 0), 3, "reduced"), as_axes(None, 3, "reduced")
+    ((2,), (0, 2), (0, 1, 2))
+    """
+    if axis is None:
+        return tuple(range(rank))
+    several: Any = axis if isinstance(axis, tuple | list) else (axis,)
+    named = None if bool in map(type, several) else as_indices(several)
+    if not named or any(not -rank <= each < rank for each in named):
+        raise LayoutError(
+            f"{what}: axis must be a dimension {-rank}..{rank - 1}, a tuple of them, or None for "
+            f"all; got {axis!r}"
+        )
+    found = sorted(each % rank for each in named)
+    if len(set(found)) != len(found):
+        raise LayoutError(f"{what}: axis names a dimension twice; got {axis!r}")
+    return tuple(found)
+
+
 def as_indices(values: Sequence[int]) -> tuple[int, ...] | None:
     """Return a sequence of indices as ints; None where it is none.
 

@@ -8,6 +8,7 @@ from lowering.codegen import (  # noqa: F401 - they fill the table
     control,
     elementwise,
     movement,
+    reductions,
     shuffles,
     tcgen05,
 )

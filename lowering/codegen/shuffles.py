@@ -56,9 +56,7 @@ def _permute(writer: Writer, op: Permute) -> None:
         writer.call(ptx.prmt(selector.constant), (into,), sources)
 
 
-def _nibbles(
-    writer: Writer, into: str, sources: tuple[str, str], picks: Sequence[Index]
-) -> None:
+def _nibbles(writer: Writer, into: str, sources: tuple[str, str], picks: Sequence[Index]) -> None:
     """Put elements of 4 bits together: those that are as far apart on both sides go at once."""
     masks: dict[Index, int] = {}
     for element, pick in enumerate(picks):

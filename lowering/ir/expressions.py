@@ -122,7 +122,8 @@ class Apply:
 Node = Tile | Operand | Number | Variable | Position | Coordinate | Apply
 
 _SIGNS = {
-    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "less": "<", "less_equal": "<=",
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//",
+    "remainder": "%", "less": "<", "less_equal": "<=",
     "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=", "bitwise_and": "&",
     "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<", "right_shift": ">>",
 }  # fmt: skip
@@ -186,6 +187,18 @@ class Arithmetic:
 
     def __rtruediv__(self, other: Any) -> Expression:
         return apply("divide", other, self)
+
+    def __floordiv__(self, other: Any) -> Expression:
+        return apply("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Expression:
+        return apply("floor_divide", other, self)
+
+    def __mod__(self, other: Any) -> Expression:
+        return apply("remainder", self, other)
+
+    def __rmod__(self, other: Any) -> Expression:
+        return apply("remainder", other, self)
 
     def __and__(self, other: Any) -> Expression:
         return apply("bitwise_and", self, other)

@@ -315,6 +315,22 @@ class Shuffle(Op, unit="warp", aligned=True):
 
 
 @dataclass(frozen=True)
+class Butterfly(Op, unit="warp", aligned=True, updates=("into",)):
+    """Join registers with those of the lane whose number differs in one bit, in every lane.
+
+    ``into = function(into, shfl.bfly(into, mask))``; the function takes two elements of the type of
+    ``into``.
+    """
+
+    into: Registers
+    function: str
+    mask: int
+
+    def __str__(self) -> str:
+        return f"{self.into} = {self.function}({self.into}, shfl.bfly({self.into}, {self.mask}))"
+
+
+@dataclass(frozen=True)
 class Transfer(Op, unit="thread", shared_out="cta", sources=("memory",), targets=("into",)):
     """Memory to memory, ``count`` consecutive elements per thread.
 

@@ -29,7 +29,7 @@ _DEFAULTS = {"alpha": 1, "beta": 0, "cta_group": 1} | dict.fromkeys(
     ("transpose_A", "transpose_B", "transA", "transB", "accum"), False
 )
 _ROLES = {"gemm": ("D", "A", "B", "C"), "gemm_async": ("C", "A", "B")} | dict.fromkeys(
-    ("copy", "cast", "bulk_copy"), ("dst", "src")
+    ("copy", "cast", "bulk_copy", "reduce"), ("dst", "src")
 )
 EXTRAS = ("E", "SFA", "SFB")  # what some gemm take beside
 _PLACES = {
@@ -378,11 +378,15 @@ class TilePrimitiveCall(Op):
 
 @dataclass(frozen=True)
 class Dispatched(Op):
-    """A call and the operations that a variant made of it; or a branch that no thread takes."""
+    """A call and the operations that a variant made of it; or a branch that no thread takes.
+
+    ``buffers``: what the operations need besides the operands.
+    """
 
     what: TilePrimitiveCall | When
     variant: str
     ops: tuple[Op, ...]
+    buffers: tuple[Buffer, ...] = ()
 
     @property
     def unit(self) -> str:

@@ -108,8 +108,8 @@ def _smaller(a: Values, b: Values) -> Values:
 def _fused(a: Values, b: Values, c: Values) -> Values:
     """Return ``a·b + c`` rounded once, of types whose products are exact in float64.
 
-    The sum of the product and c is rounded to odd in float64, which the last rounding, to a type of
-    at most half its digits, cannot tell from the exact one.
+    The sum is rounded to odd in float64, and on the way to 16 bits in float32 too: the last
+    rounding, to at most half the digits, cannot tell that from the exact sum.
     """
     product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
     total = product + addend
@@ -119,7 +119,19 @@ def _fused(a: Values, b: Values, c: Values) -> Values:
     inexact = np.isfinite(total) & (rest != 0) & (bits & 1 == 0)
     away = (rest > 0) == (total > 0)
     bits[...] = np.where(inexact, np.where(away, bits + 1, bits - 1), bits)
-    return bits.view(np.float64).astype(a.dtype)
+    odd = bits.view(np.float64)
+    return (odd if a.dtype.itemsize == 4 else _odd_f32(odd)).astype(a.dtype)
+
+
+def _odd_f32(x: Values) -> Values:
+    """Return float64 as float32, toward zero, with the last bit set where that lost something."""
+    near = x.astype(np.float32)
+    low = np.where(
+        np.abs(near.astype(np.float64)) > np.abs(x), np.nextafter(near, np.float32(0)), near
+    )
+    lost = np.isfinite(x) & (low.astype(np.float64) != x)
+    odd: Values = (low.view(np.uint32) | lost.astype(np.uint32)).view(np.float32)
+    return odd
 
 
 def _fused_f64(a: Values, b: Values, c: Values) -> Values:
@@ -156,6 +168,12 @@ def _through(function: Callable[[Values], Values]) -> Meaning:
 def _wrapping(function: Callable[..., Values]) -> Meaning:
     """Compute on 64-bit integers, and keep the low 32 bits."""
     return lambda *xs: function(*(x.astype(np.int64) for x in xs)).astype(np.int32)
+
+
+def _floored(a: Values, b: Values) -> Values:
+    """Divide, rounding down; by 0 what the hardware gives is not defined."""
+    found: Values = np.floor_divide(a, np.where(b == 0, 1, b))
+    return found
 
 
 def _shifted(function: Callable[..., Values]) -> Meaning:
@@ -258,6 +276,14 @@ def _integers() -> Iterable[Function]:
     yield _same("fma", "s32", 3, "mad.lo.s32 $0, $1, $2, $3;", _wrapping(lambda a, b, c: a * b + c))
     yield _same("absolute", "s32", 1, "abs.s32 $0, $1;", _wrapping(np.abs))
     yield _same("negative", "s32", 1, "neg.s32 $0, $1;", _wrapping(np.negative))
+    # Of the division toward 0, what remains has another sign than the divisor: one less then.
+    divided = (
+        "{ .reg .pred p; .reg .s32 d, r, s; div.s32 d, $1, $2; rem.s32 r, $1, $2; "
+        "xor.b32 s, r, $2; shr.s32 s, s, 31; setp.ne.s32 p, r, 0; selp.b32 s, s, 0, p; "
+    )
+    yield _same("floor_divide", "s32", 2, divided + "add.s32 $0, d, s; }", _wrapping(_floored))
+    rest = divided + "and.b32 s, s, $2; add.s32 $0, r, s; }"
+    yield _same("remainder", "s32", 2, rest, _wrapping(lambda a, b: a - _floored(a, b) * b))
     yield _same("invert", "s32", 1, "not.b32 $0, $1;", np.invert)
     yield _same("invert", PRED, 1, "xor.b32 $0, $1, 1;", np.logical_not)
     yield _same("left_shift", "s32", 2, "shl.b32 $0, $1, $2;", _shifted(np.left_shift))

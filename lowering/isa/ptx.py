@@ -303,6 +303,25 @@ def movmatrix() -> Asm:
     return Asm("movmatrix_trans", text, "r", "r", arch)
 
 
+def shuffle_xor(token: str, mask: int) -> Asm:
+    """Return ``shfl.sync.bfly``: a register of the lane whose number differs by an XOR with mask.
+
+    Of 64 bits the halves go one after the other.
+
+    >>> shuffle_xor("f32", 4).text
+    'shfl.sync.bfly.b32 $0, $1, 4, 31, 0xffffffff;'
+
+    Source: PTX ISA, shfl.sync; the clamp of 31 lets whole warps exchange.
+    """
+    kind = letter(token)
+    name = f"shfl_bfly_{mask}_{kind}"
+    if kind != "d":
+        return Asm(name, f"shfl.sync.bfly.b32 $0, $1, {mask}, 31, 0xffffffff;", kind, kind)
+    halves = "".join(f"shfl.sync.bfly.b32 {h}, {h}, {mask}, 31, 0xffffffff; " for h in "lh")
+    text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, $1; {halves}mov.b64 $0, {{l, h}}; }}"
+    return Asm(name, text, "d", "d")
+
+
 def cp_async(size: int) -> Asm:
     """Return ``cp.async`` of 4, 8 or 16 bytes from global to shared memory (sm_80).
 

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from layoutalg.front_door import LayoutLike
 from layoutalg.sizes.budget import REGISTERS, check_budget
 from lowering.dispatch.addresses import every_value, region_tile
 from lowering.dispatch.holders import check_threads_exist
+from lowering.dispatch.reductions import Shares, shares
 from lowering.ir import names
+from lowering.ir.convergence import uniform_over
 from lowering.ir.expressions import (
     Expression,
     Node,
@@ -59,6 +62,7 @@ from lowering.ir.ops import (
     indices,
     walk,
 )
+from lowering.ir.reductions import Reduction
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tiles import (
     Buffer,
@@ -146,6 +150,8 @@ class Kernel:
         self._unrolled: list[str] = []  # those of unrolled loops
         self._named: dict[str, Index] = {}  # what let() named
         self._guards: list[Guard] = []  # of the branches around
+        self._loops = 0  # around
+        self._reuses: list[Op] = []  # barriers before scratch memory is written again
 
     def __repr__(self) -> str:
         """Return the name, the threads and the target, and how much is in it.
@@ -490,10 +496,12 @@ class Kernel:
 
         Args:
             dst: a register tile, or a region of one.
-            value: an expression of tiles (see :mod:`lowering.ir.expressions`), a tile or a number.
+            value: an expression of tiles (see :mod:`lowering.ir.expressions`), a tile, a number, or
+                a reduction (see :mod:`lowering.ir.reductions`) of dst's shape.
 
         Raises:
-            LayoutError: the value has another type, or a shape that does not broadcast to dst's.
+            LayoutError: the value has another type, or a shape that does not broadcast to dst's; or
+                a reduction joins what warps hold that may be elsewhere.
 
         >>> from layoutalg import parse
         >>> import lowering as lw, numpy as np
@@ -510,6 +518,9 @@ class Kernel:
             raise LayoutError(
                 f"assign: sets registers; {region} is in {region.buffer.scope} memory"
             )
+        if isinstance(value, Reduction):
+            self._reduce(region, value)
+            return
         found = typed(as_expression(value, "assign"), region.buffer.dtype.token, "assign")
         try:
             fits = np.broadcast_shapes(found.shape, region.shape) == region.shape
@@ -539,8 +550,10 @@ class Kernel:
 
         Args:
             name: of the tile.
-            value: an expression with the shape of the tile; a truth value becomes an int32.
-            layout: of the tile; by default that of the first operand of its shape.
+            value: an expression with the shape of the tile, or a reduction; a truth value becomes
+                an int32.
+            layout: of the tile; by default that of the first operand of its shape, and of a
+                reduction the operand's ``reduced()``.
 
         Raises:
             LayoutError: no operand has the shape, or as :meth:`alloc` and :meth:`assign`.
@@ -551,6 +564,12 @@ class Kernel:
         >>> k.tile("p", s * 0.5)
         Buffer(p[32,4] float32, local, S[(32,4):(1@laneid,1)])
         """
+        if isinstance(value, Reduction):
+            share = self._shares(value)
+            layout = share.result if layout is None else layout
+            buffer = self.alloc(name, value.shape, value.dtype, layout=layout)
+            self.assign(buffer, value)
+            return buffer
         found = as_expression(value, "tile")
         if found.token == PRED:
             found = cast(found, "int32")
@@ -599,6 +618,72 @@ class Kernel:
             if self.scalars.get(name) != Scalar(name, "f32"):
                 raise LayoutError(f"blend: needs an f32 scalar of the kernel; got {name}")
         self._add_call(TilePrimitiveCall("blend", operands, self.scope, config=config))
+
+    def _reduce(self, into: BufferRegion, value: Reduction) -> None:
+        """Add ``into = value``; partial results of warps go through shared memory.
+
+        Raises:
+            LayoutError: another shape or type, or as :meth:`_shares`.
+        """
+        if (into.shape, into.buffer.dtype) != (value.shape, value.dtype):
+            raise LayoutError(
+                f"{value.name}: {value} has shape {value.shape} and type {value.dtype}; got {into} "
+                f"of {into.buffer.dtype}"
+            )
+        share = self._shares(value)
+
+        def step(to: Any, source: Any, shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
+            operands = {"dst": as_region(to, "dst", "reduce"), "src": source}
+            config = {"function": value.name, "shape": shape, "axis": axis}
+            self._add_call(TilePrimitiveCall("reduce", operands, self.scope, config=config))
+
+        if not share.outside:
+            step(into, value.region, share.shape, share.inside)
+            return
+        left, dtype = share.partial_shape, value.dtype
+        partial = self._scratch(into, "partial", left, dtype, "local", share.partial)
+        scratch = self._scratch(into, "scratch", left, dtype, "shared", share.scratch)
+        gathered = self._scratch(into, "gathered", left, dtype, "local", share.gathered)
+        step(partial, value.region, share.shape, share.inside)
+        if self._loops:
+            self._reuses.append(Sync("cta"))
+            self._add(self._reuses[-1])
+        self.copy(scratch, partial)
+        self.sync()
+        self.copy(gathered, scratch)
+        step(into, gathered.region(), left, share.outside)
+
+    def _shares(self, value: Reduction) -> Shares:
+        """Return how a reduction is shared out.
+
+        Raises:
+            LayoutError: warps that would exchange partial results may be elsewhere.
+        """
+        found = shares(value)
+        together = uniform_over(self._guards, self.threads, self._named) in ("cta", "cluster")
+        if found.outside and not together:
+            raise LayoutError(
+                f"{value.name}: {value} joins what several warps hold, by a barrier of the CTA; a "
+                "branch around it differs between its threads. Reduce it outside, or hold each "
+                "result's elements in one warp"
+            )
+        return found
+
+    def _scratch(
+        self,
+        region: BufferRegion,
+        what: str,
+        shape: Sequence[int],
+        dtype: DType,
+        scope: str,
+        layout: LayoutLike,
+    ) -> Buffer:
+        """Allocate a buffer that a statement needs beside what it is given, under a free name."""
+        name = f"{region.buffer.name}_{what}"
+        free = (f"{name}{number or ''}" for number in count())
+        return self.alloc(
+            next(each for each in free if each not in self._taken), shape, dtype, scope, layout
+        )
 
     def barrier(self, name: str, slots: int, arrivals: int) -> Barrier:
         """Declare an array of mbarriers.
@@ -827,10 +912,28 @@ class Kernel:
             raise LayoutError(f"loop: unroll=True needs a number as extent; {var} has {extent}")
         most = extent if known else as_index(extent).high
         symbol = self._symbol(var, most if 0 < most < FREE - 1 else FREE, "loop")
-        with self._block(var, unrolled=unroll) as body:
-            yield symbol
+        self._loops += 1
+        try:
+            with self._block(var, unrolled=unroll) as body:
+                yield symbol
+        finally:
+            self._loops -= 1
+        self._drop_spare_syncs(body)
         times = extent if known else as_index(extent)
         self._add(Loop(var, times, _closed(body), unroll))
+
+    def _drop_spare_syncs(self, body: list[Op]) -> None:
+        """Drop, from a loop, barriers before a write of scratch memory that others stand in for.
+
+        Scratch memory is read in one step and written in the next: any barrier between is enough.
+        """
+        for reuse in self._reuses:
+            at = next((at for at, op in enumerate(body) if op is reuse), None)
+            if at is None:
+                continue
+            between = (*body[at + 4 :], *body[:at])  # behind the read, before the write
+            if any(op == reuse and not any(op is each for each in self._reuses) for op in between):
+                del body[at]
 
     def lower(self) -> KernelProgram:
         """Lower the kernel, by the passes in :data:`lowering.programs.stages.STAGES`.

@@ -1,6 +1,6 @@
 """Registers of a warp on the NumPy warp: selects, packing and shuffles, a register at a time.
 
-They move what nothing wrote as well: whoever reads the result is refused.
+All but the butterfly move what nothing wrote as well: whoever reads the result is refused.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import numpy as np
 
 from layoutalg.algebra.axis import WARP
 from lowering.ir.matrices import Matrix
-from lowering.ir.ops import Permute, Registers, Select, Shuffle
+from lowering.ir.ops import Butterfly, Permute, Registers, Select, Shuffle
+from lowering.isa import functions
 from lowering.simulator.machine import Machine, simulate
 from lowering.simulator.order import Bools, Ints
 
@@ -60,3 +61,11 @@ def _permute(machine: Machine, op: Permute) -> None:
     picks = [machine.addresses(pick) for pick in op.picks]
     values, known = (np.stack([each[thread, pick] for pick in picks], axis=1) for each in both)
     keep(machine, op.into, values, known)
+
+
+@simulate.of(Butterfly)
+def _butterfly(machine: Machine, op: Butterfly) -> None:
+    token = machine.body.buffer(op.into.buffer).dtype.token
+    own = machine.read(op.into, op)
+    others = own[np.arange(machine.body.threads) ^ op.mask]
+    machine.write(op.into, functions.get(op.function, (token, token)).apply(own, others))

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.fuzz.kernels import MMA
+from tests.support import ptx_words
 
 Array = npt.NDArray[Any]
 SPACING = 1 << 26  # bytes between the bases of two parameters
@@ -29,7 +30,13 @@ KINDS: dict[str, Any] = {
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "tf32": np.float32,
     "s8": np.int8, "u8": np.uint8, "s32": np.int32,
 }  # fmt: skip
-CELLS: dict[str, Any] = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32}
+CELLS: dict[str, Any] = {
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "f32": np.float32,
+    "f64": np.float64,
+}
 
 
 class TextError(AssertionError):
@@ -153,7 +160,7 @@ class Machine:
         rows = np.stack([np.broadcast_to(v, (self.threads,)) for v in values], axis=-1)
         if mask is not None:
             rows = rows[mask]
-        if rows.dtype.kind == "f" and cell is not np.float32:
+        if rows.dtype.kind == "f" and cell not in (np.float32, np.float64):
             raise TextError("a float stored as a word")
         typed = space[: len(space) // size * size].view(cell)
         typed[(here // size)[:, None] + np.arange(count)] = rows.astype(cell)
@@ -446,7 +453,15 @@ def instruction(m: Machine, name: str) -> Instruction:
         TextError: nothing of that name is known.
     """
     none = lambda mask, *rest: None  # noqa: E731
-    if found := re.fullmatch(r"(ld|st)_(global|shared)(?:_v([24]))?_(u8|u16|u32|f32)", name):
+    if asm := ptx_words.known(name):
+        text, outputs, inputs = asm
+
+        def compute(mask: Any, *values: Any) -> Any:
+            found = ptx_words.run(text, outputs, inputs, values, m.threads)
+            return found[0] if len(found) == 1 else found
+
+        return Instruction(len(outputs), len(inputs), text.replace("$", "%"), compute)
+    if found := re.fullmatch(r"(ld|st)_(global|shared)(?:_v([24]))?_(u8|u16|u32|f32|f64)", name):
         count, kind = int(found[3] or 1), found[4]
         vector = f".v{count}" if count > 1 else ""
         if found[1] == "ld":
@@ -760,7 +775,7 @@ def _word(value: Any) -> Any:
 
 FUNCTION = re.compile(
     r"__device__ __forceinline__ void (\w+)\(\s*(.*?)\) \{\s*"
-    r"asm volatile\(\"(.*?)\"\s*:(.*?)\);\n\}",
+    r"asm(?: volatile)?\(\"(.*?)\"\s*:(.*?)\);\n\}",
     re.DOTALL,
 )
 _TYPE = r"(?:const )?(?:u?int\d+_t|int|unsigned|float|double|bool)"
@@ -872,8 +887,8 @@ def python_of(source: str) -> str:
             kind = line.split()[0]
             for part in found[1].split(", "):
                 name, value = part.split(" = ", 1)
-                if value == "0" and kind in ("uint32_t", "float"):
-                    value = "uint32(0)" if kind == "uint32_t" else "float32(0)"
+                zeros = {"uint32_t": "uint32(0)", "float": "float32(0)", "double": "float64(0)"}
+                value = zeros.get(kind, value) if value == "0" else value
                 put(f"{name} = {_expression(value)}")
         elif found := re.fullmatch(r"(\w+) = (.*);", line):
             put(f"{found[1]} = {_expression(found[2])}")

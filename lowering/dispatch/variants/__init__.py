@@ -2,18 +2,20 @@
 
 from lowering.dispatch.variants import (
     bulk_tensor,
+    convert_registers,
     copy_cooperative,
     copy_vector,
     elementwise,
     ldstmatrix,
     mma_extended,
     mma_sync,
+    reduce,
     tcgen05,
     tensor_copy,
     wgmma,
 )
 
 __all__ = [
-    "bulk_tensor", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
-    "mma_sync", "tcgen05", "tensor_copy", "wgmma",
+    "bulk_tensor", "convert_registers", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
+    "mma_sync", "reduce", "tcgen05", "tensor_copy", "wgmma",
 ]  # fmt: skip

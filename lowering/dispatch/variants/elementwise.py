@@ -14,6 +14,7 @@ from lowering.dispatch.holders import (
     Ints,
     Mask,
     check_reached,
+    has_copies,
     holders_of,
     named,
     only,
@@ -21,7 +22,7 @@ from lowering.dispatch.holders import (
 from lowering.dispatch.predicates import listed
 from lowering.dispatch.register_tiles import columns_of
 from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
-from lowering.ir.expressions import Coordinate, Node, Position, mapped
+from lowering.ir.expressions import Coordinate, Node, Position, Variable, leaves, mapped
 from lowering.ir.index import Index
 from lowering.ir.ops import Blend, Compute, Move, Op, Registers, Zero
 from lowering.ir.tiles import BufferRegion
@@ -111,6 +112,7 @@ def lower_assign(context: Context) -> Lowered:
     try:
         parts = holders_of(dst, threads)
         check_reached(parts, active)
+        _check_copies(context, dst, value)
         for part in parts:
             taking = part.taking if active is None else part.taking & active
             into = Registers(dst.buffer.name, part.registers)
@@ -122,6 +124,22 @@ def lower_assign(context: Context) -> Lowered:
     except LayoutError as error:
         fail(str(error))
     return Lowered(tuple(found))
+
+
+def _check_copies(context: Context, dst: BufferRegion, value: Node) -> None:
+    """Refuse a number of the thread where several threads hold an element: copies would differ.
+
+    Raises:
+        DispatchFail: there is one.
+    """
+    for leaf in leaves(value):
+        if isinstance(leaf, Variable) and isinstance(leaf.value, Index):
+            variables = leaf.value.replaced(context.flow.named).variables()
+            if "thread" in variables and has_copies(dst, context.threads):
+                fail(
+                    f"{leaf} differs between threads, and several of them hold copies in {dst}: "
+                    f"{dst.buffer.layout}; index(tile, axis) is one number for an element"
+                )
 
 
 def _sources(

@@ -1,0 +1,50 @@
+"""Runs a kernel on every machine that needs no GPU: the NumPy warp, and both texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from lowering.ir.matrices import logical, physical
+from lowering.ir.tiles import cells
+from lowering.programs.program import KernelProgram
+from tests.fuzz import texts
+
+Array = np.ndarray[Any, Any]
+
+
+def outputs(
+    program: KernelProgram,
+    given: Mapping[str, Any],
+    scalars: Mapping[str, Any] | None = None,
+    grid: int = 1,
+) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Yield (machine, parameters that are written) for the NumPy warp and each text.
+
+    Args:
+        program: of parameters with numbers as extents.
+        given: parameters by name; the others begin as zeros.
+        scalars: of the launch.
+        grid: CTAs along x.
+    """
+    values, body = dict(scalars or {}), program.body
+    whole = {b.name: np.zeros(b.shape, b.dtype.numpy) for b in body.params}
+    whole |= {name: np.asarray(each) for name, each in given.items()}
+    yield "simulate", program.simulate(grid=(grid, 1), **whole, **values)
+    numbers = [
+        np.float32(values[s.name]) if s.token == "f32" else values[s.name] for s in body.scalars
+    ]
+    for name, text in (
+        ("kernel_source", program.kernel_source()),
+        ("cuda_source", texts.python_of(program.cuda_source())),
+    ):
+        flat = {}
+        for b in body.params:
+            array = physical(b, whole[b.name].astype(b.dtype.numpy))
+            flat[b.name] = np.zeros(cells(b), b.dtype.numpy)
+            flat[b.name][: len(array)] = array
+        memory = [each.view(np.uint8) for each in flat.values()]
+        texts.run(texts.compile_text(text), body.threads, body.launched, grid, memory, numbers, {})
+        yield name, {b.name: logical(b, flat[b.name]) for b in body.written}

@@ -118,8 +118,10 @@ class Builder:
             above = []
             for at in range(0, len(level) - 1, 2):
                 own = (each - at if each in (at, at + 1) else -1 for each in column)
-                which = settled(tuple(own))
-                above.append(self.add("select", (level[at], level[at + 1]), (which,)))
+                which, sides = settled(tuple(own)), level[at : at + 2]
+                if which[0]:
+                    which, sides = tuple(1 - each for each in which), sides[::-1]
+                above.append(self.add("select", (sides[0], sides[1]), (which,)))
             level = above + level[len(above) * 2 :]
             column = tuple(each // 2 if each >= 0 else -1 for each in column)
         return level[0]

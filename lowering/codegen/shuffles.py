@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from lowering.codegen.register_words import pack
 from lowering.codegen.writer import BYTE, Writer, emit
 from lowering.ir.index import Guard, Index
@@ -42,25 +40,19 @@ def _permute(writer: Writer, op: Permute) -> None:
     into = variable(writer, op.into)
     sources = variable(writer, op.first), variable(writer, op.second)
     if bits < BYTE:
-        _nibbles(writer, into, sources, op.picks)
-        return
-    size = bits // BYTE
-    selector = Index()
-    for element, pick in enumerate(op.picks):
-        for byte in range(size):
-            selector += (pick * size + byte) * 16 ** (element * size + byte)
-    if selector.terms:
-        number = writer.dialect.word(writer.text(selector))
+        _nibbles(writer, into, sources, op.selector)
+    elif op.selector.terms:
+        number = writer.dialect.word(writer.text(op.selector))
         writer.call(ptx.prmt_by_thread(), (into,), (*sources, number))
     else:
-        writer.call(ptx.prmt(selector.constant), (into,), sources)
+        writer.call(ptx.prmt(op.selector.constant), (into,), sources)
 
 
-def _nibbles(writer: Writer, into: str, sources: tuple[str, str], picks: Sequence[Index]) -> None:
+def _nibbles(writer: Writer, into: str, sources: tuple[str, str], selector: Index) -> None:
     """Put elements of 4 bits together: those that are as far apart on both sides go at once."""
     masks: dict[Index, int] = {}
-    for element, pick in enumerate(picks):
-        apart = (pick + 16 - element) % 16
+    for element in range(WORD.bit_length() // 4):
+        apart = (selector // 16**element % 16 + 16 - element) % 16
         masks[apart] = masks.get(apart, 0) | 15 << 4 * element
     found = []
     for apart, mask in masks.items():

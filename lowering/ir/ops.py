@@ -290,16 +290,21 @@ class Select(Op, unit="thread"):
 
 @dataclass(frozen=True)
 class Permute(Op, unit="thread"):
-    """``prmt``: element e of the word is element ``picks[e]`` of both sources in a row."""
+    """``prmt``: a register put together from the bytes of two.
+
+    Hexadecimal digit i of ``selector`` says which of the eight bytes of both sources is byte i; of
+    elements of 4 bits, which of the 16 elements is element i.
+    """
 
     into: Registers
     first: Registers
     second: Registers
-    picks: tuple[Index, ...]
+    selector: Index
 
     def __str__(self) -> str:
-        picks = ", ".join(map(str, self.picks))
-        return f"{self.into} = prmt({self.first}, {self.second}, [{picks}])"
+        constant = self.selector.constant
+        how = str(self.selector) if self.selector.terms else f"0x{constant:04x}"
+        return f"{self.into} = prmt({self.first}, {self.second}, {how})"
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,17 @@ def _shuffle(machine: Machine, op: Shuffle) -> None:
 def _permute(machine: Machine, op: Permute) -> None:
     thread = np.arange(machine.body.threads)
     sides = zip(word(machine, op.first), word(machine, op.second), strict=True)
-    both = [np.concatenate(each, axis=1) for each in sides]
-    picks = [machine.addresses(pick) for pick in op.picks]
-    values, known = (np.stack([each[thread, pick] for pick in picks], axis=1) for each in both)
-    keep(machine, op.into, values, known)
+    values, known = (np.concatenate(each, axis=1) for each in sides)
+    selector = machine.addresses(op.selector)
+    units = max(1, machine.body.buffer(op.into.buffer).dtype.bits // 8)  # of an element
+    digits = [selector >> 4 * at & 15 for at in range(len(op.into.numbers) * units)]
+    for at, digit in enumerate(digits):
+        assert (digit % units == at % units).all(), op
+    picks = [digit // units for digit in digits[::units]]
+    found, written = (
+        np.stack([each[thread, pick] for pick in picks], axis=1) for each in (values, known)
+    )
+    keep(machine, op.into, found, written)
 
 
 @simulate.of(Butterfly)

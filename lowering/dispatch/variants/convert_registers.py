@@ -202,22 +202,42 @@ class Recipe:
         """
         for at, each in enumerate(self.made, self.task.sources):
             into, sources = self.place[at], [self.register(number) for number in each.sources]
-            numbers = [self.index(column, e) for e, column in enumerate(each.numbers)]
             if each.verb == "select":
-                yield Select(into, *sources, *numbers)
+                yield Select(into, *sources, self.index(each.numbers[0]))
             elif each.verb == "prmt":
-                yield Permute(into, *sources, tuple(numbers))
+                yield Permute(into, *sources, self.selector(each.numbers))
             elif each.verb == "shfl":
-                yield Shuffle(into, *sources, *numbers)
+                yield Shuffle(into, *sources, self.index(each.numbers[0]))
             else:
                 yield MoveMatrix(into, *sources)
 
-    def index(self, column: Sequence[int], element: int) -> Index:
-        """Return a number of each thread; where any will do, the element's own."""
-        found = index_of([element] if max(column) < 0 else column, self.threads)
+    def index(self, column: Sequence[int]) -> Index:
+        """Return a number of each thread."""
+        found = index_of(column, self.threads)
         if found is None:
-            fail("needs a number for each thread that is no function of the bits of five")
+            fail("needs a number for each thread that is no function of five bits of its number")
         return found
+
+    def selector(self, picks: Sequence[Sequence[int]]) -> Index:
+        """Return the selector of a prmt: bits of the thread times constants, XORed."""
+        units = max(1, self.src.dtype.bits // 8)
+        total = [0] * max(map(len, picks))
+        for element, column in enumerate(picks):
+            for thread in range(len(total)):
+                pick = column[thread] if len(column) > 1 else column[0]
+                pick = element if pick < 0 else pick
+                for unit in range(units):
+                    total[thread] |= (pick * units + unit) << 4 * (element * units + unit)
+        found = formula(total)
+        if len(total) == 1 or found is None:
+            return self.index(total)
+        thread, index, reach = Index.of("thread", self.threads), Index(), 0
+        for bit, step in enumerate(found.steps):
+            term = thread // (1 << bit) % 2 * step
+            index = index ^ term if reach & step else index + term
+            reach |= step
+        start = Index((), found.start)
+        return index ^ start if reach & found.start else index + start
 
     def moves(self, part: Holders, taking: Mask) -> Iterator[Op]:
         """Yield the moves of results to where threads hold them."""

@@ -12,7 +12,7 @@ Source: PTX ISA, ldmatrix, stmatrix; CUDA C++ Programming Guide, "Shared Memory"
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -20,9 +20,8 @@ from typing import Literal
 import numpy as np
 
 from layoutalg.algebra import iters as algebra
-from layoutalg.algebra.axis import WARP, m
+from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.iters import Iter
-from layoutalg.algebra.parts import HasParts
 from layoutalg.algebra.tables import IntArray
 from layoutalg.conversions.recipe import Exchange, Moves
 from layoutalg.layouts.swizzle import ComposeLayout
@@ -77,6 +76,16 @@ class Side:
         """Return the bits that slots set where these are the first, without copies."""
         return (*word, *(bit for bit in self.registers if bit not in word))
 
+    def in_order(self, word: Bits) -> tuple[int, ...] | None:
+        """Return the slots of a thread so packed; None: as they are."""
+        order = self.packed(word)
+        if order == self.slots:
+            return None
+        found = [0]
+        for bit in order:
+            found += [slot + (1 << self.slots.index(bit)) for slot in found]
+        return tuple(found)
+
 
 @dataclass(frozen=True)
 class _Form:
@@ -104,21 +113,14 @@ class _Plan:
         return found
 
 
-def stage(
-    held: IntArray,
-    wanted: IntArray,
-    shape: Sequence[int],
-    bits: int,
-    sides: tuple[HasParts, HasParts],
-) -> Exchange:
+def stage(held: IntArray, wanted: IntArray, shape: Sequence[int], bits: int) -> Exchange:
     """Return the exchange that takes the fewest wavefronts, then the fewest instructions.
 
     Args:
-        held: (threads, slots): the element in each slot before.
+        held: (threads, slots): the element in each slot before; whole warps.
         wanted: the same after.
         shape: logical extents.
         bits: of an element.
-        sides: the layouts of both.
     """
     warps = len(held) // WARP
     inside = all(
@@ -131,16 +133,15 @@ def stage(
     if not plans or before is None or after is None:
         layout: Layout = TileLayout.from_iters(algebra.row_major(shape))
         stored, loaded = (_one_by_one(*each, bits) for each in (("st", held), ("ld", wanted)))
-        return Exchange(layout, barrier, stored, loaded)
+        return Exchange(layout, barrier, (stored, loaded))
     best = min(plans, key=_cost)
     stores, loads = best.forms
     return Exchange(
         _layout(best, shape),
         barrier,
-        stores.moves,
-        loads.moves,
-        _repacked(sides[0], before, stores.word),
-        _repacked(sides[1], after, loads.word),
+        (stores.moves, loads.moves),
+        before.in_order(stores.word),
+        after.in_order(loads.word),
     )
 
 
@@ -149,27 +150,6 @@ def _one_by_one(way: str, side: IntArray, bits: int) -> Moves:
     size = max(1, bits // 8)
     count = int((side >= 0).any(axis=0).sum())
     return Moves(f"{way}.shared.b{8 * size}", count, size, count * max(1, size // WORD_BYTES))
-
-
-def _repacked(parts: HasParts, side: Side, word: Bits) -> TileLayout | None:
-    """Return the layout of registers whose words are packed so, without copies; None: they are."""
-    order = side.packed(word)
-    if order == side.slots:
-        return None
-    place = {1 << side.slots.index(bit): 1 << at for at, bit in enumerate(order)}
-    return TileLayout.from_iters(
-        [digit for it in parts.shard for digit in _moved(it, place)],
-        [it for it in parts.replica if it.axis is not m],
-        parts.offset,
-    )
-
-
-def _moved(it: Iter, place: Mapping[int, int]) -> list[Iter]:
-    """Return an iter over slots as digits of two in their new places; another as it is."""
-    if it.axis is not m or it.extent == 1:
-        return [it]
-    count = int(it.extent).bit_length() - 1
-    return [Iter(2, place[int(it.stride) << at], it.axis) for at in reversed(range(count))]
 
 
 def _cost(plan: _Plan) -> tuple[float, int]:

@@ -378,11 +378,15 @@ class TilePrimitiveCall(Op):
 
 @dataclass(frozen=True)
 class Dispatched(Op):
-    """A call and the operations that a variant made of it; or a branch that no thread takes."""
+    """A call and the operations that a variant made of it; or a branch that no thread takes.
+
+    ``buffers``: what the operations need besides the operands.
+    """
 
     what: TilePrimitiveCall | When
     variant: str
     ops: tuple[Op, ...]
+    buffers: tuple[Buffer, ...] = ()
 
     @property
     def unit(self) -> str:

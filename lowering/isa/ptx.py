@@ -604,6 +604,36 @@ def prmt(selector: int) -> Asm:
     )
 
 
+def prmt_by_thread() -> Asm:
+    """Return ``prmt`` with the selector in a register, the third operand."""
+    return Asm("prmt", "prmt.b32 $0, $1, $2, $3;", "r", "rrr", pure=True)
+
+
+def nibbles_by_thread() -> Asm:
+    """Return eight neighbours of the 16 elements of 4 bits in two words; the operand is 4 times
+    the first, and beyond the last they begin anew.
+    """
+    text = (
+        "{ .reg .pred p; .reg .b32 a, b; shf.r.wrap.b32 a, $1, $2, $3; "
+        "shf.r.wrap.b32 b, $2, $1, $3; setp.lt.u32 p, $3, 32; selp.b32 $0, a, b, p; }"
+    )
+    return Asm("nibbles", text, "r", "rrr", pure=True)
+
+
+def shuffle(token: str) -> Asm:
+    """Return ``shfl.sync.idx`` of a whole warp; operands: register, lane. 64 bits take two.
+
+    >>> shuffle("f32").text
+    'shfl.sync.idx.b32 $0, $1, $2, 31, 0xffffffff;'
+    """
+    kind, text = letter(token), "shfl.sync.idx.b32 {0}, {1}, $2, 31, 0xffffffff;"
+    if kind != "d":
+        return Asm(f"shfl_idx_{kind}", text.format("$0", "$1"), kind, f"{kind}r")
+    halves = " ".join(text.format(each, each) for each in "lh")
+    text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, $1; {halves} mov.b64 $0, {{l, h}}; }}"
+    return Asm("shfl_idx_d", text, "d", "dr")
+
+
 def constant(bits: int, token: str) -> Asm:
     """Return a register of a type, set to a constant of these bits.
 

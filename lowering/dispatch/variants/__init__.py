@@ -3,6 +3,7 @@
 from lowering.dispatch.variants import (
     bulk_tensor,
     convert_registers,
+    convert_shared,
     copy_cooperative,
     copy_vector,
     elementwise,
@@ -16,6 +17,6 @@ from lowering.dispatch.variants import (
 )
 
 __all__ = [
-    "bulk_tensor", "convert_registers", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
+    "bulk_tensor", "convert_registers", "convert_shared", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
     "mma_sync", "reduce", "tcgen05", "tensor_copy", "wgmma",
 ]  # fmt: skip

@@ -21,9 +21,11 @@ from layoutalg.algebra.iters import Iters
 from layoutalg.algebra.parts import HasParts, Parts, canonicalize, span
 from layoutalg.conversions.recipe import Conversion, Exchange, Kind, Loop
 from layoutalg.conversions.search import Recipe, Task, padded
+from layoutalg.conversions.staging import staging
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.thread_slots import check_distributed, elements_held
+from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.proofs.injectivity import is_injective
 from layoutalg.proofs.normal_form import check_shape, symbols_of
 from layoutalg.sizes.dtypes import element_type
@@ -97,6 +99,9 @@ def _concrete(
     wanted = elements_held(dst, shape, "convert", "dst")
     task = Task.of(held, wanted, max(1, 32 // bits), shape)
     kind, (steps, words), why = cheapest(task, via)
+    if kind == "shared":
+        layout = staging(task.held, task.wanted, task.shape, bits).layout
+        steps = tuple(replace(step, staging=layout) for step in steps if isinstance(step, Exchange))
     found = Conversion(
         kind, src, dst, shape, bits, task.threads, held.shape[1], wanted.shape[1], steps, words, (),
         why,
@@ -172,7 +177,7 @@ def _symbolic(
             src_slots=span(src, m),
             dst_slots=span(dst, m),
             steps=tuple(
-                replace(step, staging=algebra.row_major(shape))
+                replace(step, staging=TileLayout.from_iters(algebra.row_major(shape)))
                 for step in tile.steps
                 if isinstance(step, Exchange)
             ),

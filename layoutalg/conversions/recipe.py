@@ -16,16 +16,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg.algebra import printing
-from layoutalg.algebra.axis import WARP, m
-from layoutalg.algebra.iters import Iters
-from layoutalg.algebra.parts import HasParts, Parts, substitute_parts
-from layoutalg.algebra.tables import steps as steps_on
+from layoutalg.algebra.axis import WARP
+from layoutalg.algebra.parts import HasParts, substitute_parts
 from layoutalg.conversions.by_thread import formula
 from layoutalg.conversions.instructions import Builder, Instruction, PerThread, Verb
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.layouts.thread_slots import elements_held
-from layoutalg.sizes.size import Size, is_int, substitute
+from layoutalg.layouts.tile_layout import Layout
+from layoutalg.sizes.size import Size, as_shape, is_int, substitute
 
 Kind = Literal["registers", "select", "movmatrix", "shuffle", "shared"]
 Values = npt.NDArray[Any]
@@ -180,18 +178,17 @@ class Movmatrix:
 class Exchange:
     """Through shared memory: store every element at its address, barrier, load.
 
-    ``staging`` maps the flat index of an element to its address, in elements. ``barrier`` is "warp"
-    where no element leaves its warp, else "cta".
+    ``staging`` is the layout of the tile in memory. ``barrier`` is "warp" where no element leaves
+    its warp, else "cta".
     """
 
-    staging: Iters
+    staging: Layout
     barrier: Literal["warp", "cta"]
 
     def text(self, sources: int) -> str:
         """Describe the exchange; it works on slots, not on registers."""
         del sources
-        at = printing.text(self.staging, (), {})
-        return f"store to shared memory at {at}, {self.barrier} barrier, load"
+        return f"store to shared memory at {self.staging}, {self.barrier} barrier, load"
 
 
 Step = Shuffle | Permute | Movmatrix | Exchange
@@ -354,7 +351,7 @@ class Conversion:
             src=_with_values(self.src, values),
             dst=_with_values(self.dst, values),
             steps=tuple(
-                replace(step, staging=substitute_parts(Parts(step.staging, (), {}), values).shard)
+                replace(step, staging=step.staging.subs(values))
                 if isinstance(step, Exchange)
                 else step
                 for step in self.steps
@@ -421,7 +418,7 @@ class Conversion:
         """Store to a flat memory and load from it, at the staging addresses."""
         (step,) = self.steps
         assert isinstance(step, Exchange)
-        address = steps_on(step.staging, m)
+        address = step.staging.table(as_shape(self.shape, "execute"))["m"].reshape(-1)
         stored, loaded = (
             elements_held(side, self.shape, "execute", name)
             for side, name in ((self.src, "src"), (self.dst, "dst"))
@@ -431,6 +428,38 @@ class Conversion:
         memory[address[stored[thread, slot]]] = slots[thread, slot]
         thread, slot = np.nonzero(loaded >= 0)
         out[thread, slot] = memory[address[loaded[thread, slot]]]
+
+    def cuda_source(self, arch: str = "sm_90") -> str:
+        """Return a kernel of CUDA C++ that loads, converts and stores: see :meth:`program`."""
+        text: str = self.program(arch).cuda_source()
+        return text
+
+    def ptx(self, arch: str = "sm_90") -> str:
+        """Return the kernel as PTX for a target; no GPU is needed, but numba-cuda is.
+
+        Raises:
+            LayoutError: as :meth:`program`; or numba-cuda is not installed.
+        """
+        text: str = self.program(arch).ptx()
+        return text
+
+    def program(self, arch: str = "sm_90") -> Any:
+        """Return the conversion as a kernel, to read and to run.
+
+        ``after`` gets what ``before`` has: each thread loads its elements, in the order of its
+        slots, converts and stores. Threads that a layout does not name hold copies.
+
+        Raises:
+            LayoutError: sizes are symbols, or the target lacks an instruction.
+
+        >>> from layoutalg import convert, parse
+        >>> found = convert(parse("S[(32,2):(1@laneid,1)]"), parse("S[(2,32):(1,1@laneid)]"), (64,))
+        >>> found.program()
+        KernelProgram(convert: 32 threads, 6 operations)
+        """
+        from lowering.programs.conversions import program_of
+
+        return program_of(self, arch)
 
     def _repr_markdown_(self) -> str:
         """Return the text as a block, for Jupyter."""

@@ -30,6 +30,7 @@ from layoutalg.conversions.recipe import (
     built,
 )
 from layoutalg.conversions.shuffle_rounds import Round, Warp, rounds
+from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.sizes.size import Size
 
 Recipe = tuple[tuple[Step, ...], tuple[Word, ...]]
@@ -354,7 +355,8 @@ class Task:
             np.isin(w[w >= 0], h).all()
             for w, h in zip(np.split(self.wanted, warps), np.split(self.held, warps), strict=True)
         )
-        return (Exchange(algebra.row_major(self.shape), "warp" if inside else "cta"),), ()
+        layout = TileLayout.from_iters(algebra.row_major(self.shape))
+        return (Exchange(layout, "warp" if inside else "cta"),), ()
 
     def relabellings(self, slots: int) -> tuple[Relabelling, ...]:
         """Return, per dimension, how renaming it would let the data stay in its threads.

@@ -2,7 +2,8 @@
 
 Both sides move the widest vectors of elements that a thread holds before and after; the addresses
 of the lanes of a phase lie in different banks on either side, by the order of the other digits and
-a swizzle. Where bits of the element's number are no bits of threads and slots, it is row-major.
+a swizzle. It is row-major where bits of the element's number are no bits of threads and slots, and
+where no thread keeps a byte together.
 
 Source: PTX ISA, ld.shared and st.shared with vectors; :mod:`layoutalg.memory.access` for banks.
 """
@@ -17,7 +18,6 @@ import numpy as np
 from layoutalg.algebra.axis import WARP, m, tx
 from layoutalg.algebra.iters import Iter, row_major
 from layoutalg.algebra.tables import IntArray
-from layoutalg.errors import LayoutError
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.memory.access import Access, phase_lanes
@@ -148,9 +148,6 @@ def staging(
         bits: of an element.
         repacked: whether narrow elements may change slots before and after.
 
-    Raises:
-        LayoutError: elements of 4 bits of which no thread keeps two neighbours.
-
     >>> lanes, slots = np.divmod(np.arange(128).reshape(32, 4), 4)
     >>> found = staging(slots * 32 + lanes, lanes * 4 + slots, (128,), 32)
     >>> found.wavefronts, found.accesses
@@ -164,9 +161,7 @@ def staging(
     src, dst = sides[0], sides[1]
     found: list[tuple[tuple[int, int], Staging]] = []
     for order in dict.fromkeys(_orders(src, dst, bits)):
-        moved = [
-            None if side.in_order(order, bits) else side.packed(order) for side in (src, dst)
-        ]
+        moved = [None if side.in_order(order, bits) else side.packed(order) for side in (src, dst)]
         if any(moved) and not repacked:
             continue
         accesses = [
@@ -180,17 +175,13 @@ def staging(
             [Iter(2, 1 << order.index(bit), m) for bit in reversed(range(len(order)))]
             or [Iter(1, 1, m)]
         ).canonicalize()
-        best, layout = choice.best.swizzle, tile
+        best = choice.best.swizzle
+        layout: Layout = tile
         if best.swizzle_len:
             layout = ComposeLayout(best.per_element, best.swizzle_len, best.atom_len, tile)
         times = tuple(len(access.coords) * WARP // len(held) for access in accesses)
         made = Staging(layout, moved[0], moved[1], choice.best.wavefronts, times)
         found.append(((choice.best.total, sum(times)), made))
-    if not found and bits < BYTE:
-        raise LayoutError(
-            f"convert: elements of {bits} bits go through shared memory by whole bytes; no thread "
-            "keeps two of them together"
-        )
     return min(found, key=lambda each: each[0])[1] if found else plain
 
 

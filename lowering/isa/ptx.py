@@ -610,8 +610,9 @@ def prmt_by_thread() -> Asm:
 
 
 def nibbles_by_thread() -> Asm:
-    """Return eight neighbours of the 16 elements of 4 bits in two words; the operand is 4 times
-    the first, and beyond the last they begin anew.
+    """Return eight neighbours of the 16 elements of 4 bits in two words, from any of them on.
+
+    The third operand is the bit at which the first begins; after the last come the first ones.
     """
     text = (
         "{ .reg .pred p; .reg .b32 a, b; shf.r.wrap.b32 a, $1, $2, $3; "

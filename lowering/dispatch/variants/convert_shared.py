@@ -27,6 +27,9 @@ def lower_through_memory(context: Context) -> Lowered:
     dst: BufferRegion = context.call.operands["dst"]
     src: BufferRegion = context.call.operands["src"]
     shape = tuple(int(extent) for extent in src.shape)
+    via = context.call.config.get("via", "shared")
+    if via != "shared":
+        fail(f"goes through shared memory; the copy says via={via!r}")
     try:
         held, wanted = posed(context)
         found = staging(held, wanted, shape, src.buffer.dtype.bits)
@@ -77,7 +80,7 @@ def _unit(held: Ints, wanted: Ints) -> str:
     reader, slot = np.nonzero(wanted >= 0)
     storer = first[wanted[reader, slot]]
     for unit in ("warp", "warpgroup"):
-        if len(held) % THREADS_IN[unit] == 0:
-            if (reader // THREADS_IN[unit] == storer // THREADS_IN[unit]).all():
-                return unit
+        size = THREADS_IN[unit]
+        if len(held) % size == 0 and (reader // size == storer // size).all():
+            return unit
     return "cta"

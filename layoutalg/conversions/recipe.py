@@ -16,8 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg.algebra.axis import WARP, m
-from layoutalg.algebra.iters import Iter, Iters
+from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.parts import HasParts, substitute_parts
 from layoutalg.conversions.by_thread import formula
 from layoutalg.conversions.instructions import Builder, Instruction, PerThread, Verb
@@ -212,16 +211,16 @@ class Exchange:
         staging: from a coordinate of the tile to its address, in elements.
         barrier: "warp" where no element leaves its warp, else "cta".
         accesses: stores and loads; none where a size is a symbol.
-        stored: the slots of the source in the order in which registers are stored, without copies;
-            None: as they are. ``prmt`` packs them.
-        loaded: the slots of the destination in the order in which registers are loaded.
+        stored: a layout over the same threads in which the source is stored, its registers packed
+            by ``prmt``, without copies; None: as it is.
+        loaded: likewise, in which the destination is loaded.
     """
 
     staging: Layout
     barrier: Literal["warp", "cta"]
     accesses: tuple[Moves, ...] = ()
-    stored: tuple[int, ...] | None = None
-    loaded: tuple[int, ...] | None = None
+    stored: TileLayout | None = None
+    loaded: TileLayout | None = None
 
     def text(self, sources: int) -> str:
         """Describe the exchange; it works on slots, not on registers."""
@@ -438,21 +437,6 @@ class Conversion:
         return Price(*counts, self.accesses)
 
     @property
-    def stored(self) -> TileLayout | None:
-        """The layout of the registers that an exchange stores, where they are packed first."""
-        return self._in_order(self.src, 0)
-
-    @property
-    def loaded(self) -> TileLayout | None:
-        """The layout of the registers that an exchange loads, where they are packed afterwards."""
-        return self._in_order(self.dst, 1)
-
-    def _in_order(self, side: HasParts, which: int) -> TileLayout | None:
-        (step,) = self.steps if self.kind == "shared" else (None,)
-        order = (step.stored, step.loaded)[which] if isinstance(step, Exchange) else None
-        return None if order is None else _reordered(side, order)
-
-    @property
     def min_arch(self) -> str:
         """The oldest architecture that has all instructions; others store and load otherwise."""
         exchanges = [step for step in self.steps if isinstance(step, Exchange)]
@@ -550,6 +534,38 @@ class Conversion:
         thread, slot = np.nonzero(loaded >= 0)
         out[thread, slot] = memory[address[loaded[thread, slot]]]
 
+    def cuda_source(self, arch: str = "sm_90") -> str:
+        """Return a kernel of CUDA C++ that loads, converts and stores: see :meth:`program`."""
+        text: str = self.program(arch).cuda_source()
+        return text
+
+    def ptx(self, arch: str = "sm_90") -> str:
+        """Return the kernel as PTX for a target; no GPU is needed, but numba-cuda is.
+
+        Raises:
+            LayoutError: as :meth:`program`; or numba-cuda is not installed.
+        """
+        text: str = self.program(arch).ptx()
+        return text
+
+    def program(self, arch: str = "sm_90") -> Any:
+        """Return the conversion as a kernel, to read and to run.
+
+        ``after`` gets what ``before`` has: each thread loads its elements, in the order of its
+        slots, converts and stores. Threads that a layout does not name hold copies.
+
+        Raises:
+            LayoutError: sizes are symbols, or the target lacks an instruction.
+
+        >>> from layoutalg import convert, parse
+        >>> found = convert(parse("S[(32,2):(1@laneid,1)]"), parse("S[(2,32):(1,1@laneid)]"), (64,))
+        >>> found.program()
+        KernelProgram(convert: 32 threads, 5 operations)
+        """
+        from lowering.programs.conversions import program_of
+
+        return program_of(self, arch)
+
     def _repr_markdown_(self) -> str:
         """Return the text as a block, for Jupyter."""
         return f"```text\n{self}\n```"
@@ -605,31 +621,6 @@ def built(
             number.append(word(step.source))
     results = tuple(word(each) for each in words)
     return tuple(build.made), results
-
-
-def _reordered(side: HasParts, order: Sequence[int]) -> TileLayout:
-    """Return a layout whose slot k is slot ``order[k]`` of another; both map bits to bits.
-
-    >>> from layoutalg import parse
-    >>> print(_reordered(parse("S[(2,8,4,2):(2,4@laneid,1@laneid,1)]"), (0, 2, 1, 3)))
-    S[(2,8,4,2):(1,4@laneid,1@laneid,2)]
-    """
-    bits = len(order).bit_length() - 1
-    place = {order[1 << at]: 1 << at for at in range(bits)}
-
-    def digits(its: Iters) -> list[Iter]:
-        found = []
-        for it in its:
-            if it.axis is not m or it.extent == 1:
-                found.append(it)
-                continue
-            steps = [
-                int(it.stride) << at for at in reversed(range(int(it.extent).bit_length() - 1))
-            ]
-            found += [Iter(2, place[step], it.axis) for step in steps if step in place]
-        return found
-
-    return TileLayout.from_iters(digits(side.shard), digits(side.replica), side.offset)
 
 
 def _with_values(side: HasParts, values: Mapping[Any, Any]) -> HasParts:

@@ -448,7 +448,7 @@ def _per_thread(column: Sequence[int], default: int = -1) -> PerThread:
     if none cares, the default.
 
     >>> _per_thread([3, -1, 3]), _per_thread([3, -1, 3, 4])
-    ((3,), (3, 3, 3, 4))
+    ((3,), (3, 4, 3, 4))
     """
     used = Counter(entry for entry in column if entry >= 0)
     if len(used) <= 1:

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from layoutalg.algebra import iters as algebra
-from layoutalg.algebra.axis import WARP
+from layoutalg.algebra.axis import WARP, m, tx
 from layoutalg.algebra.iters import Iter
 from layoutalg.algebra.tables import IntArray
 from layoutalg.conversions.recipe import Exchange, Moves
@@ -37,24 +37,29 @@ Bits = tuple[int, ...]  # of a flat index, numbered; -1: none, the holders have 
 
 @dataclass(frozen=True)
 class Side:
-    """Which bit of an element's flat index each bit of the slot, the lane and the warp sets."""
+    """Which bit of an element's flat index each bit of the slot, the lane and the warp sets.
+
+    Threads from ``start`` on hold them, in slots from the first one that any thread fills.
+    """
 
     slots: Bits
     lanes: Bits
     warps: Bits
+    start: int = 0
 
     @classmethod
     def of(cls, table: IntArray, shape: Sequence[int]) -> Side | None:
         """Read a table (threads, slots) of element numbers; None: it is no such map."""
-        table = table[: np.flatnonzero((table >= 0).any(axis=1)).max() + 1]
-        table = table[:, : np.flatnonzero((table >= 0).any(axis=0)).max() + 1]
+        rows, columns = (np.flatnonzero((table >= 0).any(axis=axis)) for axis in (1, 0))
+        start = int(rows[0])
+        table = table[start : rows[-1] + 1, columns[0] : columns[-1] + 1]
         threads, slots = table.shape
         if any(n & (n - 1) for n in (threads, slots, *shape)) or (table < 0).any():
             return None
         of_slot = [int(table[0, 1 << i]) for i in range(slots.bit_length() - 1)]
         of_thread = [int(table[1 << i, 0]) for i in range(threads.bit_length() - 1)]
         bases = of_slot + of_thread
-        if table[0, 0] or any(base & (base - 1) for base in bases):
+        if start % WARP or table[0, 0] or any(base & (base - 1) for base in bases):
             return None
         made = np.zeros((1, 1), dtype=np.int64)
         for base in of_slot:
@@ -65,7 +70,7 @@ class Side:
             return None
         found = tuple(base.bit_length() - 1 for base in bases)
         at = len(of_slot)
-        return cls(found[:at], found[at : at + _LANES], found[at + _LANES :])
+        return cls(found[:at], found[at : at + _LANES], found[at + _LANES :], start)
 
     @cached_property
     def registers(self) -> Bits:
@@ -76,15 +81,18 @@ class Side:
         """Return the bits that slots set where these are the first, without copies."""
         return (*word, *(bit for bit in self.registers if bit not in word))
 
-    def in_order(self, word: Bits) -> tuple[int, ...] | None:
-        """Return the slots of a thread so packed; None: as they are."""
+    def layout(self, word: Bits) -> TileLayout | None:
+        """Return the layout of the same threads, their slots so packed; None: they are."""
         order = self.packed(word)
         if order == self.slots:
             return None
-        found = [0]
-        for bit in order:
-            found += [slot + (1 << self.slots.index(bit)) for slot in found]
-        return tuple(found)
+        places = {bit: Iter(2, 1 << at, m) for at, bit in enumerate(order)}
+        threads = [Iter(2, 1 << at, tx) for at in range(len(self.lanes + self.warps))]
+        of_thread = list(zip(self.lanes + self.warps, threads, strict=True))
+        places |= {bit: it for bit, it in of_thread if bit >= 0}
+        shard = [places[bit] for bit in sorted(places, reverse=True)]
+        copies = [it for bit, it in of_thread if bit < 0]
+        return TileLayout.from_iters(shard, copies, {tx: self.start} if self.start else {})
 
 
 @dataclass(frozen=True)
@@ -140,8 +148,8 @@ def stage(held: IntArray, wanted: IntArray, shape: Sequence[int], bits: int) -> 
         _layout(best, shape),
         barrier,
         (stores.moves, loads.moves),
-        before.in_order(stores.word),
-        after.in_order(loads.word),
+        before.layout(stores.word),
+        after.layout(loads.word),
     )
 
 

@@ -58,9 +58,9 @@ class _Calls:
     def __init__(self, ir: KernelIR) -> None:
         self.ir = ir
         self.loops = 0
-        self.buffers: dict[str, Buffer | None] = dict.fromkeys(
-            each.name for each in (*ir.params, *ir.shared, *ir.registers, *ir.tensor, *ir.barriers)
-        )
+        names = [each.name for each in (*ir.params, *ir.shared, *ir.registers, *ir.tensor)]
+        names += [each.name for each in ir.barriers]
+        self.buffers: dict[str, Buffer | None] = dict.fromkeys(names)
 
     def block(self, ops: tuple[Op, ...], flow: ControlFlow) -> tuple[Op, ...]:
         """Return the operations of a block."""

@@ -1,7 +1,7 @@
-"""``copy`` between register tiles of two layouts: moves, selects, ``prmt``, ``shfl``, ``movmatrix``.
+"""``copy`` between register tiles of two layouts, within warps and without memory.
 
-:mod:`layoutalg.conversions` finds the recipe, from what each thread holds before and after; here
-its numbers per thread become indices. What no recipe within warps does goes through shared memory.
+:mod:`layoutalg.conversions` finds the recipe from what each thread holds before and after: moves,
+selects, ``prmt``, ``shfl`` or ``movmatrix``. Here its numbers for each thread become indices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from layoutalg.conversions.conversion import cheapest
 from layoutalg.conversions.instructions import Instruction
 from layoutalg.conversions.recipe import built
 from layoutalg.conversions.search import Task
-from lowering.dispatch.holders import Holders, Ints, Mask, check_reached, holders_of, named, only
+from lowering.dispatch.holders import Holders, Ints, Mask, check_reached, holders_of, only
 from lowering.dispatch.predicates import listed
 from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index
@@ -45,7 +45,7 @@ def table_of(parts: Sequence[Holders], active: Mask | None) -> Ints:
     table = np.full((threads, cells(buffer)), -1, dtype=np.int64)
     for part in parts:
         rows = np.flatnonzero(part.taking if active is None else part.taking & active)
-        table[np.ix_(rows, part.registers)] = part.elements[rows]
+        table[rows[:, None], list(part.registers)] = part.elements[rows]
     return table
 
 
@@ -99,15 +99,21 @@ def index_of(column: Sequence[int], threads: int) -> Index | None:
     if found is None:
         return _looked_up(column, thread)
     added, mixed, start = found.runs
-    total = Index()
-    for run in added:
-        total += thread // (1 << run.low) % (1 << run.bits) * run.weight
-    for run in mixed:
-        total = total ^ thread // (1 << run.low) % (1 << run.bits) * run.weight
-    reach = 0
-    for run in (*added, *mixed):
-        reach |= run.reach
-    return total + start if not start & reach else total ^ Index((), start)
+    runs = (*added, *mixed)
+    terms = [thread // (1 << run.low) % (1 << run.bits) * run.weight for run in runs]
+    return _joined(terms, [run.reach for run in runs], start)
+
+
+def _joined(terms: Sequence[Index], reach: Sequence[int], start: int) -> Index:
+    """Return the XOR of terms and a constant, as a sum where they have no bit in common.
+
+    ``reach``: the bits that each term may have.
+    """
+    total, used = Index(), 0
+    for term, bits in zip(terms, reach, strict=True):
+        total = total ^ term if used & bits else total + term
+        used |= bits
+    return total ^ Index((), start) if used & start else total + start
 
 
 def _looked_up(column: Sequence[int], thread: Index) -> Index | None:
@@ -136,7 +142,8 @@ def _looked_up(column: Sequence[int], thread: Index) -> Index | None:
         constant = sum(
             1 << int(i) for i in np.flatnonzero((chosen >= 0) & (chosen >> bit & 1 == 1))
         )
-        total += Index.table(constant, place) * (1 << bit) if constant else 0
+        if constant:
+            total += Index.table(constant, place) * (1 << bit)
     return total
 
 
@@ -155,7 +162,7 @@ class Recipe:
         operands = context.call.operands
         self.dst, self.src, self.threads = operands["dst"], operands["src"].buffer, context.threads
         self.task, self.made, self.results = task, made, results
-        self.used = (task.held >= 0).any(axis=0)
+        self.used: Mask = np.any(task.held >= 0, axis=0)
         self.buffers: tuple[Buffer, ...] = ()
         self.place: dict[int, Registers] = {}
         taken = {number for each in made for number in each.sources}
@@ -163,10 +170,10 @@ class Recipe:
         if direct:
             for d, number in enumerate(results):
                 whole = (task.wanted[:, d * pack : (d + 1) * pack] >= 0).all()
-                if number >= task.sources and whole and results.count(number) == 1:
-                    if number not in taken:
-                        at = tuple(range(d * pack, (d + 1) * pack))
-                        self.place[number] = Registers(self.dst.buffer.name, at)
+                alone = results.count(number) == 1 and number not in taken
+                if number >= task.sources and whole and alone:
+                    mine = tuple(range(d * pack, (d + 1) * pack))
+                    self.place[number] = Registers(self.dst.buffer.name, mine)
         temporary = [
             n for n in range(task.sources, task.sources + len(made)) if n not in self.place
         ]
@@ -183,8 +190,8 @@ class Recipe:
             )
             self.buffers = (buffer,)
             for at, number in enumerate(temporary):
-                numbers = tuple(range(at * pack, (at + 1) * pack))
-                self.place[number] = Registers(buffer.name, numbers)
+                own = tuple(range(at * pack, (at + 1) * pack))
+                self.place[number] = Registers(buffer.name, own)
 
     def register(self, number: int) -> Registers:
         """Return a register by its number in the recipe."""
@@ -202,14 +209,15 @@ class Recipe:
         """
         for at, each in enumerate(self.made, self.task.sources):
             into, sources = self.place[at], [self.register(number) for number in each.sources]
+            first, second = sources[0], sources[-1]
             if each.verb == "select":
-                yield Select(into, *sources, self.index(each.numbers[0]))
+                yield Select(into, first, second, self.index(each.numbers[0]))
             elif each.verb == "prmt":
-                yield Permute(into, *sources, self.selector(each.numbers))
+                yield Permute(into, first, second, self.selector(each.numbers))
             elif each.verb == "shfl":
-                yield Shuffle(into, *sources, self.index(each.numbers[0]))
+                yield Shuffle(into, first, self.index(each.numbers[0]))
             else:
-                yield MoveMatrix(into, *sources)
+                yield MoveMatrix(into, first)
 
     def index(self, column: Sequence[int]) -> Index:
         """Return a number of each thread."""
@@ -231,13 +239,12 @@ class Recipe:
         found = formula(total)
         if len(total) == 1 or found is None:
             return self.index(total)
-        thread, index, reach = Index.of("thread", self.threads), Index(), 0
-        for bit, step in enumerate(found.steps):
-            term = thread // (1 << bit) % 2 * step
-            index = index ^ term if reach & step else index + term
-            reach |= step
-        start = Index((), found.start)
-        return index ^ start if reach & found.start else index + start
+        return _joined(
+            [Index.of("thread", self.threads) // (1 << bit) % 2 * step
+             for bit, step in enumerate(found.steps)],
+            found.steps,
+            found.start,
+        )  # fmt: skip
 
     def moves(self, part: Holders, taking: Mask) -> Iterator[Op]:
         """Yield the moves of results to where threads hold them."""
@@ -265,15 +272,18 @@ def lower_registers(context: Context) -> Lowered:
     dst: BufferRegion = context.call.operands["dst"]
     src: BufferRegion = context.call.operands["src"]
     active, bits = context.flow.active, src.buffer.dtype.bits
+    via = context.call.config.get("via")
     if context.flow.unknown:
         fail(f"which threads take part under {context.flow.unknown} is not known")
     try:
         held, wanted = posed(context)
         shape = tuple(int(extent) for extent in src.shape)
         task = Task.of(held, wanted, bits, shape)
-        kind, (steps, words), why = cheapest(task)
+        kind, (steps, words), why = cheapest(task, via)
         if kind == "shared":
-            fail(f"data stays in its warps; {why[-1]}")
+            fail(
+                "stays within warps; " + (why[-1] if via is None else "the copy says via='shared'")
+            )
         made, results = built(steps, words, task.sources, task.pack)
         parts = holders_of(dst, context.threads)
         direct = dst.buffer != src.buffer and active is None

@@ -105,7 +105,7 @@ def carry_out(found: Conversion) -> None:
     check(found)
     (step,) = found.steps
     assert isinstance(step, Exchange)
-    packings = zip((found.src, found.dst), (found.stored, found.loaded), step.accesses, strict=True)
+    packings = zip((found.src, found.dst), (step.stored, step.loaded), step.accesses, strict=True)
     for side, packed, moves in packings:
         assert isinstance(side, TileLayout)
         mine = table_of(side, found)

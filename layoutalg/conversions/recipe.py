@@ -455,7 +455,7 @@ class Conversion:
         >>> from layoutalg import convert, parse
         >>> found = convert(parse("S[(32,2):(1@laneid,1)]"), parse("S[(2,32):(1,1@laneid)]"), (64,))
         >>> found.program()
-        KernelProgram(convert: 32 threads, 6 operations)
+        KernelProgram(convert: 32 threads, 5 operations)
         """
         from lowering.programs.conversions import program_of
 

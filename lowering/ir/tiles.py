@@ -620,7 +620,8 @@ def copy(
             raise LayoutError(f"copy: via must be one of {', '.join(get_args(Kind))}; got {via!r}")
         if any(region.buffer.scope != "local" for region in operands.values()):
             raise LayoutError(
-                f"copy: via is of copies between register tiles; got {operands['dst']} = {operands['src']}"
+                "copy: via is of copies between register tiles; got "
+                f"{operands['dst']} = {operands['src']}"
             )
         config["via"] = via
     return TilePrimitiveCall("copy", operands, scope, dispatch, config)

@@ -72,8 +72,9 @@ def convert(
     """Convert data to another layout, or a layout to a notation.
 
     Of two layouts, the cheapest kind of conversion and its recipe are printed: renamed registers,
-    selects, movmatrix, shfl, or shared memory; or its code. LAYOUT and OTHER are in any notation, fragments,
-    files, or - for standard input. The notation of LAYOUT is guessed; only tv must be named.
+    selects, movmatrix, shfl, or shared memory; or its code. LAYOUT and OTHER are in any notation,
+    fragments, files, or - for standard input. The notation of LAYOUT is guessed; only tv must be
+    named.
     """
     if (other is None) == (to is None):
         raise LayoutError(

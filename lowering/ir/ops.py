@@ -126,7 +126,7 @@ class Zero(Op, unit="thread"):
 
 @dataclass(frozen=True)
 class Move(Op, unit="thread"):
-    """Copy registers, converting to the destination's dtype."""
+    """Copy registers of one dtype."""
 
     into: Registers
     source: Registers
@@ -595,9 +595,10 @@ class Wgmma(Op, unit="warpgroup", aligned=True):
                 )
 
     def __str__(self) -> str:
-        into = str(self.d if self.accumulate else 0)
         if isinstance(self.accumulate, Index):
             into = f"{self.d} if {self.accumulate}"
+        else:
+            into = str(self.d if self.accumulate else 0)
         return f"wgmma.{self.instruction.shape}({self.d}, {self.a}, {self.b}, {into})"
 
 

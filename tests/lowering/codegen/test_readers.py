@@ -286,7 +286,7 @@ def test_run_launches_with_the_bits_that_the_warp_is_given(
     monkeypatch.setattr(driver, "device_count", lambda: 1)
     monkeypatch.setattr(driver, "call", memory.call)
     monkeypatch.setattr(driver, "tensor_maps", lambda index: memory)
-    monkeypatch.setattr(driver, "_loaded", lambda body, name: Kernel0(made, memory))
+    monkeypatch.setattr(driver, "_loaded", lambda body, name, compiler: Kernel0(made, memory))
     found = sample.program.run(grid=sample.grid, **sample.given)
     for name, want in sample.want.items():
         assert np.array_equal(found[name].astype(float), want.astype(float)), name

@@ -250,10 +250,10 @@ def test_a_raster_covers_every_tile_once() -> None:
 
 def test_a_free_number_is_proved_by_two_values() -> None:
     pitch, lane = Index.free("pitch"), Index.of("lane", 4)
-    address = (lane + 8).times(pitch) * 8 + 3
+    address = (lane + 8) * pitch * 8 + 3
     assert address.value({"lane": 2, "pitch": 5}) == 10 * 5 * 8 + 3
     assert address.limits() == {"pitch": FREE, "lane": 4}
-    for wrong in (pitch // 2, pitch.times(pitch), (lane * 1024) ^ pitch):
+    for wrong in (pitch // 2, pitch * pitch, (lane * 1024) ^ pitch):
         with pytest.raises(LayoutError, match=r"^index: "):
             wrong.limits()
 
@@ -307,7 +307,7 @@ def test_cuda_text_says_the_same() -> None:
     text = program_of(Form("float16", epilogue="alpha"), config, "sm_90a").cuda_source()
     for part in (
         "const int32_t M_, const int32_t N_, const int32_t K_", "const float alpha)",
-        "__launch_bounds__(384)", "const int64_t row = ", "mbarrier_wait(",
+        "__launch_bounds__(384, 1)", "const int64_t row = ", "mbarrier_wait(",
         "setmaxnreg.inc.sync.aligned.u32 240;", "if (thread < 256) {", "sync_256();",
         "alpha * D_held_0;",
     ):  # fmt: skip

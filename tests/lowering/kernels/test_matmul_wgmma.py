@@ -13,6 +13,7 @@ import pytest
 import lowering as lw
 from layoutalg import LayoutError
 from lowering.codegen import numba_cuda
+from lowering.codegen.compilers import COMPILERS, machine_code
 from lowering.ir.ops import (
     Arrive,
     Loop,
@@ -33,6 +34,7 @@ from lowering.ir.ops import (
     walk,
 )
 from lowering.isa import nvjitlink
+from lowering.isa.nvjitlink import AssembleError
 from lowering.kernels import api, tuning
 from lowering.kernels.config import Config, Form, Problem, fitted
 from lowering.kernels.matmul import launch_of, program_of, simulate
@@ -325,7 +327,8 @@ def test_a_tile_leaves_while_the_next_is_made(form: Form, late: bool) -> None:
 
 
 @pytest.mark.slow
-def test_the_assembler_runs_no_products_one_by_one() -> None:
+@pytest.mark.parametrize("by", COMPILERS)
+def test_the_assembler_runs_no_products_one_by_one(by: str) -> None:
     """It remarks upon a kernel that lacks a wait, and upon none of these."""
     for form in (
         Form("float16", whole=True),
@@ -333,15 +336,14 @@ def test_the_assembler_runs_no_products_one_by_one() -> None:
         Form("float16", epilogue="beta"),
     ):
         body = program_of(form, PAIR).body
-        code = numba_cuda.compile_ltoir(body, "k", "sm_90a")
-        assert nvjitlink.link_whole(code, "sm_90a", strict=True)[:4] == b"\x7fELF"
+        assert machine_code(body, "k", "sm_90a", by, strict=True)[:4] == b"\x7fELF"
 
     def unawaited(op: Op) -> Op | None:
         return None if isinstance(op, WgmmaWait) and not op.pending else op
 
-    code = numba_cuda.compile_ltoir(replace(body, ops=changed(body.ops, unawaited)), "k", "sm_90a")
-    with pytest.raises(nvjitlink.AssembleError, match=r"wgmma\.mma_async .* are serialized"):
-        nvjitlink.link_whole(code, "sm_90a", strict=True)
+    wrong = replace(body, ops=changed(body.ops, unawaited))
+    with pytest.raises(AssembleError, match=r"wgmma\.mma_async .* are serialized"):
+        machine_code(wrong, "k", "sm_90a", by, strict=True)
 
 
 @pytest.mark.slow

@@ -5,7 +5,9 @@
   largest number, for infinity too (``.satfinite``, without which PTX has no such cast).
 - From a float to an integer: toward zero; beyond the ends the nearest end; 0 for a NaN.
 - From an integer to an integer: the low bits.
-- bf16 to f32 keeps the bits, of a NaN too. f32 to tf32 is to nearest, ties away from zero.
+- bf16 to f32 keeps the bits, of a NaN too.
+- f32 to tf32 rounds to nearest, ties away from zero; infinities and NaNs keep their upper 19 bits,
+  so that a NaN with none of its fraction there becomes infinity.
 
 A row is a path of steps, of one instruction or a few each, and no step but the last rounds: what
 f32 cannot hold is first rounded to odd (toward zero, with the last bit set where that lost
@@ -32,8 +34,8 @@ from lowering.isa.ptx import letter
 
 # The bits of the NaN that a cast to a float gives.
 NANS = {
-    "f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF,
-    "f64": 0x7FFFFFFFE0000000, "e4m3": 0x7F, "e5m2": 0x7F,
+    "f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFE0000000, "e4m3": 0x7F,
+    "e5m2": 0x7F,
 }  # fmt: skip
 _BYTES, _BYTE_FLOATS, _NIBBLES = ("s8", "u8"), ("e4m3", "e5m2"), ("s4", "u4", "e2m1")
 _TYPES = ("f16", "bf16", "f32", "f64", *_BYTES, "s32", *_BYTE_FLOATS)
@@ -51,7 +53,8 @@ _ODD, _UNCLIPPED = "odd", "unclipped"
 _HELD = {_ODD: "f32", _UNCLIPPED: "s32"}
 _THROUGH = (  # what else comes first on the way from some types to others; the first that fits
     (("f32", "f64"), _BYTES, _UNCLIPPED),
-    (("f64", "s32"), ("bf16", *_BYTE_FLOATS), _ODD),
+    (("f64",), ("bf16", *_BYTE_FLOATS), _ODD),
+    (("s32",), ("bf16",), _ODD),  # floats of 8 bits end below what f32 rounds
     (_BYTE_FLOATS, _TYPES, "f16"),
     (_BYTES, _BYTE_FLOATS, "f16"),
     (_TYPES, _TYPES, "f32"),
@@ -237,10 +240,12 @@ def _to_float(source: str, target: str, values: Values) -> Values:
     wide = values.astype(np.float64 if source in ("f64", "s32") else np.float32)
     if (source, target) == ("bf16", "f32"):
         return wide
-    into = dtypes.get(target)
     if target == "tf32":
-        found = ((wide.view(np.uint32) + 0x1000) & 0xFFFFE000).astype(np.uint32).view(np.float32)
-    elif target in ("bf16", *_BYTE_FLOATS):
+        bits = wide.view(np.uint32) + np.where(np.isfinite(wide), 0x1000, 0).astype(np.uint32)
+        kept: Values = bits & np.uint32(0xFFFFE000)
+        return kept.view(np.float32)
+    into = dtypes.get(target)
+    if target in ("bf16", *_BYTE_FLOATS):
         near = to_odd(wide) if wide.dtype == np.float64 else wide
         if target in _BYTE_FLOATS:
             end = {"e4m3": 448, "e5m2": 57344}[target]

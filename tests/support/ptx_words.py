@@ -100,7 +100,8 @@ def _order(larger: bool) -> Callable[[Array, Array], Array]:
     """Return ``max`` or ``min``: +0 is above -0; of a NaN and a number, the number."""
 
     def rule(a: Array, b: Array) -> Array:
-        first = np.where(a == b, np.signbit(a) != larger, (a > b) == larger)
+        with np.errstate(invalid="ignore"):  # ml_dtypes warns of NaN
+            first = np.where(a == b, np.signbit(a) != larger, (a > b) == larger)
         return np.where(np.isnan(a), b, np.where(np.isnan(b), a, np.where(first, a, b)))
 
     return rule

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import lowering as lw
-from layoutalg import Iter, LayoutError, TileLayout, parse
+from layoutalg import Iter, LayoutError, TileLayout, fragments, parse
 from layoutalg.layouts.hardware import swizzled_tile
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Butterfly, Op, Sync, rewrite, walk
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.run import execute
+from tests.support.cubin import usage
 from tests.support.kernel_texts import outputs
 
 Array = np.ndarray[Any, Any]
@@ -169,6 +170,17 @@ def test_random_layouts(block: int) -> None:
         text = made.cuda_source()
         calls = text.count("; shfl_bfly_")
         assert calls * max(1, int(WORDS[case.dtype])) == case.shuffles, case
+
+
+@pytest.mark.slow
+def test_machine_code_has_as_many_shuffles() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
+    seen: set[tuple[str, str]] = set()
+    for case in map(drawn, range(CASES)):
+        if case.bits and (case.name, case.dtype) not in seen:
+            seen.add((case.name, case.dtype))
+            assert usage(program(case).whole()).shuffles == case.shuffles, case
+    assert len(seen) == 16
 
 
 # -- what is joined with what ---------------------------------------------------------------------
@@ -392,6 +404,15 @@ def test_a_branch_of_warps() -> None:
         k.tile("m", lw.max(s, axis=1))
 
 
+def test_partial_results_pass_without_bank_conflicts() -> None:
+    for text in (ROWS, "S[(4,2,8,4,4,4,2):(32,2,4@laneid,1@warpid,4,1@laneid,1)]"):
+        k = lw.Kernel("banks", threads=128)
+        k.copy(k.param("y", (64, 1), "float32"), k.tile("m", lw.max(rows(k, text), axis=1)))
+        counts = k.lower().banks(x=np.zeros((64, 128)))
+        assert len(counts) == 16  # a store and a load of 16 bytes for each row of a thread
+        assert all(each.wavefronts == each.fewest for each in counts)
+
+
 # -- refusals -------------------------------------------------------------------------------------
 
 
@@ -471,3 +492,43 @@ def test_layernorm_over_rows_that_four_warps_hold() -> None:
     want = (x - x.astype(float).mean(axis=1, keepdims=True)) / spread
     for machine, got in outputs(k.lower(), {"x": x}):
         assert np.abs(got["y"] - want).max() < 2e-6, machine
+
+
+def test_attention_with_an_online_softmax() -> None:
+    """Two products with what stands between them: rows of S are in the four lanes of a row."""
+    k = lw.Kernel("attention")
+    q, keys, v = (k.param(n, each, "float16") for n, each in (("q", (16, 16)), ("k_", (16, 64)),
+                                                              ("v", (64, 16))))  # fmt: skip
+
+    def tile(name: str, role: str, rows: int, cols: int, dtype: str = "float16") -> lw.Buffer:
+        layout = fragments.get("mma.m16n8k16.f16", role).tiled(rows, cols)
+        return k.alloc(name, (rows, cols), dtype, layout=layout)
+
+    rq, rk, rv = tile("rq", "A", 16, 16), tile("rk", "B", 16, 32), tile("rv", "B", 32, 16)
+    s, out = tile("s", "D", 16, 32, "float32"), tile("out", "D", 16, 16, "float32")
+    row = s.layout.reduced((16, 32), axis=1)
+    top, above, total = (
+        k.alloc(n, (16, 1), "float32", layout=row) for n in ("top", "above", "total")
+    )
+    k.copy(rq, q)
+    k.assign(top, -1e30), k.zero(total), k.zero(out)
+    with k.loop("i", 2) as i:
+        k.copy(rk, keys[:, i * 32 : i * 32 + 32])
+        k.copy(rv, v[i * 32 : i * 32 + 32])
+        k.gemm(s, rq, rk)
+        k.assign(above, lw.maximum(top, lw.max(s, axis=1)))
+        k.assign(s, lw.exp(s - above))
+        k.assign(top, lw.exp(top - above))
+        k.assign(total, total * top + lw.sum(s, axis=1))
+        k.assign(out, out * top)
+        k.gemm(out, k.tile("p", lw.cast(s, "float16")), rv, beta=1)
+        k.assign(top, above)
+    k.copy(k.param("o", (16, 16), "float32"), k.tile("o_", out / total))
+    rng = np.random.default_rng(13)
+    given = {n: rng.normal(size=b.shape).astype(np.float16) for n, b in zip(
+        ("q", "k_", "v"), (q, keys, v), strict=True)}  # fmt: skip
+    left, right, values = (each.astype(float) for each in given.values())
+    e = np.exp(left @ right - (left @ right).max(axis=1, keepdims=True))
+    want = e / e.sum(axis=1, keepdims=True) @ values
+    for machine, got in outputs(k.lower(), given):
+        assert np.abs(got["o"] - want).max() < 1e-3, machine

@@ -262,17 +262,17 @@ class TmaEpilogue(Epilogue):
         loads what the first block needs; and the operand that waits in registers, block by block.
         """
         kernel, whole, stages = self.kernel, self.form.whole, self.config.stages
-        last = Index.free("tiles"), tile.number + (stages + 1 if whole else 2)
+        last = Index.free("tiles") <= tile.number + (stages if whole else 1)
         if self.sources and not (whole and tile.stage):
-            with kernel.when(*last):
+            with kernel.when(last):
                 self.ahead(starts)
         if not self.late or tile.stage >= len(self.blocks):
             return
         kept = self._block(self.made, tile.stage)
-        with kernel.when(0, Index.free("turn")), kernel.when(tile.number, stages):
+        with kernel.when(Index.free("turn") > 0), kernel.when(tile.number < stages):
             self._store(tile.stage, kept, self.before)
         if self.early is not None:
-            with kernel.when(*last):
+            with kernel.when(last):
                 kernel.copy(kept, self.early.at(self._corner(tile.stage, starts)))
 
     def write(self, starts: Corner) -> None:
@@ -283,7 +283,7 @@ class TmaEpilogue(Epilogue):
         for number in range(len(self.blocks)):
             self._value(number, starts)
         number_after = Index.free("number") + Index.free("ctas")
-        with self.kernel.when(Index.free("total"), number_after + 1):
+        with self.kernel.when(Index.free("total") <= number_after):
             for number in range(len(self.blocks)):
                 self._store(number, self._block(self.made, number), starts)
 

@@ -34,14 +34,14 @@ PAIR = Config((128, 256, 64), (8, 1), 4, 2, bulk=True, producer=True, wgmma=True
 SYNC = Config((64, 64, 32), (2, 2), 3, 2)
 
 
-def gelu(x: Any, tanh: Callable[[Any], Any] = lw.tanh) -> Any:
-    """The tanh form of GELU, of tiles; of arrays where tanh is NumPy's."""
-    half, inner = 0.5 * x, x * (0.7978845608 + 0.0356774081 * (x * x))
-    return half + half * tanh(inner)
+def gelu(x: Any) -> Any:
+    """Return the tanh form of GELU, of tiles."""
+    half, inner = 0.5 * x, x * lw.fma(x * x, 0.0356774081, 0.7978845608)
+    return lw.fma(half, lw.tanh(inner), half)
 
 
 def exact(x: Array) -> Array:
-    return gelu(x, np.tanh)  # type: ignore[no-any-return]
+    return 0.5 * x * (1 + np.tanh(0.7978845608 * x + 0.0356774081 * x**3))  # type: ignore
 
 
 # What is fused: the epilogue of tiles, and of float64.

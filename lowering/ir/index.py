@@ -58,7 +58,7 @@ class Digit:
 
 @dataclass(frozen=True)
 class Opaque:
-    """``left op right`` for an operator that has no linear form: ``^ & // % *``.
+    """``left op right`` for an operator that has no linear form: ``^ & // % * >>``.
 
     The left side of ``//`` and ``%`` is nowhere negative: there, C rounds otherwise than Python.
     """
@@ -76,6 +76,8 @@ class Opaque:
             return self.right.constant - 1
         if self.op == "*":
             return self.left.high * self.right.high
+        if self.op == ">>":
+            return self.left.high
         if self.op == "^":
             return (1 << max(self.left.high, self.right.high).bit_length()) - 1
         return min(self.left.high, self.right.high)
@@ -106,6 +108,7 @@ class Opaque:
             "//": np.floor_divide,
             "%": np.mod,
             "*": np.multiply,
+            ">>": np.right_shift,
         }
         return operations[self.op](left, right)
 
@@ -318,6 +321,15 @@ class Index:
     def __rshift__(self, bits: int) -> Index:
         """Shift right by a constant: divide by a power of two."""
         return self // (1 << bits)
+
+    @classmethod
+    def table(cls, bits: int, place: Index) -> Index:
+        """Return a bit of a constant: the one at a place.
+
+        >>> str(Index.table(0b0110, Index.of("lane", 4)))
+        '((6 >> lane) % 2)'
+        """
+        return Index((), bits)._opaque(">>", place) % 2
 
     def __and__(self, mask: int) -> Index:
         """Keep low bits where the mask is ``2**n - 1``."""

@@ -452,7 +452,10 @@ def _written(st: St) -> set[str]:
 
 def _regions(st: St) -> list[Reg]:
     found = [each for each in (st.dst, st.src) if each is not None]
-    return found + [each for each in st.args.values() if isinstance(each, Reg)]
+    found += [each for each in st.args.values() if isinstance(each, Reg)]
+    if st.op == "assign":
+        found += [leaf.arguments[0] for leaf in st.args["value"].leaves() if leaf.what == "tile"]
+    return found
 
 
 def _merged(one: list[Access], other: list[Access]) -> list[Access]:

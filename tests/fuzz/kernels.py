@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.barriers import Placer
+from tests.fuzz.computing import Computing
 from tests.fuzz.ir import (
     BITS,
     NUMPY,
@@ -85,6 +86,7 @@ class Maker:
         self.counts: dict[str, int] = {}
         self.group = 0  # cp.async copies since the last commit
         self.aliased: dict[str, str] = {}
+        self.loose: set[str] = set()  # buffers that may hold other numbers than small integers
 
     # -- names, buffers ----------------------------------------------------------------------------
 
@@ -107,6 +109,8 @@ class Maker:
         """Add a statement."""
         st = St(op, dst, src, args)
         self.bodies[-1].append(st)
+        if src is not None and dst is not None and src.buf in self.loose:
+            self.loose.add(dst.buf)
         return st
 
     def chance(self, p: float) -> bool:
@@ -350,7 +354,7 @@ class Maker:
 
     def blend(self) -> None:
         """Scale a tile of f32, and add another."""
-        name = self.pick(lambda b: b.dtype == "float32")
+        name = self.pick(lambda b: b.dtype == "float32" and b.name not in self.loose)
         if name is None:
             name = self.load(None, "float32")
         buf = self.program.bufs[name]
@@ -358,7 +362,8 @@ class Maker:
         self.program.scalars[alpha] = ("f32", float(self.rng.choice((-2, -1, 2, 3))))
         other = self.pick(
             lambda b: b.dtype == "float32" and b.bits == buf.bits and b.shape == buf.shape
-        )
+            and b.name not in self.loose
+        )  # fmt: skip
         if other == name:
             other = None
         region = self.part(name) if self.chance(0.3) else self.whole(name)
@@ -573,6 +578,10 @@ class Maker:
             ):
                 best = part
         return best
+
+    def compute(self) -> None:
+        """Assign expressions to tiles."""
+        Computing(self).compute()
 
     # -- products ----------------------------------------------------------------------------------
 
@@ -1064,7 +1073,7 @@ class Maker:
             (2.0, self.load), (1.5, self.through_shared), (1.0, self.to_shared),
             (0.8, self.reload), (0.5, self.zero), (0.9, self.cast), (0.7, self.blend),
             (1.0, self.store), (0.6, self.from_shared_to_global), (0.3, self.between_shared),
-            (0.8, self.gemm), (0.5, self.branch), (0.4, self.epilogue),
+            (0.8, self.gemm), (0.5, self.branch), (0.4, self.epilogue), (2.0, self.compute),
         ]  # fmt: skip
         choice = rng.choices([f for _, f in table], [w for w, _ in table])[0]
         choice()

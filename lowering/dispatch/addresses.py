@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +19,8 @@ from lowering.ir.register_map import thread_coordinate
 from lowering.ir.tiles import Buffer, BufferRegion
 
 Coordinate = tuple[Index, ...]
+MOST = 1 << 16  # values of variables together, up to which a range is exact
+PERIOD = 1 << 12  # values of a number of the launch that are tried one by one
 
 
 @dataclass(frozen=True)
@@ -298,7 +301,7 @@ def _strided(digit: Index, stride: Size) -> Index:
         raise LayoutError(
             f"address: a stride must be a number, or a number times a symbol; got {stride}"
         )
-    return digit.times(Index.free(symbol.name)) * int(factor)
+    return digit * Index.free(symbol.name) * int(factor)
 
 
 def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray[np.int64]]:
@@ -307,8 +310,12 @@ def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray
     Two indices are equal everywhere, or one is divisible by a power of two everywhere, if they are
     so here; :func:`every_value` is for other questions. Of a variable whose digits only add up,
     that takes 0, one step of each digit, and the last value; digits inside an XOR, a quotient or a
-    remainder take all their values. An index is a polynomial of degree one in each number that only
-    the launch knows: 0 and ``FREE - 1``, which is odd, are enough.
+    remainder take all their values. In a number that only the launch knows, an index is of degree
+    one from one period to the next (:meth:`Index.period`): all values of the first period, and of
+    an odd number of periods later, are enough.
+
+    Raises:
+        LayoutError: as :meth:`Index.period`; or a period has too many values.
 
     >>> environment([Index.of("k", 2) * 16], 2)["k"].tolist()
     [0, 0, 1, 1]
@@ -321,7 +328,7 @@ def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray
     limits.pop("thread", None)
     found = [each for index in indices for each in index.digits()]
     values = [
-        np.array([0, FREE - 1])
+        _of_launch(name, indices)
         if limit >= FREE
         else _enough(limit, [(digit, mixed) for digit, mixed in found if digit.var == name])
         for name, limit in limits.items()
@@ -344,7 +351,8 @@ def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np
     """
     limits: dict[str, int] = {}
     for index in indices:
-        limits |= index.limits()
+        for name, limit in index.limits().items():
+            limits[name] = min(limit, limits.get(name, limit))
     values = [np.array([0, FREE - 1]) if n >= FREE else np.arange(n) for n in limits.values()]
     count = 1
     for each in values:
@@ -354,6 +362,47 @@ def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np
     grid = np.meshgrid(*values, indexing="ij")
     found = {name: each.reshape(-1) for name, each in zip(limits, grid, strict=True)}
     return {"thread": np.zeros(count, dtype=np.int64)} | found
+
+
+def reach(index: Index, guards: Sequence[Guard] = ()) -> tuple[int, int] | None:
+    """Return the least and the largest value of an index where conditions hold; None: nowhere.
+
+    They are exact where its variables have few values together, else those of its digits' bounds.
+
+    >>> i, j = Index.of("i", 8), Index.of("j", 8)
+    >>> reach(i * 16 - 16), reach(i * 16 - 16, [i >= 1]), reach(i - i % 4), reach(j, [i < j])
+    ((-16, 96), (0, 96), (0, 4), (1, 7))
+    """
+    known, related = index.variables(), list[Guard]()
+    for _ in guards:  # a guard may relate others to the index
+        related = [guard for guard in guards if guard.variables() & known]
+        known = known.union(*(guard.variables() for guard in related))
+    sides = [side for guard in related for side in (guard.index, as_index(guard.high))]
+    env = every_value([index, *sides], MOST)
+    if env is None:
+        return index.low, index.high
+    taking = np.ones(len(next(iter(env.values()))), dtype=bool)
+    for guard in related:
+        taking &= guard.holds(env)
+    found = np.broadcast_to(index.value(env), taking.shape)[taking]
+    return (int(found.min()), int(found.max())) if found.size else None
+
+
+def _of_launch(name: str, indices: Sequence[Index]) -> npt.NDArray[np.int64]:
+    """Return enough values of a number that only the launch knows.
+
+    Raises:
+        LayoutError: a period has too many.
+    """
+    period = math.lcm(*(index.period(name) for index in indices))
+    if period > PERIOD:
+        raise LayoutError(
+            f"index: {name}, which only the launch knows, is divided by {period}; at most {PERIOD} "
+            "can be proved"
+        )
+    later = FREE // period - 1
+    first = np.arange(period)
+    return np.append(first, first + period * (later - (later % 2 == 0)))
 
 
 def _enough(limit: int, digits: Sequence[tuple[Digit, bool]]) -> npt.NDArray[np.int64]:

@@ -8,9 +8,10 @@ by constants act on the digits, so what layouts produce stays as lean as hand-wr
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -112,9 +113,12 @@ class Opaque:
 Atom = Digit | Opaque
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Index:
     """An integer expression; take ``Index.of`` for a variable, then compute with it.
+
+    Its value is known when the kernel runs: a comparison with ``<``, ``<=``, ``>`` or ``>=`` is a
+    :class:`Guard`, and Python can branch on neither.
 
     >>> thread = Index.of("thread", 128)
     >>> str(thread % 32 // 4 * 8 + 3), str(thread % 32 % 4), str(thread % 128), str(thread // 128)
@@ -127,6 +131,53 @@ class Index:
 
     terms: tuple[tuple[int, Atom], ...] = ()
     constant: int = 0
+    __array_ufunc__: ClassVar[None] = None  # so that NumPy's scalars leave operators to us
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether two indices are written alike.
+
+        Raises:
+            LayoutError: beside a number or a symbol, where a condition is meant.
+        """
+        if isinstance(other, Index):
+            return (self.terms, self.constant) == (other.terms, other.constant)
+        if takes(other):
+            raise _undecided(f"{self} == {other}")
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.terms, self.constant))
+
+    def __bool__(self) -> bool:
+        """Refuse to be a condition of Python.
+
+        Raises:
+            LayoutError: always.
+        """
+        raise _undecided(str(self))
+
+    def __lt__(self, other: Any) -> Guard:
+        """Return the condition that it is less: a number, an index or a symbol.
+
+        >>> thread = Index.of("thread", 128)
+        >>> [str(each) for each in (thread // 32 < 2, thread > 0, thread <= Index.free("n"))]
+        ['(thread // 32) < 2', '0 < thread', 'thread < (n + 1)']
+        """
+        if not takes(other):
+            return NotImplemented
+        return Guard(self, min(0, self.low), as_index(other))
+
+    def __gt__(self, other: Any) -> Guard:
+        """Return the condition that it is greater."""
+        return as_index(other) < self if takes(other) else NotImplemented
+
+    def __le__(self, other: Any) -> Guard:
+        """Return the condition that it is less or equal."""
+        return self < as_index(other) + 1 if takes(other) else NotImplemented
+
+    def __ge__(self, other: Any) -> Guard:
+        """Return the condition that it is greater or equal."""
+        return as_index(other) - 1 < self if takes(other) else NotImplemented
 
     @classmethod
     def of(cls, var: str, limit: int) -> Index:
@@ -137,8 +188,8 @@ class Index:
     def free(cls, var: str) -> Index:
         """Return a number that only the launch knows: an extent, a pitch, the place of a block.
 
-        >>> str((Index.of("thread", 32) + 8).times(Index.free("pitch")))
-        'pitch * 8 + (thread * pitch)'
+        >>> str(Index.free("M") // 64)
+        'M // 64'
         """
         return cls.of(var, FREE)
 
@@ -159,6 +210,8 @@ class Index:
 
     def __add__(self, other: Any) -> Index:
         """Add, gathering equal atoms; a number, an index, or what :func:`as_index` takes."""
+        if not takes(other):
+            return NotImplemented
         right = as_index(other)
         terms = dict[Atom, int]()
         for c, atom in (*self.terms, *right.terms):
@@ -174,35 +227,38 @@ class Index:
 
     def __sub__(self, other: Any) -> Index:
         """Subtract."""
-        return self + as_index(other) * -1
+        return self + as_index(other) * -1 if takes(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Index:
         """Subtract from a number, or from what :func:`as_index` takes."""
-        return as_index(other) + self * -1
+        return as_index(other) + self * -1 if takes(other) else NotImplemented
 
-    def __mul__(self, other: int) -> Index:
-        """Multiply by a constant."""
-        if not is_number(other):
-            raise LayoutError(
-                f"index: {self} times {other!r}: the factor must be an integer known before launch"
-            )
-        factor = int(other)
-        if factor == 0:
-            return Index()
-        return Index(tuple((c * factor, a) for c, a in self.terms), self.constant * factor)
-
-    __rmul__ = __mul__
-
-    def times(self, factor: Index) -> Index:
-        """Multiply by a number that only the launch knows, term by term.
+    def __mul__(self, other: Any) -> Index:
+        """Multiply by a number, or, term by term, by an index.
 
         So a loop's part, a thread's part and the constants stand apart: what does not change in a
         loop is computed before it, and what several accesses share, once.
+
+        >>> str((Index.of("thread", 32) + 8) * Index.free("pitch"))
+        'pitch * 8 + (thread * pitch)'
         """
-        total = factor * self.constant
+        if not takes(other):
+            return NotImplemented
+        right = as_index(other)
+        if not right.terms:
+            factor = right.constant
+            kept = tuple((c * factor, atom) for c, atom in self.terms if factor)
+            return Index(kept, self.constant * factor)
+        total = right * self.constant
         for c, atom in self.terms:
-            total += Index(((c, Opaque("*", Index(((1, atom),)), factor)),))
+            one = Index(((1, atom),))
+            total += one * right.constant * c
+            for d, factor_atom in right.terms:
+                product = Opaque("*", one, Index(((1, factor_atom),)))
+                total += Index(((c * d, product),))
         return total
+
+    __rmul__ = __mul__
 
     def _split(self, divisor: int) -> tuple[Index, Index] | None:
         """Write ``self = divisor * whole + rest`` with ``0 <= rest < divisor``; None if unknown."""
@@ -325,9 +381,7 @@ class Index:
                     part = part % atom.extent if cut else part
             else:
                 left, right = (each.replaced(values) for each in (atom.left, atom.right))
-                made = Opaque(atom.op, left, right)
-                both = not left.terms and not right.terms
-                part = Index((), int(made.value({}))) if both else Index(((1, made),))
+                part = _MADE[atom.op](left, right)
             total += part * coefficient
         return total
 
@@ -358,31 +412,47 @@ class Index:
     def limits(self) -> dict[str, int]:
         """Return the variables, each with the number of its values.
 
-        Raises:
-            LayoutError: a number that only the launch knows is divided, stands in an XOR, or is
-                multiplied by itself: no proof could do with two of its values.
-
         >>> (Index.of("lane", 32) + Index.free("pitch")).limits()
         {'lane': 32, 'pitch': 16777216}
         """
-        found: dict[str, int] = {}
+        return {digit.var: digit.limit for digit, _ in self.digits()}
+
+    def period(self, var: str) -> int:
+        """Return after how many values of a variable the index has only moved by a constant.
+
+        That constant may be a multiple of another variable. So a variable that only the launch
+        knows needs few values in a proof.
+
+        Raises:
+            LayoutError: it is multiplied by itself, or stands in an XOR.
+
+        >>> block = Index.free("bx")
+        >>> [each.period("bx") for each in (block * 64, block % 3 * 16, block // 4 + block % 6)]
+        [1, 3, 12]
+        """
+        return self._periodic(var)[0]
+
+    def _periodic(self, var: str) -> tuple[int, bool]:
+        """Return the period in a variable, and whether the index moves from one to the next."""
+        period, moves = 1, False
         for _, atom in self.terms:
             if isinstance(atom, Digit):
-                if atom.limit >= FREE and (atom.stride, atom.extent) != (1, atom.limit):
+                own, moving = 1, False
+                if atom.var == var:
+                    cut = atom.stride * atom.extent < atom.limit
+                    own, moving = atom.stride * (atom.extent if cut else 1), not cut
+            else:
+                (left, up), (right, down) = (e._periodic(var) for e in (atom.left, atom.right))
+                own, moving = math.lcm(left, right), (up or down) and atom.op != "%"
+                if atom.op in ("//", "%"):
+                    own *= atom.right.constant if up else 1
+                elif up and down if atom.op == "*" else moving:
                     raise LayoutError(
-                        f"index: {self} divides {atom.var}, which only the launch knows"
+                        f"index: {self} is no polynomial of degree one in {var}, which only the "
+                        "launch knows"
                     )
-                found[atom.var] = atom.limit
-                continue
-            left, right = atom.left.free_variables(), atom.right.free_variables()
-            if left & right or (atom.op != "*" and left | right):
-                names = ", ".join(sorted(left | right))
-                raise LayoutError(
-                    f"index: {self} is no polynomial of degree one in each of {names}, which "
-                    "only the launch knows"
-                )
-            found |= atom.left.limits() | atom.right.limits()
-        return found
+            period, moves = math.lcm(period, own), moves or moving
+        return period, moves
 
     def free_variables(self) -> set[str]:
         """Return the variables that only the launch knows.
@@ -452,6 +522,18 @@ class Guard:
     low: int
     high: int | Index
 
+    def __bool__(self) -> bool:
+        """Refuse to be a condition of Python, as in ``0 <= i < 3``.
+
+        Raises:
+            LayoutError: always.
+        """
+        raise _undecided(str(self))
+
+    def __str__(self) -> str:
+        """Return the condition to read."""
+        return self.render("script")
+
     def variables(self) -> set[str]:
         """Return the names on which it depends."""
         high = self.high.variables() if isinstance(self.high, Index) else set[str]()
@@ -487,6 +569,55 @@ class Guard:
         if self.low <= self.index.low:
             return upper
         return f"{self.low} <= {text} {'&&' if style == 'c' else 'and'} {upper}"
+
+
+def _undecided(condition: str) -> LayoutError:
+    """Return the refusal to branch in Python on what a kernel knows when it runs."""
+    return LayoutError(
+        f"index: `{condition}` is known when the kernel runs, so Python cannot branch on it: write "
+        "`with k.when(i < 3):`, one `with` for each condition; for equality "
+        "`k.when(i, 3, at_least=2)`: 2 <= i < 3"
+    )
+
+
+def takes(value: object) -> bool:
+    """Say whether :func:`as_index` may take a value: a number, an index or a symbolic one."""
+    return isinstance(value, Index) or is_number(value) or hasattr(value, "as_coefficients_dict")
+
+
+def as_guard(condition: Any, what: str) -> Guard:
+    """Return a comparison of indices or of symbols as a condition.
+
+    Args:
+        condition: such as ``k.warp < 2`` or, of the symbol of a scalar, ``n >= 8``.
+        what: the operation that takes it, for the error.
+
+    Raises:
+        LayoutError: it is none.
+
+    >>> from layoutalg.sizes.symbolic import DigitSymbol
+    >>> str(as_guard(DigitSymbol("n", FREE) >= 8, "when"))
+    '7 < n'
+    """
+    if isinstance(condition, Guard):
+        return condition
+    compare = _COMPARISONS.get(getattr(condition, "rel_op", ""))
+    if compare is None:
+        raise LayoutError(
+            f"{what}: a condition is a comparison, such as i < 3 or k.warp >= 2; got {condition!r}"
+        )
+    found: Guard = compare(as_index(condition.lhs, what), as_index(condition.rhs, what))
+    return found
+
+
+_MADE: dict[str, Callable[[Index, Index], Index]] = {  # of the operators of Opaque
+    "*": operator.mul,
+    "^": operator.xor,
+    "//": lambda left, right: left // right.constant,
+    "%": lambda left, right: left % right.constant,
+    "&": lambda left, right: left & right.constant,
+}
+_COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 def as_index(value: Any, what: str = "index") -> Index:

@@ -546,9 +546,10 @@ class Wgmma(Op, unit="warpgroup", aligned=True):
                 )
 
     def __str__(self) -> str:
-        into = str(self.d if self.accumulate else 0)
         if isinstance(self.accumulate, Index):
             into = f"{self.d} if {self.accumulate}"
+        else:
+            into = str(self.d if self.accumulate else 0)
         return f"wgmma.{self.instruction.shape}({self.d}, {self.a}, {self.b}, {into})"
 
 

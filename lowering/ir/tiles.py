@@ -15,9 +15,9 @@ from layoutalg.algebra.iters import row_major
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.arguments import as_region as as_ranges
-from layoutalg.sizes.size import Size, as_extent, as_size, equal, less, product, tidy
+from layoutalg.sizes.size import Size, as_extent, as_size, equal, is_sequence, less, product, tidy
 from lowering.ir.expressions import Arithmetic, Expression, Tile
-from lowering.ir.index import Index
+from lowering.ir.index import Index, as_index
 from lowering.ir.names import plain
 from lowering.ir.ops import Op, Store, StoreMatrix, Transfer, When, rewrite, walk
 from lowering.isa import dtypes
@@ -195,10 +195,19 @@ class Buffer(Arithmetic):
         return BufferRegion(self, tuple((0, extent) for extent in self.shape))
 
     def __getitem__(self, key: Any) -> BufferRegion:
-        """Return a region; an int keeps its dimension, with extent 1.
+        """Return a region; an index alone keeps its dimension, with extent 1.
+
+        Bounds are numbers or, in memory, indices: of loop variables, ``k.block``, ``k.warp``, with
+        ``//`` and ``%`` by numbers. The extent of a range is a number: ``b : b + 16``.
 
         Raises:
-            LayoutError: too many indices, a step, or a range outside the shape.
+            LayoutError: too many indices, a step, no number of elements, or a range outside the
+                shape.
+
+        >>> from lowering.ir.index import Index
+        >>> i, stages = Index.of("i", 8), Buffer("stages", (2, 64), "float16", "shared")
+        >>> print(stages[i % 2, i * 8 : i * 8 + 8])
+        stages[i % 2:i % 2 + 1,i * 8:i * 8 + 8]
         """
         keys = key if isinstance(key, tuple) else (key,)
         if len(keys) > len(self.shape):
@@ -214,10 +223,10 @@ class Buffer(Arithmetic):
                         f"{self.name}[…]: a region has no steps; got step {part.step} in "
                         f"dimension {dim}"
                     )
-                begin = 0 if part.start is None else as_size(part.start, f"{self.name}[…]: begin")
-                end = extent if part.stop is None else as_size(part.stop, f"{self.name}[…]: end")
+                begin = 0 if part.start is None else _bound(part.start, f"{self.name}[…]: begin")
+                end = extent if part.stop is None else _bound(part.stop, f"{self.name}[…]: end")
             else:
-                begin = as_size(part, f"{self.name}[…]: index")
+                begin = _bound(part, f"{self.name}[…]: index")
                 end = begin + 1
             ranges.append((begin, end))
         return BufferRegion(self, tuple(ranges))
@@ -247,7 +256,65 @@ def cells(buffer: Buffer) -> int:
     return (last // period + 1) * period
 
 
-@dataclass(frozen=True)
+def _bound(value: Any, what: str) -> Any:
+    """Return a bound of a range as a number or an index; or as a size, of a symbolic shape.
+
+    Raises:
+        LayoutError: it is none of these.
+    """
+    if not isinstance(value, Index):
+        size: Any = as_size(value, what)
+        if type(size) is int or not all(hasattr(each, "extent") for each in size.free_symbols):
+            return size
+        value = as_index(size, what)
+    return value if value.terms else value.constant
+
+
+def _count(begin: Any, end: Any) -> Any:
+    """Return the extent of a range: a number, or what depends on symbols or variables."""
+    if isinstance(begin, Index) or isinstance(end, Index):
+        count = as_index(end) - as_index(begin)
+        return count if count.terms else count.constant
+    return tidy(end - begin)
+
+
+def _ranges(given: Any, shape: tuple[Any, ...]) -> tuple[tuple[Any, Any], ...]:
+    """Return (begin, end) for each dimension of a shape.
+
+    What is in range for some values of its variables passes: which of them there are is known at a
+    call, under the branches around it.
+
+    Raises:
+        LayoutError: not a pair for each dimension, no number of elements, an empty range, or one
+            outside the shape.
+    """
+    if not is_sequence(given):
+        return as_ranges(given, shape)
+    pairs, moving = list(given), dict[int, tuple[Any, Any]]()
+    for dim, pair in enumerate(pairs):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            continue
+        begin, end = (_bound(each, f"slice: dimension {dim}") for each in pair)
+        pairs[dim] = begin, end
+        if isinstance(begin, Index) or isinstance(end, Index):
+            count = _count(begin, end)
+            if type(count) is not int:
+                raise LayoutError(
+                    f"slice: the range {begin}:{end} of dimension {dim} has {count} elements; a "
+                    "number fits, as in b : b + 16"
+                )
+            moving[dim], pairs[dim] = (begin, end), (0, count)
+    found = list(as_ranges(pairs, shape))
+    for dim, (begin, end) in moving.items():
+        found[dim] = begin, end
+        if begin.high < 0 or less(shape[dim], end.low):
+            raise LayoutError(
+                f"slice: the range {begin}:{end} of dimension {dim} must lie in 0:{shape[dim]}"
+            )
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
 class BufferRegion(Arithmetic):
     """A box of a buffer: ``(begin, end)`` per dimension.
 
@@ -263,16 +330,26 @@ class BufferRegion(Arithmetic):
         if not isinstance(self.buffer, Buffer):
             raise LayoutError(f"BufferRegion: needs a Buffer; got {self.buffer!r}")
         try:
-            ranges = as_ranges(self.ranges, self.buffer.shape)
+            ranges = _ranges(self.ranges, self.buffer.shape)
         except LayoutError as error:
             detail = str(error).removeprefix("slice: ")
             raise LayoutError(f"{self.buffer.name}[…]: {detail}") from None
         object.__setattr__(self, "ranges", ranges)
 
     @property
+    def _key(self) -> tuple[Any, ...]:
+        return self.buffer, *((type(bound), bound) for pair in self.ranges for bound in pair)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, BufferRegion) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
     def shape(self) -> tuple[Any, ...]:
         """The extents of the box."""
-        return tuple(tidy(end - begin) for begin, end in self.ranges)
+        return tuple(_count(begin, end) for begin, end in self.ranges)
 
     @property
     def expression(self) -> Expression:
@@ -570,7 +647,8 @@ def gemm_async(
         )
     if type(cta_group) is not int or cta_group not in (1, 2):
         raise LayoutError(f"gemm_async: cta_group must be 1 or 2; got {cta_group!r}")
-    config = {"transA": transA, "transB": transB, "accum": accum, "cta_group": cta_group}
+    adds = accum if isinstance(accum, bool) else as_index(accum, "gemm_async: accum")
+    config = {"transA": transA, "transB": transB, "accum": adds, "cta_group": cta_group}
     given = {"C": C, "A": A, "B": B, "SFA": SFA, "SFB": SFB}
     return TilePrimitiveCall("gemm_async", _operands("gemm_async", given), scope, dispatch, config)
 

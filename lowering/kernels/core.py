@@ -160,7 +160,7 @@ class WgmmaCore(AsyncCore):
     def release(self, tile: KTile, free: Barrier) -> None:
         """Wait for the product before, if there is one, and free its stage."""
         self.kernel.wait(1, "gemm")
-        self.kernel.arrive(free, tile.before, (0, tile.number), everywhere=True)
+        self.kernel.arrive(free, tile.before, tile.number > 0, everywhere=True)
 
     def finish(self, last: Any, free: Barrier) -> None:
         """Wait for all products, and free the last stage."""

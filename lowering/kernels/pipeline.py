@@ -144,7 +144,7 @@ class KTiles:
         """Loop over K; yields the K tiles of all stages, or one K tile."""
         kernel, stages = self.kernel, self.stages
         steps = Index.free("rounds" if self.whole else "tiles")
-        first = as_index(kernel.let(f"{prefix}first", Index.free(f"{prefix}turn").times(steps)))
+        first = as_index(kernel.let(f"{prefix}first", Index.free(f"{prefix}turn") * steps))
         with kernel.loop(f"{prefix}{'round' if self.whole else 'tile'}", steps) as step:
             position = first + as_index(step)
             if self.whole:

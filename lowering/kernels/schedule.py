@@ -42,7 +42,10 @@ def cta_swizzle(
     order = TileLayout(S[(FREE // group, group, FREE) : (1 @ by, 1 @ bx, group @ bx)])
     inverse = order.inverse(shape)
     place = [Index((), int(value)) for value in inverse.base]
-    values = {"bx": along or Index.free("bx"), "by": groups or Index.free("by")}
+    values = {
+        "bx": Index.free("bx") if along is None else along,
+        "by": Index.free("by") if groups is None else groups,
+    }
     for axis in inverse.axes:
         for digit_place, digit in inverse.digits(axis, values[axis.name]):
             if digit_place is not None and digit_place.dim is not None:
@@ -122,7 +125,7 @@ def persistent_tiles(kernel: Kernel, config: Config, prefix: str) -> Iterator[tu
     """
     with kernel.loop(f"{prefix}turn", Index.free("turns")):
         turn = Index.free(f"{prefix}turn")
-        number = turn.times(Index.free("ctas")) + Index.free("bx")
+        number = turn * Index.free("ctas") + Index.free("bx")
         kernel.let(f"{prefix}number", number)
         with kernel.when(Index.free(f"{prefix}number"), Index.free("total")):
             yield starts_of(kernel, config, prefix)
@@ -136,8 +139,8 @@ def starts_of(kernel: Kernel, config: Config, prefix: str) -> tuple[Any, Any]:
         return Index.free(f"{prefix}{name}")
 
     number, reciprocal = Index.free(f"{prefix}number"), Index.of("reciprocal", 2 << ROUNDING)
-    group = let("group", number.times(reciprocal) // (1 << ROUNDING))
-    along = let("along", number - group.times(Index.free("width")))
+    group = let("group", number * reciprocal // (1 << ROUNDING))
+    along = let("along", number - group * Index.free("width"))
     rank = Index.free("bx") % config.cluster
     row, col = (
         place * (span // tile) + (rank if span > tile else 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from layoutalg.sizes.size import substitute
 from lowering.ir.index import Index
 from lowering.ir.ops import Loop, Op, with_bodies
 from lowering.ir.tiles import BufferRegion, TilePrimitiveCall
@@ -49,12 +48,8 @@ def unroll(ops: tuple[Op, ...]) -> tuple[Op, ...]:
 def _at(value: Any, var: str, number: int) -> Any:
     """Return operations, or a part of one, with a loop variable set."""
     if isinstance(value, TilePrimitiveCall):
-        values = {var: number}
         operands = {
-            role: BufferRegion(
-                region.buffer,
-                tuple((substitute(b, values), substitute(e, values)) for b, e in region.ranges),
-            )
+            role: BufferRegion(region.buffer, _at(region.ranges, var, number))
             for role, region in value.operands.items()
         }
         config = {name: _argument(each, var, number) for name, each in value.config.items()}
@@ -71,9 +66,5 @@ def _at(value: Any, var: str, number: int) -> Any:
 
 def _argument(value: Any, var: str, number: int) -> Any:
     """Return an argument with a variable set; whether to add, once it is a number, is a bool."""
-    if is_dataclass(value):
-        return _at(value, var, number)
-    if not hasattr(value, "free_symbols"):
-        return value
-    found = substitute(value, {var: number})
-    return bool(found) if type(found) is int else found
+    found = _at(value, var, number)
+    return found.constant != 0 if isinstance(found, Index) and not found.terms else found

@@ -22,7 +22,7 @@ from layoutalg.algebra.axis import WARP
 from layoutalg.fragments.targets import has
 from layoutalg.front_door import LayoutLike
 from layoutalg.sizes.budget import REGISTERS, check_budget
-from lowering.dispatch.addresses import every_value, region_tile
+from lowering.dispatch.addresses import reach, region_tile
 from lowering.dispatch.holders import check_threads_exist
 from lowering.dispatch.reductions import Shares, shares
 from lowering.ir import names
@@ -39,7 +39,7 @@ from lowering.ir.expressions import (
     mapped,
     typed,
 )
-from lowering.ir.index import FREE, Guard, Index, as_index
+from lowering.ir.index import FREE, Guard, Index, as_guard, as_index
 from lowering.ir.kernel_ir import Barrier, KernelIR, Scalar
 from lowering.ir.ops import (
     Arrive,
@@ -83,7 +83,6 @@ from lowering.programs import stages
 from lowering.programs.program import KernelProgram
 
 CLUSTERS = (1, 2)  # CTAs that may run together
-MOST = 1 << 16  # values of variables together, up to which a range is exact
 
 
 class Kernel:
@@ -253,12 +252,16 @@ class Kernel:
         if token not in ("s32", "f32"):
             raise LayoutError(f"scalar: {name} must be s32 or f32; got {token!r}")
         names.check_variable(name, "scalar", self._taken)
-        symbol = self._symbol(name, FREE, "scalar")
-        self.scalars[name] = Scalar(name, token)
-        return symbol if token == "s32" else Expression(Variable(name, token), ())
+        from layoutalg.sizes.symbolic import DigitSymbol
 
-    def let(self, name: str, value: Any, extent: int | None = None) -> Any:
-        """Name the value of an index, a number from 0 on, and return its symbol.
+        self._variable(name, FREE, "scalar")
+        self.scalars[name] = Scalar(name, token)
+        if token == "f32":
+            return Expression(Variable(name, token), ())
+        return DigitSymbol(name, FREE)  # no Index: the strides of a layout may take it
+
+    def let(self, name: str, value: Any, extent: int | None = None) -> Index:
+        """Name the value of an index, a number from 0 on: computed once, it stands for the value.
 
         Args:
             name: letters alone.
@@ -271,8 +274,8 @@ class Kernel:
                 beyond the extent, or an unrolled loop around it would define it once per step.
 
         >>> k = Kernel("k", threads=64)
-        >>> k.let("w", k.warp).extent
-        2
+        >>> print(k.let("w", k.warp) * 16)
+        w * 16
         """
         index = as_index(value, f"let: the value of {name}")
         if extent is not None and (type(extent) is not int or extent < 1):
@@ -291,11 +294,11 @@ class Kernel:
                 f"let: {name} would be defined once per step of the unrolled loop "
                 f"{self._unrolled[-1]}; define it outside, or leave that loop rolled"
             )
-        symbol = self._symbol(name, extent, "let")
+        variable = self._variable(name, extent, "let")
         self._visible.append(name)
         self._named[name] = index.replaced(self._named)
         self._add(Let(name, index, extent))
-        return symbol
+        return variable
 
     def _reach(self, index: Index) -> tuple[int, int]:
         """Return the least and the largest value of an index that depends on no scalar.
@@ -306,17 +309,10 @@ class Kernel:
         exact = index if written.free_variables() else written
         guards = [guard.replaced(self._named) for guard in self._guards]
         known = [guard for guard in guards if not any(i.free_variables() for i in indices(guard))]
-        env = every_value([exact, *indices(tuple(known))], MOST)
-        if env is None:
-            return index.low, index.high
-        taking = np.ones(len(env["thread"]), dtype=bool)
-        for guard in known:
-            taking &= guard.holds(env)
-        found = np.broadcast_to(exact.value(env), taking.shape)[taking]
-        return (int(found.min()), int(found.max())) if found.size else (0, 0)
+        return reach(exact, known) or (0, 0)
 
-    def rank(self, name: str = "rank") -> Any:
-        """Name the rank of the CTA in its cluster, and return its symbol.
+    def rank(self, name: str = "rank") -> Index:
+        """Name the rank of the CTA in its cluster.
 
         Args:
             name: letters alone.
@@ -326,9 +322,7 @@ class Kernel:
         """
         return self.let(name, Index.free("bx") % self.cluster, self.cluster)
 
-    def _symbol(self, name: str, extent: int, operation: str) -> Any:
-        from layoutalg.sizes.symbolic import DigitSymbol
-
+    def _variable(self, name: str, extent: int, operation: str) -> Index:
         taken = {self.name, *self.buffers, *self.scalars, *self.barriers}
         names.check_variable(name, operation, taken)
         if name in self._visible:
@@ -337,7 +331,7 @@ class Kernel:
                 "their own"
             )
         self._variables.add(name)
-        return DigitSymbol(name, extent)
+        return Index.of(name, extent)
 
     @contextmanager
     def producer(self) -> Iterator[None]:
@@ -365,21 +359,37 @@ class Kernel:
             del self._visible[before[0] :], self._unrolled[before[1] :]
 
     @contextmanager
-    def when(self, value: Any, below: Any, at_least: int = 0) -> Iterator[None]:
-        """Run the ``with`` block where ``at_least <= value < below``.
+    def when(self, value: Any, below: Any = None, at_least: int = 0) -> Iterator[None]:
+        """Run the ``with`` block where a condition holds, or where ``at_least <= value < below``.
 
         Threads may decide differently as far as each statement inside allows: a product needs whole
         warps, a copy from memory to memory all threads of the CTA.
 
         Args:
-            value: a number, an index such as :attr:`warp`, or a sum of multiples of variables.
+            value: a condition, such as ``k.warp < 2`` or ``i >= 1``; or, with ``below``, a number,
+                an index such as :attr:`warp`, or a symbol.
             below: likewise.
             at_least: a number.
+
+        Raises:
+            LayoutError: without ``below``, what is no comparison.
+
+        >>> k = Kernel("k", threads=64)
+        >>> with k.loop("i", 4) as i, k.when(i >= 1), k.when(k.warp, 1):
+        ...     k.sync("warp")
+        >>> print(k.lower().script())
+        for i in range(4):
+            if 0 < i:
+                if (thread // 32) < 1:
+                    sync(warp)
         """
         if type(at_least) is not int:
             raise LayoutError(f"when: at_least must be a number; got {at_least!r}")
-        index, high = as_index(value, "when: the value"), as_index(below, "when: below")
-        guard = Guard(index, at_least, high)
+        if below is None:
+            guard = as_guard(value, "when")
+        else:
+            index, high = as_index(value, "when: the value"), as_index(below, "when: below")
+            guard = Guard(index, at_least, high)
         self._guards.append(guard)
         try:
             with self._block() as body:
@@ -779,7 +789,7 @@ class Kernel:
         self,
         barrier: Barrier,
         slot: Any,
-        where: tuple[Any, Any] | None = None,
+        where: Guard | None = None,
         everywhere: bool = False,
     ) -> None:
         """Let each warp arrive once at an mbarrier.
@@ -787,18 +797,13 @@ class Kernel:
         Args:
             barrier: of the mbarrier.
             slot: which one.
-            where: (value, below): arrive only where ``value < below``, uniform in each warp.
+            where: a condition, uniform in each warp: arrive only where it holds.
             everywhere: at that mbarrier of every CTA of the cluster.
 
         Raises:
-            LayoutError: the barrier is of another kernel, or ``where`` is no pair.
+            LayoutError: the barrier is of another kernel, or ``where`` is no comparison.
         """
-        guards: tuple[Guard, ...] = ()
-        if where is not None:
-            if not (isinstance(where, (tuple, list)) and len(where) == 2):
-                raise LayoutError(f"arrive: where is (value, below), or None; got {where!r}")
-            value, below = (as_index(each, "arrive: where") for each in where)
-            guards = (Guard(value, 0, below),)
+        guards = () if where is None else (as_guard(where, "arrive: where"),)
         place = self._slot(barrier, slot, "arrive")
         self._add(Arrive(barrier.name, place, guards, everywhere and self.cluster > 1))
 
@@ -891,13 +896,13 @@ class Kernel:
         self._add(WgmmaWait(pending) if _asynchronous(of) == "gemm" else Wait(pending))
 
     @contextmanager
-    def loop(self, var: str, extent: Any, unroll: bool = False) -> Iterator[Any]:
-        """Repeat the ``with`` block; yields the variable, a size symbol.
+    def loop(self, var: str, extent: Any, unroll: bool = False) -> Iterator[Index]:
+        """Repeat the ``with`` block; yields the variable, an index.
 
         Args:
             var: name of the variable, which runs over ``0 .. extent - 1``: letters alone, so that
                 it collides with no name that kernel texts make.
-            extent: a number, an index, or the symbol of a scalar or of a :meth:`let`.
+            extent: a number, an index, or the symbol of a scalar.
             unroll: expand the loop before dispatch. Register regions that move with the variable
                 need it: register numbers are static.
 
@@ -911,11 +916,11 @@ class Kernel:
         if unroll and not known:
             raise LayoutError(f"loop: unroll=True needs a number as extent; {var} has {extent}")
         most = extent if known else as_index(extent).high
-        symbol = self._symbol(var, most if 0 < most < FREE - 1 else FREE, "loop")
+        variable = self._variable(var, most if 0 < most < FREE - 1 else FREE, "loop")
         self._loops += 1
         try:
             with self._block(var, unrolled=unroll) as body:
-                yield symbol
+                yield variable
         finally:
             self._loops -= 1
         self._drop_spare_syncs(body)

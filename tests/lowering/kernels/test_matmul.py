@@ -250,10 +250,10 @@ def test_a_raster_covers_every_tile_once() -> None:
 
 def test_a_free_number_is_proved_by_two_values() -> None:
     pitch, lane = Index.free("pitch"), Index.of("lane", 4)
-    address = (lane + 8).times(pitch) * 8 + 3
+    address = (lane + 8) * pitch * 8 + 3
     assert address.value({"lane": 2, "pitch": 5}) == 10 * 5 * 8 + 3
     assert address.limits() == {"pitch": FREE, "lane": 4}
-    for wrong in (pitch // 2, pitch.times(pitch), (lane * 1024) ^ pitch):
+    for wrong in (pitch // 2, pitch * pitch, (lane * 1024) ^ pitch):
         with pytest.raises(LayoutError, match=r"^index: "):
             wrong.limits()
 

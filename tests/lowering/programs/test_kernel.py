@@ -99,7 +99,8 @@ def test_the_stages_of_lowering_can_be_read() -> None:
     assert tile[0] == "zero(dst=rd[0:16,0:8], scope=warp)"
     assert tile[1] == "for step in range(2):  # unrolled"
     assert tile[2].strip() == (
-        "copy(dst=sa[0:16,0:16], src=a[0:16,16*step:16*step + 16], asynchronous=True, scope=warp)"
+        "copy(dst=sa[0:16,0:16], src=a[0:16,step * 16:step * 16 + 16], asynchronous=True, "
+        "scope=warp)"
     )
     unrolled = program.script("unrolled").splitlines()
     assert len(unrolled) == 2 + 2 * 9
@@ -562,7 +563,7 @@ def test_an_arrival_of_each_warp_is_of_its_first_lane() -> None:
     kernel = Kernel("arrivals", threads=64)
     barrier = kernel.barrier("done", 2, 2)
     with kernel.loop("step", 4) as step:
-        kernel.arrive(barrier, 0, where=(step, 3))
+        kernel.arrive(barrier, 0, where=step < 3)
     kernel.arrive(barrier, 1)
     program = kernel.lower()
     (guarded,) = lines_with(program, "mbarrier_arrive_if(")

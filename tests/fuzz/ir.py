@@ -76,7 +76,7 @@ class Bits:
     @property
     def text(self) -> str:
         """Return the layout as the package writes it: neighbouring bits of one axis joined."""
-        runs: list[list[Any]] = []
+        runs: list[list[Any]] = [] if self.places else [["r", 1, 0]]
         for kind, bit in self.places:
             if runs and runs[-1][0] == kind and runs[-1][2] == bit + 1:
                 runs[-1][1] *= 2

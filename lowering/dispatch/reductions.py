@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ from layoutalg import Iter, TileLayout, m
 from layoutalg.algebra.parts import moves
 from layoutalg.layouts.thread_slots import THREADS_OF
 from lowering.dispatch.addresses import region_tile
-from lowering.ir.reductions import Reduction
+from lowering.ir.tiles import BufferRegion
 
 WARP = 32
 
@@ -46,8 +47,8 @@ class Shares:
         return _ones(self.shape, self.inside)
 
 
-def shares(value: Reduction) -> Shares:
-    """Return how a reduction is shared out.
+def shares(region: BufferRegion, axes: Sequence[int]) -> Shares:
+    """Return how the reduction of a register tile along some dimensions is shared out.
 
     Lane digits that are bits of the lane number, which no other digit uses, go by shuffles. Others
     go through shared memory, as warps do.
@@ -57,11 +58,10 @@ def shares(value: Reduction) -> Shares:
         Undecided: that depends on a symbol.
 
     >>> from layoutalg import parse
-    >>> from lowering.ir import reductions
     >>> from lowering.ir.tiles import Buffer
     >>> rows = parse("S[(8,4,4,2):(4@laneid,1@warpid,1@laneid,1)]")
     >>> s = Buffer("s", (8, 32), "float32", layout=rows)
-    >>> found = shares(reductions.max(s, axis=1))
+    >>> found = shares(s.region(), (1,))
     >>> found.shape, found.inside, found.outside
     ((8, 4, 4, 2), (2, 3), (1,))
     >>> print(found.result)
@@ -69,8 +69,8 @@ def shares(value: Reduction) -> Shares:
     >>> print(found.scratch, found.gathered)
     S[32:1] S[(8,4):(4@laneid,1)] + R[(4,4):(1@laneid,1@warpid)]
     """
-    layout = region_tile(value.region)
-    extents = value.region.shape
+    layout = region_tile(region)
+    extents = region.shape
     shape: list[int] = []
     inside: list[int] = []
     outside: list[int] = []
@@ -80,7 +80,7 @@ def shares(value: Reduction) -> Shares:
     taken += [_lanes(digit) for it in layout.copies for digit in _digits(it)]
     taken.append(_above(_first_thread(layout)))
     for dim, group in enumerate(groups):
-        if dim not in value.axes:
+        if dim not in axes:
             shape.append(int(extents[dim]))
             continue
         for it in group:
@@ -90,7 +90,7 @@ def shares(value: Reduction) -> Shares:
                 whole = lanes == (extent - 1) * step
                 (inside if step == 0 or (alone and whole) else outside).append(len(shape))
                 shape.append(extent)
-    result = layout.reduced(extents, value.axes)
+    result = layout.reduced(extents, axes)
     partial = layout.reduced(shape, inside) if inside else layout
     left = _ones(shape, inside)
     order = [dim for dim in range(len(shape)) if dim not in outside] + outside

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 
-from tests.fuzz.expressions import COMPARISONS, PRED, Node, apply, number
+import numpy as np
+
+from tests.fuzz.expressions import COMPARISONS, KINDS, PRED, Node, apply, number
 from tests.fuzz.ir import Bits, Buf, Ex, Reg, holders
 
 if TYPE_CHECKING:
@@ -88,11 +90,14 @@ class Computing:
         if self.chance(0.7):
             self.rng.shuffle(order)
         places = tuple((k, order[bit]) if k == "r" else (k, bit) for k, bit in buf.bits.places)
-        dtype = buf.dtype if self.chance(0.7) else self.rng.choice(TYPES)
+        dtype = buf.dtype if self.chance(0.7) else self.rng.choice([each for each in KINDS if each != PRED])
         return self.maker.load(buf.shape, dtype, replace(buf.bits, places=places))
 
     def reach(self, region: Reg) -> bool:
-        """Say whether each thread holds of a region what its elements of dst need."""
+        """Say whether each thread holds of a region what its elements of dst need.
+
+        A register of dst must need the same register of it in all threads.
+        """
         dst = self.dst
         if any(n not in (1, d) for n, d in zip(region.size, dst.size, strict=True)):
             return False
@@ -104,7 +109,12 @@ class Computing:
         threads = self.program.threads
         mine = holders(bits, self.buf(dst).shape, threads)[(slice(None), *dst.slices({}))]
         its = holders(other, self.buf(region).shape, threads)[(slice(None), *region.slices({}))]
-        return bool((~mine | its).all())
+        if not (~mine | its).all():
+            return False
+        into = bits.values("r").reshape(self.buf(dst).shape)[dst.slices({})]
+        source = other.values("r").reshape(self.buf(region).shape)[region.slices({})]
+        pairs = set(zip(into.flat, np.broadcast_to(source, into.shape).flat, strict=True))
+        return len(pairs) == len({one for one, _ in pairs})
 
     def overlap(self, region: Reg) -> bool:
         """Say whether a region of dst's buffer shares elements with dst."""
@@ -121,7 +131,7 @@ class Computing:
         self.operands = {}
         for name in [*maker.tiles, *maker.tiles[-3:]]:
             buf = self.program.bufs[name]
-            if buf.dtype not in TYPES or (self.integral and name in maker.loose):
+            if buf.dtype not in KINDS or (self.integral and name in maker.loose):
                 continue
             tries = [maker.whole(name), maker.part(name)]
             if buf.shape == self.buf(dst).shape:
@@ -288,8 +298,19 @@ class Computing:
                 choices.append((0.5, lambda: self.unary("reciprocal", some())))
             else:
                 choices.append((1.0, lambda: self.approximate(dtype)))
+        if self.chance(0.25):
+            choices.append((4.0, lambda: self.cast(dtype, inner)))
         weights = [w for w, _ in choices]
         return rng.choices([f for _, f in choices], weights)[0]()
+
+    def cast(self, dtype: str, depth: int) -> Node:
+        """Return a cast from another type: of an expression, or of what computes nothing."""
+        others = [each for each in (*self.operands, "int32") if each != dtype]
+        source = self.rng.choice(others or ["float32"])
+        if source == dtype:
+            return self.tile(dtype)
+        value = self.value(source, depth) if source in TYPES else self.tile(source)
+        return Node("cast", dtype, (value if typed(value) else self.tile(source),))
 
     def tile(self, dtype: str) -> Node:
         """Return an operand; where there is none, what has a type of its own."""
@@ -332,7 +353,7 @@ class Computing:
                 return apply("invert", one)
             name = self.rng.choice(("bitwise_and", "bitwise_or", "bitwise_xor"))
             return apply(name, one, self.truth(depth - 1))
-        dtype = self.rng.choice([*self.operands, "int32"])
+        dtype = self.rng.choice([*(each for each in self.operands if each in TYPES), "int32"])
         return self.binary(
             self.rng.choice(COMPARISONS), lambda: self.value(dtype, min(depth, 1) - 1), dtype
         )

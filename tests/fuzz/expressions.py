@@ -29,7 +29,14 @@ PREFIXES = {"negative": "-", "invert": "~"}
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 KINDS: dict[str, Any] = {
     "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32,
-    "float64": np.float64, "int32": np.int32, "int8": np.int8, "uint8": np.uint8, PRED: np.bool_,
+    "float64": np.float64, "int32": np.int32, "int8": np.int8, "uint8": np.uint8,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2, PRED: np.bool_,
+}  # fmt: skip
+# Of floats: digits, the exponent of the least number, the largest number, whether it stands for inf
+FORMS = {
+    "float16": (11, -24, 65504.0, False), "bfloat16": (8, -133, (2 - 2**-7) * 2.0**127, False),
+    "float32": (24, -149, (2 - 2**-23) * 2.0**127, False),
+    "float8_e4m3fn": (4, -9, 448.0, True), "float8_e5m2": (3, -16, 57344.0, True),
 }  # fmt: skip
 
 
@@ -132,8 +139,30 @@ def evaluate(node: Node, leaf: Callable[[Node], Array], where: Array | None) -> 
 
 
 def cast(value: Array, source: str, target: str) -> Array:
-    """Return values of one type in another."""
-    return value.astype(KINDS[target])
+    """Return values of one type in another: floats rounded to nearest, ties to even.
+
+    To an integer, floats are cut, and held to its ends (0 for what is no number); of an integer the
+    low bits are kept.
+    """
+    if target in ("int8", "uint8", "int32"):
+        if value.dtype.kind in "iub":
+            return value.astype(np.int64).astype(KINDS[target])
+        ends = np.iinfo(KINDS[target])
+        wide = value.astype(np.float64)
+        whole = np.clip(np.trunc(np.where(np.isnan(wide), 0, wide)), ends.min, ends.max)
+        return whole.astype(np.int64).astype(KINDS[target])
+    wide = value.astype(np.float64)
+    return wide if target == "float64" else rounded(wide, target).astype(KINDS[target])
+
+
+def rounded(wide: Array, target: str) -> Array:
+    """Return float64 rounded to the numbers of a narrower type."""
+    digits, least, largest, holds = FORMS[target]
+    _, exponent = np.frexp(np.where(np.isfinite(wide), wide, 0))
+    unit = np.maximum(exponent - digits, least)
+    found = np.ldexp(np.rint(np.ldexp(wide, -unit)), unit)
+    over = np.copysign(largest if holds else np.inf, wide)
+    return np.where(np.abs(found) > largest, over, found)
 
 
 def function(what: str, arguments: list[Array], where: Array | None) -> Array:

@@ -14,20 +14,16 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tests.fuzz.expressions import InexactError, Node, evaluate
+from tests.fuzz.expressions import KINDS, PRED, InexactError, Node, cast, evaluate
 
 Array = npt.NDArray[Any]
 WARP = 32
 
-NUMPY: dict[str, Any] = {
-    "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32,
-    "tfloat32": np.float32, "float64": np.float64, "int32": np.int32, "int8": np.int8,
-    "uint8": np.uint8,
-}  # fmt: skip
+NUMPY: dict[str, Any] = {name: kind for name, kind in KINDS.items() if name != PRED}
+NUMPY["tfloat32"] = np.float32
 BITS = {name: 8 * np.dtype(kind).itemsize for name, kind in NUMPY.items()}
 
 
@@ -433,10 +429,10 @@ class Meaning:
             elif st.op == "zero":
                 self.put(st.dst, np.zeros(st.dst.size))
             elif st.op == "cast":
-                dtype = NUMPY[self.program.bufs[st.dst.buf].dtype]
-                with np.errstate(invalid="ignore"):
-                    value = self.own(st.src).astype(dtype).astype(np.float64)
-                self.put(st.dst, value)
+                source, into = (self.program.bufs[each.buf].dtype for each in (st.src, st.dst))
+                with np.errstate(all="ignore"):
+                    value = cast(self.own(st.src).astype(NUMPY[source]), source, into)
+                self.put(st.dst, value.astype(np.float64))
             elif st.op == "blend":
                 scalars = self.program.scalars
                 value = self.own(st.dst) * scalars[a["alpha"]][1]

@@ -33,7 +33,10 @@ from tests.fuzz.ir import (
 Place = tuple[str, int]
 
 SHAPES = ((16, 16), (32, 8), (16, 32), (32, 16), (8, 32), (64, 8), (8, 16), (32, 32))
-FLOATS = ("float16", "bfloat16", "float32")
+CASTS = (
+    "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "float8_e4m3fn",
+    "float8_e5m2",
+)  # fmt: skip
 TYPES = ("float32", "float32", "float16", "float16", "bfloat16", "int32", "int8", "uint8")
 
 
@@ -338,11 +341,11 @@ class Maker:
 
     def cast(self) -> None:
         """Cast a tile to another type, in a layout of its own with the same elements."""
-        name = self.pick(lambda b: b.dtype in FLOATS)
-        if name is None:
-            name = self.load(None, self.rng.choice(FLOATS))
+        name = self.pick(lambda b: b.dtype in CASTS)
+        if name is None or self.chance(0.3):
+            name = self.load(None, self.rng.choice(CASTS))
         buf = self.program.bufs[name]
-        into = self.rng.choice(("float16", "bfloat16")) if buf.dtype == "float32" else "float32"
+        into = self.rng.choice([each for each in CASTS if each != buf.dtype])
         bits = buf.bits
         assert bits is not None
         other = self.tile(buf.shape, into, bits)  # type: ignore[arg-type]

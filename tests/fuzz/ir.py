@@ -631,8 +631,16 @@ def kinds(program: Program) -> set[str]:
             assert st.src is not None
             ends = [program.bufs[each.buf].scope for each in (st.src, st.dst)]
             found.add("cp.async" if st.args.get("asynchronous") else " to ".join(ends))
-        elif st.op in ("zero", "cast", "blend", "assign", "gemm", "gemm_async", "tma_load",
-                       "tma_store"):
+        elif st.op in (
+            "zero",
+            "cast",
+            "blend",
+            "assign",
+            "gemm",
+            "gemm_async",
+            "tma_load",
+            "tma_store",
+        ):
             found.add(st.op)
     return found
 

@@ -813,7 +813,7 @@ def check_functions(source: str) -> dict[str, tuple[int, bool]]:
         got = re.sub(r"\s+", " ", text).strip()
         if known.text is not None and got != known.text:
             raise TextError(f"{name}: the text has {got!r}; the ISA says {known.text!r}")
-        if re.findall(r'"[=+]?\w"\((\w+)\)', constraints) != names:
+        if re.findall(r'"[=+]?&?\w"\((\w+)\)', constraints) != names:
             raise TextError(f"{name}: operands in another order: {constraints}")
         if (references, len(names) - references) != (known.out, known.ins):
             raise TextError(f"{name}: takes {known.out} and {known.ins}; got {arguments}")

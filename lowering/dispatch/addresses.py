@@ -322,9 +322,7 @@ def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray
     >>> environment([Index.of("k", 4096) * 16 + Index.of("k", 4096) % 2], 1)["k"].tolist()
     [0, 1, 2, 4095]
     """
-    limits: dict[str, int] = {}
-    for index in indices:
-        limits |= index.limits()
+    limits = _limits(indices)
     limits.pop("thread", None)
     found = [each for index in indices for each in index.digits()]
     values = [
@@ -349,10 +347,7 @@ def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np
     >>> every_value([Index.of("k", 3) * 16], 8)["k"].tolist()
     [0, 1, 2]
     """
-    limits: dict[str, int] = {}
-    for index in indices:
-        for name, limit in index.limits().items():
-            limits[name] = min(limit, limits.get(name, limit))
+    limits = _limits(indices)
     values = [np.array([0, FREE - 1]) if n >= FREE else np.arange(n) for n in limits.values()]
     count = 1
     for each in values:
@@ -365,27 +360,40 @@ def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np
 
 
 def reach(index: Index, guards: Sequence[Guard] = ()) -> tuple[int, int] | None:
-    """Return the least and the largest value of an index where conditions hold; None: nowhere.
+    """Return the least and the largest value of an index where conditions hold; None: not known.
 
     They are exact where its variables have few values together, else those of its digits' bounds.
+    Not known is what depends on numbers of the launch, or where conditions hold nowhere.
 
     >>> i, j = Index.of("i", 8), Index.of("j", 8)
     >>> reach(i * 16 - 16), reach(i * 16 - 16, [i >= 1]), reach(i - i % 4), reach(j, [i < j])
     ((-16, 96), (0, 96), (0, 4), (1, 7))
     """
     known, related = index.variables(), list[Guard]()
-    for _ in guards:  # a guard may relate others to the index
+    for _ in (*guards, ()):  # a guard may relate others to the index
         related = [guard for guard in guards if guard.variables() & known]
         known = known.union(*(guard.variables() for guard in related))
     sides = [side for guard in related for side in (guard.index, as_index(guard.high))]
+    limits = _limits([index, *sides])
+    if any(limit >= FREE for limit in limits.values()):
+        return None
     env = every_value([index, *sides], MOST)
     if env is None:
         return index.low, index.high
-    taking = np.ones(len(next(iter(env.values()))), dtype=bool)
+    taking = np.ones(len(env["thread"]), dtype=bool)
     for guard in related:
         taking &= guard.holds(env)
     found = np.broadcast_to(index.value(env), taking.shape)[taking]
     return (int(found.min()), int(found.max())) if found.size else None
+
+
+def _limits(indices: Sequence[Index]) -> dict[str, int]:
+    """Return the number of values of each variable: the least that an index says of it."""
+    limits: dict[str, int] = {}
+    for index in indices:
+        for name, limit in index.limits().items():
+            limits[name] = min(limit, limits.get(name, limit))
+    return limits
 
 
 def _of_launch(name: str, indices: Sequence[Index]) -> npt.NDArray[np.int64]:

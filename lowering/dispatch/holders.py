@@ -130,12 +130,13 @@ class ControlFlow:
 
     ``active``: the threads for which the conditions around the call hold; None: all, or none.
     ``unknown``: a condition on the thread and on values that are not known here: fewer may be
-    active. ``named``: the value of each named index.
+    active. ``named``: the value of each named index. ``guards``: the conditions, with these values.
     """
 
     active: Mask | None = None
     unknown: str = ""
     named: Mapping[str, Index] = field(default_factory=dict)
+    guards: tuple[Guard, ...] = ()
 
     def under(self, guards: Sequence[Guard], threads: int) -> ControlFlow:
         """Return the control flow under more conditions.
@@ -149,6 +150,7 @@ class ControlFlow:
         found = self
         for guard in guards:
             known = guard.replaced(self.named)
+            found = replace(found, guards=(*found.guards, known))
             if known.variables() == {"thread"}:
                 taking = np.broadcast_to(known.holds({"thread": np.arange(threads)}), (threads,))
                 active = taking if found.active is None else taking & found.active

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from layoutalg import LayoutError
 from layoutalg.layouts.thread_slots import THREADS_IN
-from lowering.ir.index import Guard, Index
+from lowering.ir.index import Guard, Index, Opaque
 from lowering.ir.ops import Arrive, Let, Loop, Op, WarpSpecialize, When
 from lowering.ir.readers import unknown
 
@@ -68,8 +68,9 @@ def uniform_over(
 def same_over(index: Index, unit: str, threads: int) -> bool:
     """Say whether an index is one number within each warp, warpgroup or CTA.
 
-    >>> same_over(Index.of("thread", 128) // 32 + Index.free("i"), "warp", 128)
-    True
+    >>> turn = Index.of("thread", 128) // 32 + Index.free("i")
+    >>> same_over(turn, "warp", 128), same_over(turn % 4, "warp", 128), same_over(turn, "cta", 128)
+    (True, True, False)
     """
     if "thread" not in index.variables():
         return True
@@ -92,12 +93,18 @@ def _alike(table: npt.NDArray[np.generic], threads: int) -> str:
 
 
 def _stepwise(part: Index, threads: int) -> str:
-    """Return over which unit an index is one number, by the terms that the thread alone decides."""
-    own = [(c, atom) for c, atom in part.terms if "thread" in Index(((c, atom),)).variables()]
-    if any(Index((term,)).variables() != {"thread"} for term in own):
-        return "thread"
-    values = np.broadcast_to(Index(tuple(own)).value({"thread": np.arange(threads)}), (threads,))
-    return _alike(values[None], threads)
+    """Return over which unit an index surely is one number, whatever the other variables are."""
+    varying = [Index((term,)) for term in part.terms]
+    varying = [each for each in varying if "thread" in each.variables()]
+    own = sum((each for each in varying if each.variables() == {"thread"}), Index())
+    values = np.broadcast_to(own.value({"thread": np.arange(threads)}), (threads,))
+    found = [_alike(values[None], threads)]
+    for each in varying:
+        if each.variables() != {"thread"}:
+            ((_, atom),) = each.terms
+            assert isinstance(atom, Opaque)  # a digit has one variable
+            found += [_stepwise(side, threads) for side in (atom.left, atom.right)]
+    return min(found, key=UNITS.index)
 
 
 def _holds(parts: Sequence[Index], threads: int) -> npt.NDArray[np.bool_] | None:

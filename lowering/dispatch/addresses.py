@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from layoutalg import Axis, Iter, LayoutError, TileLayout, m
 from layoutalg.algebra import iters as algebra
 from layoutalg.sizes.size import Size, is_int
-from lowering.ir.index import FREE, Digit, Guard, Index, as_index
+from lowering.ir.index import FREE, Digit, Guard, Index, Opaque, as_index
 from lowering.ir.register_map import thread_coordinate
 from lowering.ir.tiles import Buffer, BufferRegion
 
@@ -304,7 +304,7 @@ def _strided(digit: Index, stride: Size) -> Index:
     return digit * Index.free(symbol.name) * int(factor)
 
 
-def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray[np.int64]]:
+def environment(indices: Sequence[Index], threads: int) -> dict[Any, npt.NDArray[np.int64]]:
     """Return arrays over every thread and enough values of the variables, to evaluate with.
 
     Two indices are equal everywhere, or one is divisible by a power of two everywhere, if they are
@@ -312,7 +312,9 @@ def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray
     that takes 0, one step of each digit, and the last value; digits inside an XOR, a quotient or a
     remainder take all their values. In a number that only the launch knows, an index is of degree
     one from one period to the next (:meth:`Index.period`): all values of the first period, and of
-    an odd number of periods later, are enough.
+    an odd number of periods later, are enough. A quotient or remainder without the thread counts
+    as a variable of its own, which takes any value below its bound: more than there are, but far
+    fewer together.
 
     Raises:
         LayoutError: as :meth:`Index.period`; or a period has too many values.
@@ -321,7 +323,13 @@ def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray
     [0, 0, 1, 1]
     >>> environment([Index.of("k", 4096) * 16 + Index.of("k", 4096) % 2], 1)["k"].tolist()
     [0, 1, 2, 4095]
+    >>> i, j = Index.of("i", 4096), Index.of("j", 4096)
+    >>> len(environment([(i * 4096 + j) % 3 * 512], 1)["thread"])
+    3
     """
+    quotients = list(dict.fromkeys(atom for index in indices for atom in _quotients(index)))
+    names = {atom: f"quotient {number}" for number, atom in enumerate(quotients)}
+    indices = [_renamed(index, names) for index in indices] if names else indices
     limits = _limits(indices)
     limits.pop("thread", None)
     found = [each for index in indices for each in index.digits()]
@@ -332,10 +340,36 @@ def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray
         for name, limit in limits.items()
     ]
     grid = np.meshgrid(*values, np.arange(threads), indexing="ij")
-    return {
+    env: dict[Any, npt.NDArray[np.int64]] = {
         name: each.reshape(-1).astype(np.int64)
         for name, each in zip((*limits, "thread"), grid, strict=True)
     }
+    return env | {atom: env.get(name, env["thread"] * 0) for atom, name in names.items()}
+
+
+def _quotients(index: Index) -> Iterator[Opaque]:
+    """Yield the outermost quotients and remainders on which no thread has a say."""
+    for _, atom in index.terms:
+        if isinstance(atom, Opaque):
+            if atom.op in ("//", "%") and "thread" not in atom.left.variables():
+                yield atom
+            else:
+                yield from _quotients(atom.left)
+                yield from _quotients(atom.right)
+
+
+def _renamed(index: Index, names: Mapping[Opaque, str]) -> Index:
+    """Return an index with variables in the place of some of its parts."""
+    total = Index((), index.constant)
+    for coefficient, atom in index.terms:
+        part = Index(((1, atom),))
+        if isinstance(atom, Opaque):
+            sides = _renamed(atom.left, names), _renamed(atom.right, names)
+            part = Index(((1, Opaque(atom.op, *sides)),))
+            if atom in names:
+                part = Index.of(names[atom], atom.high + 1)
+        total += part * coefficient
+    return total
 
 
 def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np.int64]] | None:

@@ -97,8 +97,10 @@ class Opaque:
             return f"({_remainder(left, right.constant)})"
         return f"({left} {self.op} {right.operand(style, wide)})"
 
-    def value(self, env: Mapping[str, Any]) -> Any:
-        """Evaluate with integers or arrays."""
+    def value(self, env: Mapping[Any, Any]) -> Any:
+        """Evaluate with integers or arrays; what stands in the place of all of it goes first."""
+        if self in env:
+            return env[self]
         left, right = self.left.value(env), self.right.value(env)
         operations = {
             "^": np.bitwise_xor,
@@ -350,7 +352,7 @@ class Index:
             return self._opaque("^", other)
         return upper * reach + lower._opaque("^", other)
 
-    def value(self, env: Mapping[str, Any]) -> Any:
+    def value(self, env: Mapping[Any, Any]) -> Any:
         """Evaluate with integers or integer arrays, one per variable.
 
         >>> Index.of("t", 32).value({"t": np.arange(3)})

@@ -21,6 +21,7 @@ from lowering.ir.tiles import Buffer, BufferRegion
 Coordinate = tuple[Index, ...]
 MOST = 1 << 16  # values of variables together, up to which a range is exact
 PERIOD = 1 << 12  # values of a number of the launch that are tried one by one
+SEVERAL = 8  # values that are not worth a search for fewer
 
 
 @dataclass(frozen=True)
@@ -310,14 +311,14 @@ def environment(indices: Sequence[Index], threads: int) -> dict[Any, npt.NDArray
     Two indices are equal everywhere, or one is divisible by a power of two everywhere, if they are
     so here; :func:`every_value` is for other questions. Of a variable whose digits only add up,
     that takes 0, one step of each digit, and the last value; digits inside an XOR, a quotient or a
-    remainder take all their values. In a number that only the launch knows, an index is of degree
-    one from one period to the next (:meth:`Index.period`): all values of the first period, and of
-    an odd number of periods later, are enough. A quotient or remainder without the thread counts
-    as a variable of its own, which takes any value below its bound: more than there are, but far
-    fewer together.
+    remainder take all their values. Or, since an index is of degree one from one period of a
+    variable to the next (:meth:`Index.period`), all values of the first period, and of an odd
+    number of periods later: so of a number that only the launch knows. A quotient or remainder
+    without the thread counts as a variable of its own, which takes any value below its bound: more
+    than there are, but far fewer together.
 
     Raises:
-        LayoutError: as :meth:`Index.period`; or a period has too many values.
+        LayoutError: a number that only the launch knows has no period, or too long a one.
 
     >>> environment([Index.of("k", 2) * 16], 2)["k"].tolist()
     [0, 0, 1, 1]
@@ -336,7 +337,7 @@ def environment(indices: Sequence[Index], threads: int) -> dict[Any, npt.NDArray
     values = [
         _of_launch(name, indices)
         if limit >= FREE
-        else _enough(limit, [(digit, mixed) for digit, mixed in found if digit.var == name])
+        else _fewest(name, limit, indices, [each for each in found if each[0].var == name])
         for name, limit in limits.items()
     ]
     grid = np.meshgrid(*values, np.arange(threads), indexing="ij")
@@ -430,21 +431,39 @@ def _limits(indices: Sequence[Index]) -> dict[str, int]:
     return limits
 
 
+def _period(name: str, indices: Sequence[Index]) -> int | None:
+    """Return the common period of indices in a variable; None: some have none."""
+    periods = [period for index in indices if (period := index.period(name))]
+    return math.lcm(*periods) if len(periods) == len(indices) else None
+
+
 def _of_launch(name: str, indices: Sequence[Index]) -> npt.NDArray[np.int64]:
     """Return enough values of a number that only the launch knows.
 
     Raises:
-        LayoutError: a period has too many.
+        LayoutError: there is no period, or it has too many.
     """
-    period = math.lcm(*(index.period(name) for index in indices))
-    if period > PERIOD:
+    period = _period(name, indices)
+    if period is None or period > PERIOD:
+        shown = next((index for index in indices if not index.period(name)), indices[0])
         raise LayoutError(
-            f"index: {name}, which only the launch knows, is divided by {period}; at most {PERIOD} "
-            "can be proved"
+            f"index: {shown} depends on {name}, which only the launch knows, otherwise than by "
+            f"sums, multiples, and // and % by at most {PERIOD}"
         )
     later = FREE // period - 1
     first = np.arange(period)
     return np.append(first, first + period * (later - (later % 2 == 0)))
+
+
+def _fewest(
+    name: str, limit: int, indices: Sequence[Index], digits: Sequence[tuple[Digit, bool]]
+) -> npt.NDArray[np.int64]:
+    """Return enough values of a variable: by its digits or by its period, whichever are fewer."""
+    values = _enough(limit, digits)
+    period = _period(name, indices) if len(values) > SEVERAL else None
+    if period is None or 2 * period >= len(values):
+        return values
+    return np.arange(2 * period)
 
 
 def _enough(limit: int, digits: Sequence[tuple[Digit, bool]]) -> npt.NDArray[np.int64]:

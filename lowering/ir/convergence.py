@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -59,9 +60,8 @@ def uniform_over(
     if not varying:
         return widest
     found = min((_stepwise(part, threads) for part in varying), key=UNITS.index)
-    holds = None if found == "cta" else _holds(varying, threads)
-    if holds is not None:
-        found = max(found, _alike(holds, threads), key=UNITS.index)
+    if found != "cta":
+        found = max(found, _by_values(tuple(varying), threads), key=UNITS.index)
     return found
 
 
@@ -107,10 +107,11 @@ def _stepwise(part: Index, threads: int) -> str:
     return min(found, key=UNITS.index)
 
 
-def _holds(parts: Sequence[Index], threads: int) -> npt.NDArray[np.bool_] | None:
-    """Return for all values of the variables in which threads no index is negative.
+@lru_cache(maxsize=512)
+def _by_values(parts: tuple[Index, ...], threads: int) -> str:
+    """Return within which unit all threads agree on whether some index is negative.
 
-    None where there are too many.
+    By all values of the variables; "thread" where there are too many.
     """
     limits: dict[str, int] = {}
     for part in parts:
@@ -121,13 +122,13 @@ def _holds(parts: Sequence[Index], threads: int) -> npt.NDArray[np.bool_] | None
     for limit in limits.values():
         count *= limit
         if count > MOST:
-            return None
+            return "thread"
     grid = np.meshgrid(*map(np.arange, limits.values()), np.arange(threads), indexing="ij")
     env = dict(zip((*limits, "thread"), grid, strict=True))
     holds = np.ones(grid[-1].shape, dtype=bool)
     for part in parts:
         holds &= np.asarray(part.value(env)) >= 0
-    return holds.reshape(-1, threads)
+    return _alike(holds.reshape(-1, threads), threads)
 
 
 def check(ops: Sequence[Op], threads: int) -> None:

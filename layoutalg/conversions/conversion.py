@@ -25,6 +25,7 @@ from layoutalg.conversions.search import Task
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.thread_slots import check_distributed, elements_held
+from layoutalg.layouts.tile_layout import TileLayout
 from layoutalg.proofs.injectivity import is_injective
 from layoutalg.proofs.normal_form import check_shape, symbols_of
 from layoutalg.sizes.dtypes import element_type
@@ -98,25 +99,38 @@ def _concrete(
     held = elements_held(src, shape, "convert", "src")
     wanted = elements_held(dst, shape, "convert", "dst")
     threads = max(len(held), len(wanted))
-    task = Task(_padded(held, threads, pack), _padded(wanted, threads, pack), pack, shape)
+    padded = _padded(held, threads, pack), _padded(wanted, threads, pack)
+    task = Task(*padded, bits, shape, (src, dst))
     why: list[str] = []
+    best: Conversion | None = None
     for kind in get_args(Kind):
+        if best is not None and (best.kind == "registers" or via is not None):
+            break
         answer = task.attempt(kind)
         if isinstance(answer, str):
             why.append(f"{kind}: {answer}")
             if via == kind:
                 raise LayoutError(f"convert: via {kind} it cannot be done: {answer}")
-        elif via in (None, kind):
-            steps, words = answer
-            found = Conversion(
-                kind, src, dst, shape, bits, threads, held.shape[1], wanted.shape[1], steps, words
-            )
-            moved = found.execute(task.held[:, : held.shape[1]])
-            full = wanted >= 0
-            assert np.array_equal(moved[: len(wanted)][full], wanted[full]), (src, dst, kind)
-            names = () if kind == "registers" else task.relabellings(wanted.shape[1])
-            return replace(found, why=tuple(why), relabellings=names)
-    raise AssertionError("shared memory always does")
+        if isinstance(answer, str) or via not in (None, kind):
+            continue
+        steps, words = answer
+        found = Conversion(
+            kind, src, dst, shape, bits, threads, held.shape[1], wanted.shape[1], steps, words
+        )
+        if best is None or found.cost < best.cost:
+            why += [] if best is None else [f"{best.kind}: {_dearer(best, found)}"]
+            best = found
+    assert best is not None, "shared memory always does"
+    moved = best.execute(task.held[:, : held.shape[1]])
+    full = wanted >= 0
+    assert np.array_equal(moved[: len(wanted)][full], wanted[full]), (src, dst, best.kind)
+    names = () if best.kind == "registers" else task.relabellings(wanted.shape[1])
+    return replace(best, why=tuple(why), relabellings=names)
+
+
+def _dearer(dear: Conversion, cheap: Conversion) -> str:
+    """Say why one kind is not taken though it works."""
+    return f"{dear.price}: dearer than {cheap.price}"
 
 
 def _padded(table: IntArray, threads: int, pack: int) -> IntArray:
@@ -171,7 +185,7 @@ def _symbolic(
             src_slots=span(src, m),
             dst_slots=span(dst, m),
             steps=tuple(
-                replace(step, staging=algebra.row_major(shape))
+                Exchange(TileLayout.from_iters(algebra.row_major(shape)), step.barrier)
                 for step in tile.steps
                 if isinstance(step, Exchange)
             ),

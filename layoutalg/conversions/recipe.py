@@ -15,14 +15,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from layoutalg.algebra import printing
-from layoutalg.algebra.axis import WARP, m
-from layoutalg.algebra.iters import Iters
-from layoutalg.algebra.parts import HasParts, Parts, substitute_parts
-from layoutalg.algebra.tables import steps as steps_on
+from layoutalg.algebra.axis import WARP
+from layoutalg.algebra.parts import HasParts, substitute_parts
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.layouts.thread_slots import elements_held
+from layoutalg.layouts.tile_layout import Layout, TileLayout
 from layoutalg.sizes.size import Size, is_int, substitute
+
+_BARRIER = 2  # cycles
 
 Kind = Literal["registers", "select", "movmatrix", "shuffle", "shared"]
 PerThread = tuple[int, ...]  # one entry for all threads, or one for each
@@ -207,21 +207,54 @@ class Movmatrix:
 
 
 @dataclass(frozen=True)
+class Moves:
+    """The accesses of one side of an exchange, of each thread: so many of one instruction.
+
+    Attributes:
+        name: the instruction, as PTX names it.
+        count: how many instructions.
+        size: bytes that each moves for a thread.
+        wavefronts: that a warp takes, over all of them.
+        permutes: ``prmt`` that pack its words, where the slots come in another order.
+    """
+
+    name: str
+    count: int
+    size: int
+    wavefronts: int
+    permutes: int = 0
+
+    @property
+    def conflicts(self) -> int:
+        """Wavefronts beyond the fewest that so many bytes take."""
+        return self.wavefronts - self.count * max(1, self.size // 4)
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.name}"
+
+
+@dataclass(frozen=True)
 class Exchange:
     """Through shared memory: store every element at its address, barrier, load.
 
-    ``staging`` maps the flat index of an element to its address, in elements. ``barrier`` is "warp"
-    where no element leaves its warp, else "cta".
+    ``staging`` maps a coordinate of the tile to its address, in elements. ``barrier`` is "warp"
+    where no element leaves its warp, else "cta". Where the words of a side are packed in another
+    order than its slots, ``before`` or ``after`` is the layout of its registers when they are
+    stored or have been loaded, which renaming and ``prmt`` lead to. The accesses of a tile whose
+    size is a symbol are not known.
     """
 
-    staging: Iters
+    staging: Layout
     barrier: Literal["warp", "cta"]
+    stores: Moves | None = None
+    loads: Moves | None = None
+    before: TileLayout | None = None
+    after: TileLayout | None = None
 
     def text(self, sources: int) -> str:
         """Describe the exchange; it works on slots, not on registers."""
         del sources
-        at = printing.text(self.staging, (), {})
-        return f"store to shared memory at {at}, {self.barrier} barrier, load"
+        return f"store to shared memory at {self.staging}, {self.barrier} barrier, load"
 
 
 Step = Shuffle | Permute | Movmatrix | Exchange
@@ -351,12 +384,61 @@ class Conversion:
     def permutes(self) -> int:
         """``prmt`` instructions per thread that pack registers."""
         built = [s.source.permutes for s in self.steps if isinstance(s, Permute | Movmatrix)]
+        built += [moves.permutes for moves in self._accesses if moves]
         return sum(built) + sum(word.permutes for word in self.words)
 
     @property
+    def _accesses(self) -> list[Moves | None]:
+        """Stores and loads of the exchange; None where they are not known."""
+        exchanges = [step for step in self.steps if isinstance(step, Exchange)]
+        return [moves for step in exchanges for moves in (step.stores, step.loads)]
+
+    @property
+    def accesses(self) -> tuple[Moves, ...]:
+        """Stores to shared memory and loads from it; none where the data stays in the warp."""
+        found = self._accesses
+        if None in found:
+            raise Undecided(
+                f"accesses: how wide {self.src} is stored depends on a symbol: substitute with "
+                ".subs, then convert"
+            )
+        return tuple(moves for moves in found if moves is not None)
+
+    @property
+    def cost(self) -> float:
+        """Cycles in which one warp occupies a multiprocessor, about: what kinds are chosen by.
+
+        A shuffle, movmatrix or wavefront takes one, a select or permute half of one, an access half
+        of one to be issued, a barrier two.
+
+        Source: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions".
+        """
+        registers = self.shuffles + self.movmatrices + (self.selects + self.permutes) / 2
+        moves = self.accesses
+        through = sum(each.wavefronts + each.count / 2 for each in moves)
+        return registers + (through + _BARRIER if moves else 0)
+
+    @property
+    def price(self) -> str:
+        """What it takes, in words: the instructions of a thread."""
+        counts = [
+            (self.shuffles, "shfl"),
+            (self.movmatrices, "movmatrix"),
+            (self.selects, "select"),
+            (self.permutes, "prmt"),
+            *((moves.count, moves.name) for moves in self._accesses if moves),
+        ]
+        return ", ".join(f"{number} {name}" for number, name in counts if number)
+
+    @property
     def min_arch(self) -> str:
-        """The oldest architecture: movmatrix needs sm_75, ``shfl.sync`` sm_30."""
-        return {"movmatrix": "sm_75", "shuffle": "sm_30"}.get(self.kind, "any")
+        """The oldest architecture that has all instructions; others store and load otherwise."""
+        named = {moves.name.split(".")[0] for moves in self._accesses if moves}
+        if "stmatrix" in named:
+            return "sm_90"
+        if "ldmatrix" in named or self.kind == "movmatrix":
+            return "sm_75"
+        return "sm_30" if self.kind == "shuffle" else "any"
 
     def subs(self, values: Mapping[Any, Any]) -> Conversion:
         """Return the conversion with symbols, or names of symbols, replaced by sizes."""
@@ -367,7 +449,7 @@ class Conversion:
             src=_with_values(self.src, values),
             dst=_with_values(self.dst, values),
             steps=tuple(
-                replace(step, staging=substitute_parts(Parts(step.staging, (), {}), values).shard)
+                replace(step, staging=step.staging.subs(values))
                 if isinstance(step, Exchange)
                 else step
                 for step in self.steps
@@ -434,7 +516,7 @@ class Conversion:
         """Store to a flat memory and load from it, at the staging addresses."""
         (step,) = self.steps
         assert isinstance(step, Exchange)
-        address = steps_on(step.staging, m)
+        address = step.staging.table(self.shape)["m"].reshape(-1)
         stored, loaded = (
             elements_held(side, self.shape, "execute", name)
             for side, name in ((self.src, "src"), (self.dst, "dst"))
@@ -462,17 +544,7 @@ class Conversion:
             for k, step in enumerate(self.steps)
         ]
         lines += [f"  d{k} = {word.text(count)}" for k, word in enumerate(self.words)]
-        cost = [
-            f"{number} {name}"
-            for number, name in (
-                (self.shuffles, "shfl"),
-                (self.movmatrices, "movmatrix"),
-                (self.selects, "select"),
-                (self.permutes, "prmt"),
-            )
-            if number
-        ]
-        lines += [f"  per thread: {', '.join(cost)}"] if cost else []
+        lines += [f"  per thread: {self.price}"] if self.price else []
         lines += [f"  {reason}" for reason in self.why]
         lines += [f"  or: {other}" for other in self.relabellings]
         return "\n".join(lines)

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import WARP
+from layoutalg.algebra.parts import HasParts
 from layoutalg.algebra.tables import IntArray
 from layoutalg.conversions.recipe import (
     MOVMATRIX_HALF,
     MOVMATRIX_LANE,
-    Exchange,
     Kind,
     Movmatrix,
     Permute,
@@ -26,6 +26,7 @@ from layoutalg.conversions.recipe import (
     Word,
 )
 from layoutalg.conversions.shuffle_rounds import Round, Warp, rounds
+from layoutalg.conversions.staging import stage
 from layoutalg.sizes.size import Size
 
 Recipe = tuple[tuple[Step, ...], tuple[Word, ...]]
@@ -39,11 +40,20 @@ class Task:
     Both arrays have whole registers of ``pack`` slots and the same threads, whole warps.
     """
 
-    def __init__(self, held: IntArray, wanted: IntArray, pack: int, shape: Sequence[Size]) -> None:
-        """Take the elements held before and wanted after."""
+    def __init__(
+        self,
+        held: IntArray,
+        wanted: IntArray,
+        bits: int,
+        shape: Sequence[Size],
+        sides: tuple[HasParts, HasParts],
+    ) -> None:
+        """Take the elements held before and wanted after, of so many bits, and both layouts."""
         self.held = held
         self.wanted = wanted
-        self.pack = pack
+        self.bits = bits
+        self.sides = sides
+        self.pack = pack = max(1, 32 // bits)
         self.shape = tuple(shape)
         self.threads = len(held)
         self.sources = held.shape[1] // pack
@@ -265,12 +275,8 @@ class Task:
         return self._word(columns)
 
     def _shared(self) -> Recipe:
-        warps = self.threads // WARP
-        inside = all(
-            np.isin(w[w >= 0], h).all()
-            for w, h in zip(np.split(self.wanted, warps), np.split(self.held, warps), strict=True)
-        )
-        return (Exchange(algebra.row_major(self.shape), "warp" if inside else "cta"),), ()
+        shape = tuple(map(int, self.shape))
+        return (stage(self.held, self.wanted, shape, self.bits, self.sides),), ()
 
     def relabellings(self, slots: int) -> tuple[Relabelling, ...]:
         """Return, per dimension, how renaming it would let the data stay in its threads.

@@ -88,8 +88,13 @@ def _keys(parts: HasParts) -> IntArray:
     if not axes:
         return np.zeros(1, dtype=np.int64)
     places = (bases(parts, axes)[:, None, :] + copies_of(parts, axes)[None]).reshape(-1, len(axes))
-    keys: IntArray = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
-    return keys
+    spans = places.max(axis=0) - places.min(axis=0) + 1
+    keys: IntArray
+    if math.prod(map(int, spans)) < np.iinfo(np.int64).max:
+        keys = np.ravel_multi_index(tuple((places - places.min(axis=0)).T), tuple(spans))
+    else:
+        keys = np.unique(places, axis=0, return_inverse=True)[1]
+    return keys.reshape(-1)
 
 
 # -- injective ------------------------------------------------------------------------------------
@@ -275,7 +280,7 @@ def covers(
     checked = int(total_size(parts)) if is_small(parts) else 0
     held = f"each place holds {degree}" if degree is not None else "places may hold unlike numbers"
     if checked:
-        counts = np.bincount(_keys(parts))
+        counts = np.unique(_keys(parts), return_counts=True)[1]
         full = counts.size == product(run.length for run in runs.values())
         assert full is all(run.gap is None for run in runs.values()), parts
         assert not full or degree is None or (counts == degree).all(), parts

@@ -6,10 +6,11 @@ from lowering.codegen.barriers import barriers_elsewhere
 from lowering.codegen.kernel_text import calls, made, written
 from lowering.codegen.products import shared_operands
 from lowering.codegen.register_words import variables
-from lowering.codegen.writer import MmaCall
+from lowering.codegen.writer import MmaCall, Writer
 from lowering.ir import names
 from lowering.ir.index import Style
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.ops import Op
 from lowering.isa import ptx
 from lowering.isa.mma import MmaInst
 from lowering.isa.ptx import Asm
@@ -145,7 +146,30 @@ def cuda_source(body: KernelIR, name: str, title: str) -> str:
         name: of the kernel.
         title: a comment for the first line.
     """
-    writer = written(body, Cpp())
+    return Source(body, name, title).text
+
+
+class Source:
+    """The text of a body, and what each of its lines was written for.
+
+    ``asm``: the asm statements that it calls.
+    """
+
+    def __init__(self, body: KernelIR, name: str, title: str) -> None:
+        """Write; arguments as of :func:`cuda_source`."""
+        writer = written(body, Cpp())
+        before = _before(writer, body, name, title)
+        self.text = "\n".join([*before, *writer.lines, "}"]) + "\n"
+        self.asm = calls(writer)
+        self._first, self._origins = len(before) + 1, writer.origins
+
+    def origin(self, line: int) -> Op | None:
+        """Return the operation that a line, from 1 on, was written for; None before them all."""
+        return self._origins.get(line - self._first)
+
+
+def _before(writer: Writer, body: KernelIR, name: str, title: str) -> list[str]:
+    """Return the lines before the first operation: device functions, parameters, variables."""
     lines = [f"// {title}", "#include <cstdint>", ""]
     for inst, selectors in writer.instructions.values():
         lines += [*_mma_function(inst, selectors), ""]
@@ -162,7 +186,8 @@ def cuda_source(body: KernelIR, name: str, title: str) -> str:
         kind, mark = ("int32_t", "_") if scalar.token == "s32" else ("float", "")
         arguments.append(f"const {kind} {scalar.name}{mark}")
     together = f"__cluster_dims__({body.cluster}, 1, 1) " if body.cluster > 1 else ""
-    lines.append(f'extern "C" __global__ void {together}__launch_bounds__({body.launched})')
+    # One CTA suffices: else ptxas may spill registers to make room for several.
+    lines.append(f'extern "C" __global__ void {together}__launch_bounds__({body.launched}, 1)')
     lines.append(f"{name}({', '.join(arguments)}) {{")
     lines.append("  const int thread = threadIdx.x;")
     if body.placed:
@@ -192,4 +217,4 @@ def cuda_source(body: KernelIR, name: str, title: str) -> str:
         zero = " = 0" * (buffer.name in first)
         registers = ", ".join(f"{variable}{zero}" for variable in variables(buffer))
         lines.append(f"  {_TYPES[ptx.letter(buffer.dtype.token)]} {registers};")
-    return "\n".join([*lines, *writer.lines, "}"]) + "\n"
+    return lines

@@ -5,29 +5,15 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from types import ModuleType
 from typing import Any
 
 from layoutalg import LayoutError
 from lowering.codegen import cuda_cpp, explorer_data
+from lowering.codegen.compilers import DEFAULT, machine_code, numba_machine
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Mma, Wgmma, walk
 from lowering.ir.tmem_ops import TensorMma
 from lowering.isa import nvjitlink
-from lowering.isa.gpu_extra import missing
-
-
-def numba_machine() -> ModuleType:
-    """Return :mod:`lowering.codegen.numba_cuda`, which alone imports numba.
-
-    Raises:
-        LayoutError: numba-cuda is not installed.
-    """
-    try:
-        from lowering.codegen import numba_cuda
-    except ImportError as error:
-        raise missing("kernel", "numba-cuda", error) from None
-    return numba_cuda
 
 
 class Executable(ABC):
@@ -88,16 +74,18 @@ class Executable(ABC):
         text: str = numba_machine().compile_ptx(self.body, self.name, arch or self.body.arch)
         return text
 
-    def whole(self, arch: str | None = None) -> bytes:
+    def whole(self, arch: str | None = None, compiler: str = DEFAULT) -> bytes:
         """Return the kernel as machine code that no other is linked to: what is launched.
 
+        Args:
+            arch: the target; by default that of :attr:`body`.
+            compiler: "nvrtc", or "numba", the reference: see :mod:`lowering.codegen.compilers`.
+
         Raises:
-            LayoutError: the target lacks an instruction.
-            AssembleError: the linker refuses.
+            LayoutError: no such compiler, or the target lacks an instruction.
+            AssembleError: the compiler refuses; the operations that it complains of are named.
         """
-        target = arch or self.body.arch
-        code = numba_machine().compile_ltoir(self.body, self.name, target)
-        return nvjitlink.link_whole(code, target)
+        return machine_code(self.body, self.name, arch or self.body.arch, compiler)
 
     def cubin(self, arch: str | None = None) -> bytes:
         """Return the kernel as machine code for a target, assembled by nvJitLink.

@@ -27,7 +27,7 @@ from lowering.ir.ops import (
     Wait,
     Zero,
 )
-from lowering.isa import ptx
+from lowering.isa import functions, ptx
 
 WORD = 0xFFFFFFFF
 
@@ -67,21 +67,19 @@ def extract(writer: Writer, place: BitField) -> str:
 
 @emit.of(Move)
 def _move(writer: Writer, op: Move) -> None:
-    """Copy registers, or convert them between f32 and f16 or bf16.
+    """Copy registers.
 
     Raises:
-        LayoutError: one element is written before it is read.
+        LayoutError: one element is written before it is read, or the types differ.
     """
     if op.into == op.source:
         return
     if op.into.buffer == op.source.buffer and set(op.into.numbers) & set(op.source.numbers):
         raise LayoutError(f"text: {op} overwrites registers that it reads")
-    into, source = writer.token(op.into.buffer), writer.token(op.source.buffer)
-    if into == "f32" and source != "f32":
-        widen(writer, op, source)
-    elif into != source:
-        narrow(writer, op, into, source)
-    elif pack(writer.body.buffer(op.into.buffer).dtype) == 1:
+    into, source = (writer.body.buffer(each.buffer).dtype for each in (op.into, op.source))
+    if into != source:
+        raise LayoutError(f"text: {op} copies {source} to {into}; a cast is a Compute")
+    if pack(into) == 1:
         names = zip(words(writer.body, op.into), words(writer.body, op.source), strict=True)
         for name, value in names:
             writer.line(writer.dialect.assign(name, value))
@@ -94,55 +92,20 @@ def _move(writer: Writer, op: Move) -> None:
             insert(writer, place, f"({extract(writer, from_place)} & {mask})")
 
 
-def widen(writer: Writer, op: Move, source: str) -> None:
-    """Convert elements of 16 bits to f32: both of a word that is read whole, else one."""
-    asm, wide = ptx.split_pair(source), words(writer.body, op.into)
-    numbers, at = op.source.numbers, 0
-    while at < len(numbers):
-        place = bit_field(writer.body, Registers(op.source.buffer, numbers[at : at + 1]))
-        if whole_pair(numbers, at):
-            writer.call(asm, wide[at : at + 2], (place.variable,))
-            at += 2
-            continue
-        pair = writer.temporary(), writer.temporary()
-        writer.call(asm, pair, (place.variable,))
-        writer.line(writer.dialect.assign(wide[at], pair[place.shift > 0]))
-        at += 1
-
-
-def narrow(writer: Writer, op: Move, into: str, source: str) -> None:
-    """Convert f32 to elements of 16 bits: two that fill a word together, else one."""
-    asm, values = ptx.convert_pair(into, source), words(writer.body, op.source)
-    numbers, at = op.into.numbers, 0
-    while at < len(numbers):
-        place = bit_field(writer.body, Registers(op.into.buffer, numbers[at : at + 1]))
-        if whole_pair(numbers, at):
-            writer.call(asm, (place.variable,), (values[at + 1], values[at]))
-            at += 2
-            continue
-        low = writer.temporary()
-        writer.call(asm, (low,), (writer.dialect.number(0, "f32"), values[at]))
-        insert(writer, place, low)
-        at += 1
-
-
-def whole_pair(numbers: tuple[int, ...], at: int) -> bool:
-    """Say whether two neighbours of 16 bits from a place on are the halves of one word, in order.
-
-    >>> whole_pair((2, 3, 5), 0), whole_pair((2, 3, 5), 1), whole_pair((2, 3, 5), 2)
-    (True, False, False)
-    """
-    return numbers[at] % 2 == 0 and numbers[at + 1 : at + 2] == (numbers[at] + 1,)
-
-
 @emit.of(Blend)
 def _blend(writer: Writer, op: Blend) -> None:
-    """Write ``alpha * into + beta * source`` for each f32."""
+    """Write ``alpha * into + beta * source``, each product and sum rounded, for each f32."""
+    multiply, add = (functions.get(name, ("f32", "f32")).asm for name in ("multiply", "add"))
     into = words(writer.body, op.into)
     source = into if op.source is None else words(writer.body, op.source)
     for name, other in zip(into, source, strict=True):
-        more = "" if op.source is None else f" + {op.beta} * {other}"
-        writer.line(writer.dialect.assign(name, f"{op.alpha} * {name}{more}"))
+        if op.source is None:
+            writer.call(multiply, (name,), (op.alpha, name))
+            continue
+        more = writer.temporary()
+        writer.call(multiply, (more,), (op.beta, other))
+        writer.call(multiply, (name,), (op.alpha, name))
+        writer.call(add, (name,), (name, more))
 
 
 @emit.of(Load)

@@ -6,6 +6,7 @@ import linecache
 import re
 from collections.abc import Callable
 from functools import cache
+from importlib import metadata
 from typing import Any
 
 import numba_cuda  # noqa: F401 - the wheel: numba's own CUDA target lacks what kernels need
@@ -17,12 +18,10 @@ from numba.cuda.extending import intrinsic
 from layoutalg import LayoutError
 from lowering.codegen.kernel_text import calls, written
 from lowering.codegen.register_words import variables
-from lowering.codegen.writer import BYTE, MmaCall
+from lowering.codegen.writer import MmaCall
 from lowering.ir.index import Style
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.matrices import Matrix
 from lowering.isa import ptx
-from lowering.isa.dtypes import DType
 from lowering.isa.mma import compute_capability
 from lowering.isa.ptx import Asm
 
@@ -197,6 +196,17 @@ def kernel_source(body: KernelIR, name: str) -> str:
     return _write(body, name)[0]
 
 
+def definition(body: KernelIR, name: str) -> str:
+    """Return all that a whole program is compiled from: its text, and the statements it calls."""
+    source, functions = _write(body, name, pointers=True)
+    return "\n".join([source, *map(repr, functions)])
+
+
+def version() -> str:
+    """Return the versions of what makes LTO-IR of a text."""
+    return ", ".join(f"{each} {metadata.version(each)}" for each in ("numba", "numba-cuda"))
+
+
 @cache
 def _function(source: str, name: str, functions: tuple[Asm, ...]) -> Any:
     """Compile a kernel text to a Python function, with its lines kept for tracebacks."""
@@ -291,35 +301,3 @@ def compile_ptx(body: KernelIR, name: str, arch: str) -> str:
         nearest = "no target" if made is None else made[1]
         raise LayoutError(f"target: the compiler does not know {arch}; it would take {nearest}")
     return str(text)
-
-
-def device_available() -> bool:
-    """Say whether there is a CUDA device to run on."""
-    return bool(cuda.is_available())
-
-
-def to_bits(flat: Matrix, dtype: DType) -> Matrix:
-    """Return elements as the unsigned integers that a kernel reads; narrow ones share bytes.
-
-    >>> from lowering.isa import dtypes
-    >>> to_bits(np.array([1, 2, 3, 4]).astype(dtypes.get("s4").numpy), dtypes.get("s4")).tolist()
-    [33, 67]
-    """
-    if dtype.bits >= BYTE:
-        bits: Matrix = flat.view(dtype.word)
-        return bits << dtype.shift if dtype.shift else bits
-    per = BYTE // dtype.bits
-    low = flat.view(np.uint8) & ((1 << dtype.bits) - 1)
-    shifts = np.arange(per, dtype=np.uint8) * dtype.bits
-    packed: Matrix = np.bitwise_or.reduce(low.reshape(-1, per) << shifts, axis=1)
-    return packed
-
-
-def from_bits(bits: Matrix, dtype: DType) -> Matrix:
-    """Return the elements that :func:`to_bits` wrote, for types of a byte or more.
-
-    >>> from lowering.isa import dtypes
-    >>> from_bits(np.array([0x3C00], dtype=np.uint16), dtypes.get("f16")).tolist()
-    [1.0]
-    """
-    return (bits >> dtype.shift if dtype.shift else bits).view(dtype.numpy)

@@ -82,6 +82,8 @@ class Writer:
 
     ``functions``, ``instructions``: the asm statements, and the mma, that it calls.
     ``specialized``: the kernel is warp-specialized; ``producer``: the lines are the producer's.
+    ``origins``: the operation that each line was written for, by its number from 0 on; lines that
+    come before all operations have none.
     """
 
     body: KernelIR
@@ -93,6 +95,7 @@ class Writer:
     temporaries: int = 0
     specialized: bool = False
     producer: bool = False
+    origins: dict[int, Op] = field(default_factory=dict)
 
     def line(self, text: str) -> None:
         """Add a line."""
@@ -170,10 +173,16 @@ class Writer:
         for together, same in groupby(ops, key=_together):
             first, *rest = same
             if together:
-                emit(self, first, *rest)
+                self._emit(first, *rest)
             else:
                 for op in (first, *rest):
-                    emit(self, op)
+                    self._emit(op)
+
+    def _emit(self, op: Op, *alike: Op) -> None:
+        start = len(self.lines)
+        emit(self, op, *alike)
+        for number in range(start, len(self.lines)):
+            self.origins.setdefault(number, op)
 
 
 emit = Reader[Writer]("text")

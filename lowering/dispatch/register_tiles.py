@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,8 @@ def base_of(piece: TileLayout) -> Any:
     return piece.offset.get(Axis.get("m"), 0)
 
 
-def check_injective(role: str, layout: TileLayout, shape: Sequence[int]) -> None:
+@lru_cache(maxsize=512)
+def check_injective(role: str, layout: TileLayout, shape: tuple[int, ...]) -> None:
     """Refuse a layout that puts two elements into one register of one thread."""
     for it in layout.shard:
         if it.stride == 0 and it.extent != 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -215,11 +215,9 @@ class Index:
         if not takes(other):
             return NotImplemented
         right = as_index(other)
-        terms = dict[Atom, int]()
-        for c, atom in (*self.terms, *right.terms):
-            terms[atom] = terms.get(atom, 0) + c
-        kept = tuple((c, atom) for atom, c in terms.items() if c)
-        return Index(_joined(kept), self.constant + right.constant)
+        if not right.terms or not self.terms:
+            return Index(self.terms or right.terms, self.constant + right.constant)
+        return _sum((*self.terms, *right.terms), self.constant + right.constant)
 
     __radd__ = __add__
 
@@ -264,10 +262,11 @@ class Index:
 
     def _split(self, divisor: int) -> tuple[Index, Index] | None:
         """Write ``self = divisor * whole + rest`` with ``0 <= rest < divisor``; None if unknown."""
-        whole, rest = Index(), Index()
+        above: list[tuple[int, Atom]] = []
+        below: list[tuple[int, Atom]] = []
         for c, atom in self.terms:
             if c % divisor == 0:
-                whole += Index(((c // divisor, atom),))
+                above.append((c // divisor, atom))
             elif (
                 isinstance(atom, Digit)
                 and c > 0
@@ -277,13 +276,13 @@ class Index:
             ):
                 step = divisor // c
                 upper = Digit(atom.var, atom.stride * step, atom.extent // step, atom.limit)
-                lower = Digit(atom.var, atom.stride, step, atom.limit)
-                whole += Index(((1, upper),)) if upper.high else Index()
-                rest += Index(((c, lower),))
+                if upper.high:
+                    above.append((1, upper))
+                below.append((c, Digit(atom.var, atom.stride, step, atom.limit)))
             else:
-                rest += Index(((c, atom),))
-        whole += self.constant // divisor
-        rest += self.constant % divisor
+                below.append((c, atom))
+        whole = _sum(above, self.constant // divisor)
+        rest = _sum(below, self.constant % divisor)
         if rest.low >= 0 and rest.high < divisor:
             return whole, rest
         return None
@@ -716,6 +715,14 @@ def _remainder(text: str, by: int) -> str:
     if by & (by - 1) == 0:
         return f"{text} & {by - 1}"
     return f"({text}) % {by}" if " " in text and not _wrapped(text) else f"{text} % {by}"
+
+
+def _sum(terms: Iterable[tuple[int, Atom]], constant: int) -> Index:
+    """Return a sum of terms, equal atoms gathered and neighbouring digits joined."""
+    found = dict[Atom, int]()
+    for c, atom in terms:
+        found[atom] = found.get(atom, 0) + c
+    return Index(_joined(tuple((c, atom) for atom, c in found.items() if c)), constant)
 
 
 def _joined(terms: tuple[tuple[int, Atom], ...]) -> tuple[tuple[int, Atom], ...]:

@@ -12,6 +12,7 @@ from lowering.ir.tiles import Buffer, cells
 from lowering.isa.dtypes import DType
 
 Matrix = npt.NDArray[Any]
+BYTE = 8
 
 
 def as_matrix(
@@ -88,3 +89,30 @@ def physical(buffer: Buffer, matrix: Matrix) -> Matrix:
 def logical(buffer: Buffer, flat: Matrix) -> Matrix:
     """Return the matrix that a buffer's cells hold."""
     return flat[buffer.layout.table(buffer.shape)["m"]]  # type: ignore[no-any-return]
+
+
+def to_bits(flat: Matrix, dtype: DType) -> Matrix:
+    """Return elements as the unsigned integers that a kernel reads; narrow ones share bytes.
+
+    >>> from lowering.isa import dtypes
+    >>> to_bits(np.array([1, 2, 3, 4]).astype(dtypes.get("s4").numpy), dtypes.get("s4")).tolist()
+    [33, 67]
+    """
+    if dtype.bits >= BYTE:
+        bits: Matrix = flat.view(dtype.word)
+        return bits << dtype.shift if dtype.shift else bits
+    per = BYTE // dtype.bits
+    low = flat.view(np.uint8) & ((1 << dtype.bits) - 1)
+    shifts = np.arange(per, dtype=np.uint8) * dtype.bits
+    packed: Matrix = np.bitwise_or.reduce(low.reshape(-1, per) << shifts, axis=1)
+    return packed
+
+
+def from_bits(bits: Matrix, dtype: DType) -> Matrix:
+    """Return the elements that :func:`to_bits` wrote, for types of a byte or more.
+
+    >>> from lowering.isa import dtypes
+    >>> from_bits(np.array([0x3C00], dtype=np.uint16), dtypes.get("f16")).tolist()
+    [1.0]
+    """
+    return (bits >> dtype.shift if dtype.shift else bits).view(dtype.numpy)

@@ -44,7 +44,7 @@ _FUNCTIONS = frozenset(
     fma fmod fmin fmax erf erfc tgamma lgamma hypot ldexp frexp modf signbit isnan isinf isfinite
     memcmp memmove strlen strcpy strcmp atoi rand srand time puts putchar""".split()
 )
-_READERS = frozenset({"self", "grid"})  # what a launch is given beside matrices and scalars
+_READERS = frozenset({"self", "grid", "compiler"})  # what run takes beside matrices and scalars
 VARIABLES = ("thread", "bx", "by")  # that every kernel has
 
 

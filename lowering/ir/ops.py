@@ -126,7 +126,7 @@ class Zero(Op, unit="thread"):
 
 @dataclass(frozen=True)
 class Move(Op, unit="thread"):
-    """Copy registers, converting to the destination's dtype."""
+    """Copy registers of one dtype."""
 
     into: Registers
     source: Registers

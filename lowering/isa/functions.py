@@ -25,6 +25,7 @@ Values = npt.NDArray[Any]
 Meaning = Callable[..., Values]
 
 PRED = "pred"  # a truth value
+WORD = 32  # bits
 LOG2E = np.float32(1.4426950408889634)  # 0f3FB8AA3B
 
 
@@ -35,6 +36,15 @@ def bits_of(token: str) -> int:
     (32, 16)
     """
     return 32 if token == PRED else dtypes.get(token).bits
+
+
+def registers_of(token: str, count: int) -> int:
+    """Return how many registers hold some elements: narrower ones than 32 bits share words.
+
+    >>> registers_of("bf16", 3), registers_of("f64", 3), registers_of("pred", 3)
+    (2, 3, 3)
+    """
+    return count if bits_of(token) > WORD else -(-count * bits_of(token) // WORD)
 
 
 def numpy_of(token: str) -> np.dtype[Any]:
@@ -56,6 +66,7 @@ class Function:
         count: elements that it takes at once.
         ulp: how far the hardware's result may be from the meaning, in units in the last place; 0:
             equal bit for bit.
+        absolute: or how far in all, where that is more.
 
     >>> get("fma", ("f32",) * 3).text
     'fma.rn.f32 $0, $1, $2, $3;'
@@ -68,13 +79,13 @@ class Function:
     meaning: Meaning = field(compare=False)
     count: int = 1
     ulp: float = 0
+    absolute: float = 0
 
     @property
     def asm(self) -> Asm:
         """The instruction: it has no effect but its result."""
         outputs, *inputs = (
-            letter(token)
-            * (-(-self.count * bits_of(token) // 32) if bits_of(token) < 64 else self.count)
+            letter(token) * registers_of(token, self.count)
             for token in (self.result, *self.operands)
         )
         name = "_".join(dict.fromkeys((self.name, *self.operands, self.result)))
@@ -120,18 +131,20 @@ def _fused(a: Values, b: Values, c: Values) -> Values:
     away = (rest > 0) == (total > 0)
     bits[...] = np.where(inexact, np.where(away, bits + 1, bits - 1), bits)
     odd = bits.view(np.float64)
-    return (odd if a.dtype.itemsize == 4 else _odd_f32(odd)).astype(a.dtype)
+    return (odd if a.dtype.itemsize == 4 else to_odd(odd)).astype(a.dtype)
 
 
-def _odd_f32(x: Values) -> Values:
-    """Return float64 as float32, toward zero, with the last bit set where that lost something."""
-    near = x.astype(np.float32)
-    low = np.where(
-        np.abs(near.astype(np.float64)) > np.abs(x), np.nextafter(near, np.float32(0)), near
-    )
-    lost = np.isfinite(x) & (low.astype(np.float64) != x)
-    odd: Values = (low.view(np.uint32) | lost.astype(np.uint32)).view(np.float32)
-    return odd
+def to_odd(values: Values) -> Values:
+    """Return f64 as f32, rounded to odd: toward zero, its last bit set where that lost something.
+
+    >>> to_odd(np.array([1 + 2**-40])).view(np.uint32) == 0x3F800001
+    array([ True])
+    """
+    near = values.astype(np.float32)
+    bits, found = near.view(np.uint32), near.astype(np.float64)
+    lost = found != values
+    odd: Values = (bits - (lost & (np.abs(found) > np.abs(values))) | lost).astype(np.uint32)
+    return odd.view(np.float32)
 
 
 def _fused_f64(a: Values, b: Values, c: Values) -> Values:
@@ -154,10 +167,9 @@ def _fused_f64(a: Values, b: Values, c: Values) -> Values:
 
 
 def _exp2(x: Values) -> Values:
-    """Return 2**x; results below the normal numbers are 0, as ``.ftz`` has it."""
-    flushed = np.where(np.abs(x) < np.finfo(np.float32).tiny, np.float32(0), x)
-    found = np.exp2(flushed.astype(np.float64)).astype(np.float32)
-    return np.where(found < np.finfo(np.float32).tiny, np.float32(0), found)
+    """Return 2**x of f32 or bf16; below the normal numbers of both it is 0, as ``.ftz`` has it."""
+    found = np.exp2(x.astype(np.float64))
+    return np.where(found < np.finfo(np.float32).tiny, 0, found).astype(x.dtype)
 
 
 def _through(function: Callable[[Values], Values]) -> Meaning:
@@ -231,7 +243,9 @@ def _floats() -> Iterable[Function]:
     yield _same("exp2", "f32", 1, "ex2.approx.ftz.f32 $0, $1;", _exp2, ulp=2)
     scaled = "{ .reg .f32 t; mul.rn.f32 t, $1, 0f3FB8AA3B; ex2.approx.ftz.f32 $0, t; }"
     yield _same("exp", "f32", 1, scaled, lambda x: _exp2(x * LOG2E), ulp=2)
-    yield _same("log2", "f32", 1, "lg2.approx.f32 $0, $1;", _through(np.log2), ulp=4)
+    yield _same(
+        "log2", "f32", 1, "lg2.approx.f32 $0, $1;", _through(np.log2), ulp=2, absolute=2**-22
+    )
     inverse = _through(lambda x: 1 / np.sqrt(x))
     yield _same("rsqrt", "f32", 1, "rsqrt.approx.f32 $0, $1;", inverse, ulp=2)
     yield _same("tanh", "f32", 1, "tanh.approx.f32 $0, $1;", _through(np.tanh), ulp=8192)
@@ -260,7 +274,7 @@ def _halves() -> Iterable[Function]:
         yield _same("absolute", t, 1, "and.b32 $0, $1, 0x7fff7fff;", np.abs)
         yield _same("negative", t, 1, "xor.b32 $0, $1, 0x80008000;", np.negative)
         flush = ".ftz" * (t == "bf16")  # which has no other form
-        meaning = _through(np.exp2)
+        meaning = _through(np.exp2) if t == "f16" else _exp2
         yield _same("exp2", t, 1, f"ex2.approx{flush}.{two} $0, $1;", meaning, ulp=2)
         yield _same("tanh", t, 1, f"tanh.approx.{two} $0, $1;", _through(np.tanh), ulp=2)
 
@@ -319,7 +333,6 @@ def _choices() -> Iterable[Function]:
             "selp.b32 l, $3, $4, p; selp.b32 h, $3, $4, q; prmt.b32 $0, l, h, 0x7610; }"
         )
         yield Function("where", (PRED, t, t), t, text, np.where, 2)
-    yield Function("cast", (PRED,), "s32", "mov.b32 $0, $1;", lambda x: x.astype(np.int32))
 
 
 FUNCTIONS: tuple[Function, ...] = (*_floats(), *_halves(), *_integers(), *_choices())

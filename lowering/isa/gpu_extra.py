@@ -14,7 +14,7 @@ def installed() -> bool:
     return importlib.util.find_spec("numba_cuda") is not None
 
 
-def missing(operation: str, package: str, error: ImportError) -> LayoutError:
+def missing(operation: str, package: str, error: Exception) -> LayoutError:
     """Return the error of an operation that needs a wheel of the extra.
 
     >>> str(missing("ptx", "numba-cuda", ImportError("no module")))

@@ -19,7 +19,8 @@ _LETTERS = {"f32": "f", "f64": "d"}
 ARCHS = {
     "max.NaN": "sm_80", "min.NaN": "sm_80", "fma.rn.bf16x2": "sm_80",
     "ex2.approx.ftz.bf16x2": "sm_90", "tanh.approx.bf16x2": "sm_90", "cp.async": "sm_80",
-    "cvt.rn.f16x2.f32": "sm_80", "cvt.rn.bf16x2.f32": "sm_80",
+    "cvt.rn.f16x2.f32": "sm_80", "cvt.rn.bf16x2.f32": "sm_80", "cvt.rna.tf32": "sm_80",
+    "cvt.rn.f16x2.e4m3x2": "sm_89", "cvt.rn.f16x2.e5m2x2": "sm_89", "cvt.rn.satfinite": "sm_89",
     "mbarrier": "sm_80", "mbarrier.try_wait": "sm_90", "mbarrier.arrive.expect_tx": "sm_90",
     "mbarrier.arrive.shared::cluster": "sm_90", "fence.mbarrier_init": "sm_90",
     "fence.proxy.async": "sm_90", "cp.async.bulk": "sm_90", "prefetch.tensormap": "sm_90",
@@ -559,38 +560,6 @@ def tma_store_wait(pending: int) -> Asm:
     """
     text = f"cp.async.bulk.wait_group.read {pending};"
     return Asm(f"tma_store_wait_{pending}", text, "", "")
-
-
-def convert_pair(into: str, source: str) -> Asm:
-    """Return ``cvt`` of two f32 to a word of two 16-bit floats; operands: high half, low half.
-
-    Raises:
-        LayoutError: other types.
-
-    >>> convert_pair("f16", "f32").text
-    'cvt.rn.f16x2.f32 $0, $1, $2;'
-    """
-    if source != "f32" or into not in ("f16", "bf16"):
-        raise LayoutError(f"move: converts f32 to f16 or bf16; got {source} to {into}")
-    return Asm(f"cvt_{into}x2_f32", f"cvt.rn.{into}x2.f32 $0, $1, $2;", "r", "ff")
-
-
-def split_pair(source: str) -> Asm:
-    """Return ``cvt`` of a word of two 16-bit floats to two f32, the low half first.
-
-    Raises:
-        LayoutError: another type.
-
-    >>> split_pair("bf16").text
-    'shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;'
-    """
-    if source == "bf16":
-        text = "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;"
-        return Asm("cvt_f32x2_bf16", text, "ff", "r")
-    if source != "f16":
-        raise LayoutError(f"move: converts f16 or bf16 to f32; got {source}")
-    text = "{ .reg .b16 l, h; mov.b32 {l, h}, $2; cvt.f32.f16 $0, l; cvt.f32.f16 $1, h; }"
-    return Asm("cvt_f32x2_f16", text, "ff", "r")
 
 
 def prmt(selector: int) -> Asm:

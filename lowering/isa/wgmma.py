@@ -16,6 +16,7 @@ from lowering.isa.ptx import Asm, braced, letter
 from lowering.isa.smem_descriptor import STEP, Descriptor
 
 ARCH = "sm_90a"  # the only target that has it
+COLUMNS = range(8, 257, 8)  # N of any type
 
 # types of A and B that may be mixed, and their accumulators
 _KINDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
@@ -67,11 +68,10 @@ class WgmmaInst:
                 f"wgmma: accumulators of {self.a.token} x {self.b.token} are {have}; got "
                 f"{self.d.token}"
             )
-        legal = self.legal_n(self.d.token)
-        if self.n not in legal:
+        if self.n not in COLUMNS or not has_columns(self.n, self.d.token):
             raise LayoutError(
                 f"wgmma: N of a {self.d.token} accumulator is one of "
-                f"{', '.join(map(str, legal))}; got {self.n}"
+                f"{', '.join(map(str, self.legal_n(self.d.token)))}; got {self.n}"
             )
         if self.modifier not in ("", "satfinite") or (self.modifier and self.d.token != "s32"):
             raise LayoutError(
@@ -92,7 +92,7 @@ class WgmmaInst:
         >>> [n for n in range(8, 257, 8) if n not in WgmmaInst.legal_n("s32")][:3]
         [40, 56, 72]
         """
-        return _legal(token)
+        return tuple(n for n in COLUMNS if has_columns(n, token))
 
     @property
     def m(self) -> int:
@@ -146,12 +146,13 @@ class WgmmaInst:
         return self.ptx.replace(".mma_async.sync.aligned", "")
 
 
-@cache
-def _legal(token: str) -> tuple[int, ...]:
-    """Return every N whose accumulator is in the fragment table."""
-    return tuple(
-        n for n in range(8, 257, 8) if f"D.{token}" in fragments.operands(f"wgmma.m64n{n}")
-    )
+def has_columns(n: int, token: str) -> bool:
+    """Say whether an accumulator type has an N: whether the table has a fragment for it.
+
+    >>> has_columns(40, "f32"), has_columns(40, "s32")
+    (True, False)
+    """
+    return f"D.{token}" in fragments.operands(f"wgmma.m64n{n}")
 
 
 @cache

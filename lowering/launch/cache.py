@@ -1,7 +1,9 @@
 """Compiled kernels, kept on disk: machine code, and what a launch must know of it.
 
-Compiling takes seconds, so a kernel is kept in a file of its own, per target, for this process and
-those to come. Loading it needs neither numba nor the layouts.
+A kernel is kept in a file of its own, per target, for this process and those to come. The file's
+name has a digest of all that decides its content. For a body that is its text; a kernel that is
+made from a few numbers is found by these and the sources that make it, so that nothing is lowered
+or compiled to load it.
 """
 
 from __future__ import annotations
@@ -9,19 +11,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
+import threading
 import warnings
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 import layoutalg
 from layoutalg import files
-from lowering.codegen.executable import Executable, numba_machine
+from lowering.codegen.compilers import DEFAULT, compiler, machine_code
+from lowering.codegen.executable import Executable
 from lowering.ir.kernel_ir import KernelIR
-from lowering.isa import nvjitlink
 
 _MAGIC = b"layoutalg kernel 1\n"
+PATIENCE = 1.0  # seconds of a compilation after which it is announced
 
 
 def cache_folder() -> Path:
@@ -112,19 +118,31 @@ class Compiled:
         return cls(**json.loads(head), code=code)
 
 
-def compile_program(program: Executable, arch: str) -> Compiled:
-    """Return a program's machine code for a target; no GPU is needed.
+def compile_program(program: Executable, arch: str, by: str = DEFAULT) -> Compiled:
+    """Return a program's machine code for a target, as :func:`compile_body`."""
+    return compile_body(program.body, program.name, arch, by)
+
+
+def compile_body(body: KernelIR, name: str, arch: str, by: str = DEFAULT) -> Compiled:
+    """Return a body's machine code for a target; no GPU is needed.
+
+    Args:
+        body: the whole kernel.
+        name: of the kernel.
+        arch: the target.
+        by: the compiler, see :func:`lowering.codegen.compilers.machine_code`.
 
     Raises:
-        LayoutError: numba-cuda is not installed, or does not know the target.
-        AssembleError: the assembler refuses.
+        LayoutError: no such compiler, or the target lacks an instruction.
+        AssembleError: the compiler refuses, or is not installed.
     """
-    return compile_body(program.body, program.name, arch)
+    with announced(f"compiling {name} for {arch} with {compiler(by).title}"):
+        code = machine_code(body, name, arch, by)
+    return replace(_uncompiled(body), code=code)
 
 
-def compile_body(body: KernelIR, name: str, arch: str) -> Compiled:
-    """Return a body's machine code for a target, as :func:`compile_program`."""
-    code = nvjitlink.link_whole(numba_machine().compile_ltoir(body, name, arch), arch)
+def _uncompiled(body: KernelIR) -> Compiled:
+    """Return what a launch must know of a body."""
     return Compiled(
         tuple(buffer.name for buffer in body.params),
         tuple((scalar.name, scalar.token) for scalar in body.scalars),
@@ -134,10 +152,25 @@ def compile_body(body: KernelIR, name: str, arch: str) -> Compiled:
             (box, *load.box, load.swizzle, body.buffer(box).dtype.token)
             for box, load in body.boxes.items()
         ),
-        code,
+        b"",
         body.cluster,
         body.pdl,
     )
+
+
+def key_of(body: KernelIR, name: str, by: str = DEFAULT) -> str:
+    """Return a digest of a kernel's text, of what a launch must know, and of who compiles it.
+
+    Raises:
+        LayoutError: no such compiler.
+        AssembleError: it is not installed.
+    """
+    found = compiler(by)
+    return _digest(found.version(), found.text(body, name), _uncompiled(body).to_bytes().decode())
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def compiled(name: str, arch: str, program: Callable[[], Executable]) -> Compiled:
@@ -148,13 +181,44 @@ def compiled(name: str, arch: str, program: Callable[[], Executable]) -> Compile
         arch: the target.
         program: makes the program where it must be compiled.
     """
-    path = cache_folder() / "kernels" / f"{name}.{arch}.{sources_digest()}.bin"
+    key = _digest(compiler(DEFAULT).version(), sources_digest())
+    return kept(name, arch, key, lambda: compile_program(program(), arch))
+
+
+def kept(name: str, arch: str, key: str, make: Callable[[], Compiled]) -> Compiled:
+    """Return a kernel from the disk, or make it and keep it.
+
+    Args:
+        name: of the kernel.
+        arch: the target.
+        key: a digest of what decides the kernel, beside these two.
+        make: compiles.
+    """
+    path = cache_folder() / "kernels" / f"{name}.{arch}.{key}.bin"
     try:
         return Compiled.from_bytes(path.read_bytes())
     except FileNotFoundError:
         pass
     except (OSError, ValueError, TypeError) as error:
         warnings.warn(f"layoutalg: {path} is not usable ({error}); made again", stacklevel=2)
-    made = compile_program(program(), arch)
+    made = make()
     write_whole(path, made.to_bytes())
     return made
+
+
+@contextmanager
+def announced(work: str) -> Iterator[None]:
+    """Say on standard error what goes on, where it goes on for more than a second.
+
+    Nothing is said where standard error is no terminal, or ``$LAYOUTALG_QUIET`` is set.
+    """
+    if os.environ.get("LAYOUTALG_QUIET") or not sys.stderr.isatty():
+        yield
+        return
+    timer = threading.Timer(PATIENCE, print, (f"layoutalg: {work} …",), {"file": sys.stderr})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

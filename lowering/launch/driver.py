@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg import LayoutError
-from lowering.codegen.executable import numba_machine
+from lowering.codegen.compilers import DEFAULT
 from lowering.ir.kernel_ir import KernelIR
+from lowering.ir.matrices import from_bits, to_bits
 from lowering.isa import dtypes
 from lowering.isa.gpu_extra import missing
 from lowering.launch.arguments import Arguments
-from lowering.launch.cache import Compiled, compile_body
+from lowering.launch.cache import Compiled, compile_body, kept, key_of
 
 _C_TYPES: dict[str, Any] = {"s32": ctypes.c_int32, "f32": ctypes.c_float}
 
@@ -329,16 +330,17 @@ def download(image: npt.NDArray[Any], pointer: int) -> None:
     call("cuMemcpyDtoH", image.ctypes.data, pointer, image.nbytes)
 
 
-_LOADED: dict[str, Loaded] = {}  # by text, on device 0
+_LOADED: dict[tuple[str, str], Loaded] = {}  # by target and key, on device 0
 
 
-def _loaded(body: KernelIR, name: str) -> Loaded:
-    """Return a body's kernel on device 0, compiled once for each text."""
-    source = numba_machine().kernel_source(body, name)
-    if source not in _LOADED:
-        on = device(0)
-        _LOADED[source] = Loaded(compile_body(body, name, _target(body, on)), on)
-    return _LOADED[source]
+def _loaded(body: KernelIR, name: str, compiler: str) -> Loaded:
+    """Return a body's kernel on device 0, compiled once for each text and kept on disk."""
+    on = device(0)
+    arch, key = _target(body, on), key_of(body, name, compiler)
+    if (arch, key) not in _LOADED:
+        made = kept(name, arch, key, lambda: compile_body(body, name, arch, compiler))
+        _LOADED[arch, key] = Loaded(made, on)
+    return _LOADED[arch, key]
 
 
 def _target(body: KernelIR, on: Device) -> str:
@@ -347,7 +349,11 @@ def _target(body: KernelIR, on: Device) -> str:
 
 
 def run(
-    body: KernelIR, name: str, given: Arguments, grid: tuple[int, int] = (1, 1)
+    body: KernelIR,
+    name: str,
+    given: Arguments,
+    grid: tuple[int, int] = (1, 1),
+    compiler: str = DEFAULT,
 ) -> dict[str, npt.NDArray[Any]]:
     """Run a body on device 0 and return the parameters that it writes, as matrices.
 
@@ -356,17 +362,19 @@ def run(
         name: of the kernel.
         given: its arguments; what was not given is poisoned.
         grid: CTAs along bx and by.
+        compiler: of its kernel, see :func:`lowering.codegen.compilers.machine_code`.
 
     Raises:
-        LayoutError: there is no CUDA device, or its driver refuses.
+        LayoutError: there is no CUDA device, or its driver refuses; or no such compiler.
+        AssembleError: the compiler refuses, or is not installed.
     """
-    machine = numba_machine()
+    _driver()
     if not device_count():
         raise LayoutError("run: no CUDA device is available; simulate() runs on the NumPy warp")
     dtypes_of = {buffer.name: buffer.dtype for buffer in body.params}
-    images = {each: machine.to_bits(flat, dtypes_of[each]) for each, flat in given.cells.items()}
+    images = {each: to_bits(flat, dtypes_of[each]) for each, flat in given.cells.items()}
     with DeviceMemory() as memory:
-        kernel = _loaded(body, name)
+        kernel = _loaded(body, name, compiler)
         pointers = {each: memory.upload(image) for each, image in images.items()}
         passed = dict(pointers)
         for each, rows, cols, swizzle, token in kernel.made.boxes:
@@ -379,6 +387,6 @@ def run(
         for buffer in body.written:
             image = np.empty_like(images[buffer.name])
             download(image, pointers[buffer.name])
-            flat = machine.from_bits(image, buffer.dtype)
+            flat = from_bits(image, buffer.dtype)
             written[buffer.name] = given.matrix(buffer.name, flat)
         return written

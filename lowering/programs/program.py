@@ -9,6 +9,7 @@ from typing import Any
 
 from layoutalg import LayoutError, TileLayout
 from layoutalg.algebra.iters import row_major
+from lowering.codegen.compilers import DEFAULT
 from lowering.codegen.executable import Executable
 from lowering.dispatch.holders import has_copies
 from lowering.dispatch.registry import Lowered, context_of, dispatch, list_variants
@@ -235,14 +236,19 @@ class Program(Executable):
         d = self.body.written[0]
         return logical(d, machine.memory[d.name].values)
 
-    def run(self, **matrices: Any) -> Matrix:
+    def run(self, compiler: str = DEFAULT, **matrices: Any) -> Matrix:
         """Run on the GPU: as :meth:`simulate`.
+
+        Args:
+            compiler: "nvrtc" or "numba", as of :meth:`whole`.
+            matrices: as of :meth:`simulate`.
 
         Raises:
             LayoutError: no CUDA device, or as :meth:`simulate`.
+            AssembleError: as :meth:`whole`.
         """
         given = arguments.arguments(self.body, self._complete(matrices))
-        written = driver.run(self.body, self.name, given)
+        written = driver.run(self.body, self.name, given, compiler=compiler)
         return written[self.body.written[0].name]
 
 
@@ -333,15 +339,23 @@ class KernelProgram(Executable):
         """
         return bank_counts(self.trace(grid, **given))
 
-    def run(self, grid: tuple[int, int] | None = None, **given: Any) -> dict[str, Matrix]:
+    def run(
+        self, grid: tuple[int, int] | None = None, compiler: str = DEFAULT, **given: Any
+    ) -> dict[str, Matrix]:
         """Run on the GPU: arguments, results and errors as :meth:`simulate`.
+
+        Args:
+            grid: as of :meth:`simulate`.
+            compiler: "nvrtc" or "numba", as of :meth:`whole`.
+            given: as of :meth:`simulate`.
 
         Raises:
             LayoutError: there is no CUDA device.
+            AssembleError: as :meth:`whole`.
         """
         extents = arguments.check_grid(self.body, grid)
         made = arguments.arguments(self.body, given, extents)
-        return driver.run(self.body, self.name, made, extents)
+        return driver.run(self.body, self.name, made, extents, compiler)
 
 
 def lower(

@@ -33,9 +33,7 @@ def _zero(machine: Machine, op: Zero) -> None:
 
 @simulate.of(Move)
 def _move(machine: Machine, op: Move) -> None:
-    """Copy registers, in the type of those that are written."""
-    values = machine.read(op.source, op)
-    machine.write(op.into, values.astype(machine.registers[op.into.buffer].dtype))
+    machine.write(op.into, machine.read(op.source, op))
 
 
 @simulate.of(Blend)

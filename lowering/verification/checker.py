@@ -25,6 +25,7 @@ from lowering.ir.tiles import EXTRAS, Buffer
 from lowering.isa.dtypes import DType
 from lowering.isa.mma import MMA_FAMILY
 from lowering.isa.semantics import PAIRS, as_accumulated, as_multiplied, expanded, scaled
+from lowering.launch.driver import device_count
 from lowering.programs.program import KernelProgram, Program
 from lowering.verification.cases import AnyCase, all_cases
 
@@ -389,11 +390,7 @@ def controls(
 
 def machine_name() -> str:
     """Return the machine that ``verify`` takes by default: "device" where there is a GPU."""
-    try:
-        from lowering.codegen.numba_cuda import device_available
-    except ImportError:
-        return "simulator"
-    return "device" if device_available() else "simulator"
+    return "device" if device_count() else "simulator"
 
 
 def as_machine(machine: str | None, operation: str) -> str:

@@ -21,7 +21,6 @@ from tests.fuzz import campaign, engine, faults, machines
 from tests.fuzz.ir import NUMPY, Array, Program
 from tests.fuzz.kernels import generate
 from tests.fuzz.order import Order
-from tests.support import nvrtc_text
 
 STATIC_SHARED = 48 * 1024
 RACES = (
@@ -36,10 +35,7 @@ def entry(
 ) -> Entry:
     """Return what the files hold of one kernel: a row of data, and arrays by name."""
     body = made.body
-    if text == "c++":
-        code = nvrtc_text.made(made.cuda_source(), "sm_90a", "CUBIN")
-    else:
-        code = made.whole("sm_90a")
+    code = made.whole("sm_90a", "nvrtc" if text == "c++" else "numba")
     cells, where = machines.memory_of(program, made)
     arrays: dict[str, Array] = {f"{name}.code": np.frombuffer(code, dtype=np.uint8)}
     params = []

@@ -224,6 +224,15 @@ class Machine:
             data = data if mask is None else data[mask]
             self.shared[self.rows(mask, address, j, trans)] = data.view(np.uint8).reshape(-1, 4)
 
+    # -- lanes --
+
+    def exchanged(self, mask: Any, value: Any, lanes: int) -> Array:
+        """Do ``shfl.sync.bfly`` of whole warps: lane i gets the value of lane ``i ^ lanes``."""
+        whole = np.ones(self.threads, dtype=bool) if mask is None else mask
+        if (whole.reshape(-1, 32).any(axis=1) != whole.reshape(-1, 32).all(axis=1)).any():
+            raise TextError("a shuffle of a part of a warp")
+        return np.broadcast_to(value, (self.threads,))[np.arange(self.threads) ^ lanes]
+
     # -- products --
 
     def mma(self, k: int, kinds: tuple[str, str, str], mask: Any, *ins: Any) -> Any:
@@ -461,6 +470,14 @@ def instruction(m: Machine, name: str) -> Instruction:
             return found[0] if len(found) == 1 else found
 
         return Instruction(len(outputs), len(inputs), text.replace("$", "%"), compute)
+    if found := re.fullmatch(r"shfl_bfly_(\d+)_([rfd])", name):
+        lanes = int(found[1])
+        one = f"shfl.sync.bfly.b32 {{0}}, {{1}}, {lanes}, 31, 0xffffffff;"
+        text = one.format("%0", "%1")
+        if found[2] == "d":
+            halves = " ".join(one.format(half, half) for half in "lh")
+            text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, %1; {halves} mov.b64 %0, {{l, h}}; }}"
+        return Instruction(1, 1, text, lambda mask, value: m.exchanged(mask, value, lanes))
     if found := re.fullmatch(r"(ld|st)_(global|shared)(?:_v([24]))?_(u8|u16|u32|f32|f64)", name):
         count, kind = int(found[3] or 1), found[4]
         vector = f".v{count}" if count > 1 else ""

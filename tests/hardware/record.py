@@ -40,9 +40,8 @@ from numba import cuda
 
 import lowering as lw
 from lowering.codegen import cuda_cpp
-from lowering.codegen.numba_cuda import to_bits
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.matrices import logical, physical, poison
+from lowering.ir.matrices import logical, physical, poison, to_bits
 from lowering.launch.arguments import arguments
 from lowering.probing import prober, warp_subjects, wgmma_subjects
 from lowering.probing.raw import ProbeError, device

@@ -15,6 +15,12 @@ from tests.fuzz import texts
 Array = np.ndarray[Any, Any]
 
 
+def image(values: Array, bits: int) -> Array:
+    """Return the bytes of elements: a view of them, unless two share a byte."""
+    held = values.view(np.uint8)
+    return held if bits >= 8 else held[::2] & 15 | held[1::2] << 4
+
+
 def outputs(
     program: KernelProgram,
     given: Mapping[str, Any],
@@ -45,6 +51,8 @@ def outputs(
             array = physical(b, whole[b.name].astype(b.dtype.numpy))
             flat[b.name] = np.zeros(cells(b), b.dtype.numpy)
             flat[b.name][: len(array)] = array
-        memory = [each.view(np.uint8) for each in flat.values()]
+        memory = [
+            image(each, b.dtype.bits) for b, each in zip(body.params, flat.values(), strict=True)
+        ]
         texts.run(texts.compile_text(text), body.threads, body.launched, grid, memory, numbers, {})
         yield name, {b.name: logical(b, flat[b.name]) for b in body.written}

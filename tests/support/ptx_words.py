@@ -16,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lowering.isa import ptx
+from lowering.isa.casts import CASTS
 from lowering.isa.functions import FUNCTIONS
+from tests.support import ptx_cvt
 
 Array = npt.NDArray[Any]
-PURE = {each.asm.name: each.asm for each in FUNCTIONS}  # whose text is run
+PURE = {each.asm.name: each.asm for each in (*FUNCTIONS, *CASTS.values())}  # whose text is run
 FLOATS: dict[str, Any] = {
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
 }  # fmt: skip
@@ -32,7 +34,7 @@ LETTERS = {"r": "u32", "f": "f32", "d": "f64", "l": "u64"}
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
     "ne": lambda a, b: (a < b) | (a > b), "neu": np.not_equal,
-    "nan": lambda a, b: np.isnan(a) | np.isnan(b),
+    "nan": lambda a, b: np.isnan(a) | np.isnan(b), "num": lambda a, b: ~np.isnan(a) & ~np.isnan(b),
 }  # fmt: skip
 
 
@@ -56,16 +58,20 @@ def _exact(values: Sequence[Array], rule: Callable[..., Any], kind: str) -> Arra
 
 
 def _fma(a: Array, b: Array, c: Array, kind: str) -> Array:
-    """Round ``a·b + c`` once: by integers, where all are finite and not 0."""
+    """Round ``a·b + c`` once: by integers, where all are finite and the sum is no f32."""
+    wide = [each.astype(np.float64) for each in (a, b, c)]
     with np.errstate(all="ignore"):
-        out = (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(
-            TYPES[kind]
-        )
-    for at in np.flatnonzero(np.isfinite(a) & np.isfinite(b) & np.isfinite(c)):
+        product = wide[0] * wide[1]
+        total = product + wide[2]
+        part = total - product
+        rest = (product - (total - part)) + (wide[2] - part)
+        out = total.astype(TYPES[kind])
+        held = (rest == 0) & (total.astype(np.float32) == total) & (kind != "f64") & (total != 0)
+    for at in np.flatnonzero(np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & ~held):
         x, y, z = (Fraction(float(each[at])) for each in (a, b, c))
-        total = x * y + z
-        if total:
-            out[at] = nearest(total, kind)
+        exact = x * y + z
+        if exact:
+            out[at] = nearest(exact, kind)
     return out
 
 
@@ -94,7 +100,8 @@ def _order(larger: bool) -> Callable[[Array, Array], Array]:
     """Return ``max`` or ``min``: +0 is above -0; of a NaN and a number, the number."""
 
     def rule(a: Array, b: Array) -> Array:
-        first = np.where(a == b, np.signbit(a) != larger, (a > b) == larger)
+        with np.errstate(invalid="ignore"):  # ml_dtypes warns of NaN
+            first = np.where(a == b, np.signbit(a) != larger, (a > b) == larger)
         return np.where(np.isnan(a), b, np.where(np.isnan(b), a, np.where(first, a, b)))
 
     return rule
@@ -148,16 +155,15 @@ def _integer(name: str, kind: str, values: Sequence[Array]) -> Array:
     return rules[name](*wide).astype(TYPES[kind])
 
 
-def permute(a: Array, b: Array, selector: int) -> Array:
+def permute(a: Array, b: Array, selector: Array) -> Array:
     """Do ``prmt.b32`` in its plain mode; of a digit above 7 the byte's sign is repeated."""
     both = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
     out = np.zeros_like(both)
     for at in range(4):
-        digit = selector >> 4 * at & 15
-        byte = both >> np.uint64(8 * (digit & 7)) & np.uint64(0xFF)
-        if digit & 8:
-            byte = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
-        out |= byte << np.uint64(8 * at)
+        digit = selector.astype(np.uint64) >> np.uint64(4 * at) & np.uint64(15)
+        byte = both >> (digit & np.uint64(7)) * np.uint64(8) & np.uint64(0xFF)
+        sign = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
+        out |= np.where(digit & np.uint64(8), sign, byte) << np.uint64(8 * at)
     return out.astype(np.uint32)
 
 
@@ -223,8 +229,8 @@ def run(
         dtype = TYPES[LETTERS[kind]]
         same = array.dtype.itemsize == np.dtype(dtype).itemsize
         state.write(f"${len(outputs) + at}", array if same else array.astype(dtype))
-    for statement in text.strip().strip("{}").split(";"):
-        words = statement.split(None, 1)
+    for statement in text.split(";"):
+        words = statement.lstrip("{} ").split(None, 1)
         if not words:
             continue
         assert len(words) == 2, statement
@@ -232,6 +238,7 @@ def run(
             kind, names = words[1].split(None, 1)
             for name in names.split(","):
                 state.kinds[name.strip()] = kind[1:]
+                state.bits.pop(name.strip(), None)
         else:
             _step(
                 state,
@@ -249,8 +256,7 @@ def _step(state: _Registers, mnemonic: str, operands: list[str]) -> None:
     if name == "mov":
         _move(state, into, rest[0], kind)
     elif name == "prmt":
-        a, b = (state.read(each, "u32") for each in rest[:2])
-        state.write(into, permute(a, b, int(rest[2], 0)))
+        state.write(into, permute(*(state.read(each, "u32") for each in rest)))
     elif name == "lop3":
         a, b, c = (state.read(each, "u32") for each in rest[:3])
         table, out = int(rest[3], 0), np.zeros_like(a)
@@ -272,6 +278,9 @@ def _step(state: _Registers, mnemonic: str, operands: list[str]) -> None:
         width = {"b": "u"}.get(kind[0], kind[0]) + kind[1:] if kind != "bf16" else kind
         a, b = (state.read(each, width) for each in rest[:2])
         state.write(into, np.where(state.read(rest[2], "pred"), a, b))
+    elif name == "cvt":
+        bits = ptx_cvt.cvt(mnemonic, [state.read(each, "u64") for each in rest])
+        state.write(into, bits.astype(f"uint{state.kinds[into][-2:]}"))
     elif kind in ("f16x2", "bf16x2"):
         half = kind[:-2]
         words = [bits_of(state.read(each, "u32")) for each in rest]
@@ -284,8 +293,6 @@ def _step(state: _Registers, mnemonic: str, operands: list[str]) -> None:
             for at in range(2)
         ]
         state.write(into, parts[0].astype(np.uint32) | parts[1].astype(np.uint32) << np.uint32(16))
-    elif name == "cvt":
-        _convert(state, flags, into, rest)
     elif kind in FLOATS:
         state.write(into, _float(name, flags, kind, [state.read(each, kind) for each in rest]))
     else:
@@ -305,10 +312,3 @@ def _move(state: _Registers, into: str, source: str, kind: str) -> None:
         state.write(into, low.astype(np.uint32) | high.astype(np.uint32) << np.uint32(16))
         return
     state.write(into, state.read(source, kind))
-
-
-def _convert(state: _Registers, flags: list[str], into: str, rest: list[str]) -> None:
-    """Do ``cvt`` between floats."""
-    target, source = flags[-2:]
-    value = state.read(rest[0], source)
-    state.write(into, value.astype(TYPES[target]))

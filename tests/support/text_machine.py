@@ -1,8 +1,8 @@
 """Runs the text of a kernel, Python or CUDA C++, for all threads of a CTA in lockstep, in NumPy.
 
-Nothing is taken from the package but the text: loads, stores and the mma are written out here from
-the PTX ISA. So an address, a word, a register or an operand that the text gets wrong shows in the
-product.
+Nothing is taken from the package but the text, of casts too: loads, stores and the mma are written
+out here from the PTX ISA. So an address, a word, a register or an operand that the text gets wrong
+shows in the product.
 """
 
 from __future__ import annotations
@@ -19,21 +19,17 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from tests.support import ptx_words
+
 Array = npt.NDArray[Any]
 ELEMENTS: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
-CELLS: dict[str, Any] = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32}
+CELLS: dict[str, Any] = {
+    "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32, "f64": np.float64,
+}  # fmt: skip
 SPACING = 1 << 24  # bytes between the bases of two parameters
 MMA = re.compile(r"mma\.sync\.aligned\.m16n8k(8|16)\.row\.col\.f32\.(f16|bf16)\.\2\.f32")
-ACCESS = re.compile(r"(ld|st)\.(?:global|shared)(?:\.v([24]))?\.(u8|u16|u32|f32)")
+ACCESS = re.compile(r"(ld|st)\.(?:global|shared)(?:\.v([24]))?\.(u8|u16|u32|f32|f64)")
 MATRIX = re.compile(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared\.b16")
-CONVERT = re.compile(r"cvt\.rn\.(f16|bf16)x2\.f32")
-# What two 16-bit elements of a word become in f32, low half first (PTX ISA, cvt; a bf16 is the
-# upper half of an f32).
-SPLIT = {
-    "cvt.f32x2.f16": "{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; "
-    "cvt.f32.f16 %1, h; }",
-    "cvt.f32x2.bf16": "shl.b32 %0, %2, 16; and.b32 %1, %2, 0xffff0000;",
-}
 ASYNC = re.compile(r"cp\.async\.(?:cg|ca)\.shared\.global")
 WGMMA = re.compile(
     r"wgmma\.m64n(\d+)k16\.f32\.f16\.f16\.(ss|rs)([01]+)((?:\.h[0-9a-f]+)+)(?:\.(add|maybe))?"
@@ -297,17 +293,13 @@ def instruction(machine: Machine, mnemonic: str) -> Callable[..., Any]:
         if found[1] == "st":
             return lambda address, *values: machine.store_matrices(transposed, address, *values)
         return lambda address: machine.load_matrices(count, transposed, address)
-    if found := CONVERT.fullmatch(mnemonic):
-        kind = ELEMENTS[found[1]]
-        return lambda high, low: (
-            low.astype(kind).view(np.uint16).astype(np.uint32)
-            | high.astype(kind).view(np.uint16).astype(np.uint32) << np.uint32(16)
-        )
-    if mnemonic in SPLIT:
-        kind = mnemonic.rsplit(".", 1)[1]
-        return lambda word: tuple(
-            half.astype(np.float32) for half in halves(np.asarray(word, np.uint32), kind)
-        )
+    if asm := ptx_words.known(mnemonic.replace(".", "_")):
+
+        def compute(*values: Any) -> Any:
+            found = ptx_words.run(*asm, values, machine.threads)
+            return found[0] if len(found) == 1 else found
+
+        return compute
     if mnemonic.startswith(("cp.async.commit_group", "cp.async.wait_group")):
         return lambda *operands: None
     if mnemonic in ("wgmma.fence", "wgmma.commit", "fence.proxy.async"):
@@ -350,8 +342,6 @@ def mnemonic_of(name: str) -> str:
     if found := re.fullmatch(r"(ld|st)matrix_x(\d)(_trans)?", name):
         trans = ".trans" if found[3] else ""
         return f"{found[1]}matrix.sync.aligned.m8n8.x{found[2]}{trans}.shared.b16"
-    if found := re.fullmatch(r"cvt_(\w+)x2_f32", name):
-        return f"cvt.rn.{found[1]}x2.f32"
     if found := re.fullmatch(r"cp_async_(commit|wait)\w*", name):
         return f"cp.async.{found[1]}_group"
     return name.replace("_", ".")
@@ -396,7 +386,7 @@ def run(
     machine.functions = {
         "cells_address": lambda base: base,
         "shared_address": lambda base: base,
-        **{kind: getattr(np, kind) for kind in ("uint8", "uint32", "float32")},
+        **{kind: getattr(np, kind) for kind in ("uint8", "uint32", "float32", "float64")},
         "uint64": lambda value: np.asarray(value, dtype=np.int64),
         "int64": lambda value: np.asarray(value, dtype=np.int64),
         "int32": lambda value: np.asarray(value, dtype=np.int64).astype(np.int32),
@@ -424,7 +414,7 @@ def run(
 
 FUNCTION = re.compile(
     r"__device__ __forceinline__ void (\w+)\(\s*(.*?)\) \{\s*"
-    r"asm volatile\(\"(.*?)\"\s*:(.*?)\);\n\}",
+    r"asm(?: volatile)?\(\"(.*?)\"\s*:(.*?)\);\n\}",
     re.DOTALL,
 )
 
@@ -478,17 +468,16 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
             assert text == warpgroup_text(name, numbers)
             found[name] = (name.replace("_", "."), references)
             continue
-        if name.startswith("cvt_f32x2_"):
-            assert text == SPLIT[name.replace("_", ".")]
-            assert re.findall(r'"=f"\((\w+)\)', constraints) == names[:2]
+        if asm := ptx_words.known(name):
+            assert text == asm[0].replace("$", "%")
+            letters = zip(asm[1] + asm[2], names, strict=True)
+            assert re.findall(r'"=?(\w)"\((\w+)\)', constraints) == [*letters]
             found[name] = (name.replace("_", "."), references)
             continue
         if (mma := MMA.fullmatch(mnemonic)) is not None:
             a, b = int(mma[1]) // 4, int(mma[1]) // 8
             groups = [numbers[:4], numbers[4 : 4 + a], numbers[4 + a : 4 + a + b], numbers[:4]]
             want = ", ".join("{" + ",".join(group) + "}" for group in groups)
-        elif CONVERT.fullmatch(mnemonic):
-            want = "%0, %1, %2"
         elif mnemonic.startswith("cp.async"):
             size = name.rsplit("_", 1)[1]
             want = f"[%0], [%1], {size}" if ASYNC.fullmatch(mnemonic) else operands
@@ -508,7 +497,7 @@ _LINES = (
     (r"const int64_t bx = blockIdx\.x, by = blockIdx\.y;", ""),
     (r"const int64_t ([a-zA-Z]+ = .*);", r"\1"),
     (r"const uint64_t (\w+) = reinterpret_cast<uint64_t>\((\w+)\);", r"\1 = cells_address(\2)"),
-    (r"(?:uint32_t|uint64_t|float) \w+(?:, \w+)*;", ""),
+    (r"(?:uint32_t|uint64_t|float|double) \w+(?:, \w+)*;", ""),
     (r"(?:uint32_t|float) (\w+ = 0(?:, \w+ = 0)*);", r"\1"),
     (r"__shared__ .*", r"shared = cuda.shared.array(0, uint8, 1024)"),
     (r"extern __shared__ .*", r"shared = cuda.shared.array(0, uint8, 1024)"),
@@ -534,7 +523,7 @@ def python_of(source: str) -> tuple[str, dict[str, str]]:
     lines = [f"def kernel({', '.join(parameters)}):"]
     depth = 1
     for line in map(str.strip, body.rstrip().removesuffix("}").splitlines()):
-        line = re.sub(r"^(?:uint32_t|uint64_t|float) t\d+(?:, t\d+)*; (?=\w)", "", line)
+        line = re.sub(r"^(?:uint32_t|uint64_t|float|double) t\d+(?:, t\d+)*; (?=\w)", "", line)
         if line == "}":
             depth -= 1
             continue

@@ -22,12 +22,20 @@ from lowering.dispatch.holders import (
 from lowering.dispatch.predicates import listed
 from lowering.dispatch.register_tiles import columns_of
 from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
-from lowering.ir.expressions import Coordinate, Node, Position, Variable, leaves, mapped
+from lowering.ir.expressions import (
+    Apply,
+    Coordinate,
+    Node,
+    Operand,
+    Position,
+    Variable,
+    leaves,
+    mapped,
+)
 from lowering.ir.index import Index
-from lowering.ir.ops import Blend, Compute, Move, Op, Registers, Zero
+from lowering.ir.ops import Blend, Compute, Op, Registers, Zero
 from lowering.ir.tiles import BufferRegion
-
-CONVERSIONS = (("f16", "f32"), ("bf16", "f32"), ("f32", "f16"), ("f32", "bf16"))
+from lowering.isa.casts import cast
 
 
 def all_in_registers(context: Context) -> Answer:
@@ -205,13 +213,16 @@ def _placed(
     return Compute(into, mapped(value, change), operands, tuple(coordinates))
 
 
-@register_dispatch("cast", "cuda", variant="convert_pairs", when=IN_REGISTERS)
+@register_dispatch("cast", "cuda", variant="convert", when=IN_REGISTERS)
 def lower_cast(context: Context) -> Lowered:
-    """Lower a cast to one move; two neighbours of 16 bits, which share a word, go together."""
+    """Lower a cast to one operation of a thread: see :mod:`lowering.isa.casts`."""
     dst, src = context.call.operands["dst"], context.call.operands["src"]
-    if (dst.buffer.dtype.token, src.buffer.dtype.token) not in CONVERSIONS:
-        fail(f"converts f32 to f16 or bf16 and back; got {src.buffer.dtype} to {dst.buffer.dtype}")
-    return Lowered(paired(context, dst, src, Move))
+    try:
+        function = cast(src.buffer.dtype, dst.buffer.dtype)
+    except LayoutError as error:
+        fail(str(error).removeprefix("cast: "))
+    value = Apply(function, (Operand(0, src.buffer.dtype.token),))
+    return Lowered(paired(context, dst, src, lambda into, source: Compute(into, value, (source,))))
 
 
 @register_dispatch("blend", "cuda", variant="multiply_add", when=IN_REGISTERS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,7 @@ class Problem:
     """A copy between a region of registers and one of shared memory, ready to be solved.
 
     ``offsets`` gives for each register the constant part of its coordinate, the thread part being
-    common to all registers.
+    common to all registers. ``owned`` keeps the coordinates of the threads that were asked for.
     """
 
     part: Holders
@@ -46,6 +46,7 @@ class Problem:
     offsets: Mapping[int, tuple[int, ...]]
     addresses: Mapping[int, Index]
     words: tuple[tuple[int, ...], ...]
+    owned: dict[Index, Mapping[int, Coordinate]] = field(default_factory=dict)
 
     @property
     def registers(self) -> BufferRegion:
@@ -76,7 +77,9 @@ class Problem:
             steps: (index, other register): where the index is 1, the other register is meant
                 instead; several steps add up.
         """
-        coordinate = list(self.part.places(thread)[register])
+        if thread not in self.owned:
+            self.owned[thread] = self.part.places(thread)
+        coordinate = list(self.owned[thread][register])
         for index, other in steps:
             for dim, (a, b) in enumerate(
                 zip(self.offsets[register], self.offsets[other], strict=True)
@@ -162,8 +165,33 @@ def _right(problem: Problem, words: Sequence[tuple[int, ...]], address: Index, t
     return True
 
 
+def _fits(problem: Problem, word: tuple[int, ...], trans: bool) -> bool:
+    """Say whether rows give a word to all lanes, whatever gives the rows' addresses to the lanes.
+
+    Row 2t+p of a transposed matrix begins with what lane t receives as its element p; each other
+    row with what lane 4g receives of group g.
+    """
+    wanted = [problem.addresses[register] for register in word]
+    env = environment(wanted, problem.threads)
+    here = problem.part.taking[env["thread"]].reshape(-1, WARP)[:, 0]  # of each warp
+    lane = np.arange(WARP)
+    first = None
+    for p, index in enumerate(wanted):
+        held = np.broadcast_to(index.value(env), env["thread"].shape).reshape(-1, WARP)[here]
+        if trans:
+            row, within = held[:, lane % 4], lane // 4
+        else:
+            first = held if first is None else first
+            row, within = first[:, lane // 4 * 4], lane % 4 * problem.pack + p
+        if (row * problem.bits % ROW_BITS).any() or (held != row + within).any():
+            return False
+    return True
+
+
 def solve(problem: Problem, trans: bool) -> list[tuple[tuple[tuple[int, ...], ...], Index]] | None:
     """Cover all words by matrix instructions, widest first; None where some word fits none."""
+    if not all(_fits(problem, word, trans) for word in problem.words):
+        return None
     left = list(problem.words)
     found = []
     while left:

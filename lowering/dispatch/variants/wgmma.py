@@ -128,11 +128,14 @@ def instructions(context: Context, cols: int) -> Iterator[WgmmaInst]:
     if c not in known:
         have = " or ".join(known) or "none: A and B must be of one kind"
         fail(f"accumulators of {a} x {b} are {have}; C is {c}")
-    legal = WgmmaInst.legal_n(c)
-    fitting = [n for n in legal if cols % n == 0]
-    if not fitting:
-        fail(f"N must be a multiple of one of {', '.join(map(str, legal))}; C has {cols} columns")
-    yield from (wgmma.get(n, a, b, c) for n in reversed(fitting))
+    fits = False
+    for n in reversed(wgmma.COLUMNS):
+        if cols % n == 0 and wgmma.has_columns(n, c):
+            fits = True
+            yield wgmma.get(n, a, b, c)
+    if not fits:
+        legal = ", ".join(map(str, WgmmaInst.legal_n(c)))
+        fail(f"N must be a multiple of one of {legal}; C has {cols} columns")
 
 
 def checked_shapes(context: Context, inst: WgmmaInst) -> int:

@@ -27,10 +27,12 @@ from layoutalg.fragments.targets import (
 from lowering.audit import target_matrix
 from lowering.audit.linter import lint
 from lowering.audit.target_matrix import accepted, forms, module, table
+from lowering.ir.expressions import Apply, Operand
 from lowering.ir.index import Index
 from lowering.ir.kernel_ir import KernelIR
-from lowering.ir.ops import Load, LoadMatrix, Move, Registers, Store
+from lowering.ir.ops import Compute, Load, LoadMatrix, Registers, Store
 from lowering.isa import wgmma
+from lowering.isa.casts import cast
 from lowering.isa.mma import compute_capability
 from lowering.isa.nvjitlink import AssembleError, assemble, version
 from tests.lowering.dispatch.test_copy import lowered, memory, registers
@@ -400,9 +402,10 @@ def converted() -> KernelIR:
     x, y = lw.Buffer("x", (64,), "f32", "global"), lw.Buffer("y", (64,), "f16", "global")
     wide, held = (lw.Buffer(f"r{t}", (2,), t, "local", parse("S[2:1]")) for t in ("f32", "f16"))
     lane = Index.of("thread", 32) * 2
+    value = Apply(cast("f32", "f16"), (Operand(0, "f32"),))
     ops = (
         Load(Registers("rf32", (0, 1)), "x", lane),
-        Move(Registers("rf16", (0, 1)), Registers("rf32", (0, 1))),
+        Compute(Registers("rf16", (0, 1)), value, (Registers("rf32", (0, 1)),)),
         Store("y", lane, Registers("rf16", (0, 1))),
     )
     return KernelIR((x, y), (), (wide, held), ops, 32)

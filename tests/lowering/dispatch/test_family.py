@@ -10,7 +10,7 @@ import pytest
 
 import lowering as lw
 from layoutalg import ComposeLayout, LayoutError, S, TileLayout, fragments, parse
-from lowering.codegen import numba_cuda
+from lowering.ir.matrices import from_bits, to_bits
 from lowering.isa import dtypes
 from lowering.isa.mma import MmaInst
 from lowering.isa.nvjitlink import assemble
@@ -316,11 +316,8 @@ def test_each_k_tile_takes_its_own_scales() -> None:
 def test_four_bits_lie_in_the_middle_of_their_byte() -> None:
     """PTX ISA: e2m1 of kind::mxf8f6f4 takes bits 2 to 5 of its container."""
     one = np.ones(1).astype(dtypes.get("float4_e2m1fn").numpy)
-    assert numba_cuda.to_bits(one, dtypes.get("float4_e2m1fn_x8")).tolist() == [0b0010 << 2]
-    assert (
-        numba_cuda.from_bits(np.array([0b0010 << 2], np.uint8), dtypes.get("float4_e2m1fn_x8"))
-        == one
-    )
+    assert to_bits(one, dtypes.get("float4_e2m1fn_x8")).tolist() == [0b0010 << 2]
+    assert from_bits(np.array([0b0010 << 2], np.uint8), dtypes.get("float4_e2m1fn_x8")) == one
 
 
 def test_positions_that_do_not_ascend_are_refused() -> None:

@@ -10,6 +10,7 @@ import pytest
 from layoutalg import LayoutError, S, TileLayout, fragments, laneid
 from layoutalg.fragments.targets import TARGETS, has, targets_of
 from lowering.isa import limits, ptx, tcgen05, wgmma
+from lowering.isa.casts import CASTS
 from lowering.isa.functions import FUNCTIONS
 from lowering.isa.nvjitlink import AssembleError, assemble
 from lowering.isa.ptx import ARCHS, Asm
@@ -26,19 +27,20 @@ ASMS: tuple[Asm, ...] = (
     ptx.store("shared", "f32", 128), *(ptx.ldmatrix(n, n > 1) for n in (1, 2, 4)),
     *(ptx.stmatrix(n, n > 1) for n in (1, 2, 4)), ptx.movmatrix(),
     *(ptx.cp_async(size) for size in (4, 8, 16)), ptx.cp_async_or_zero(), ptx.cp_async_commit(),
-    ptx.cp_async_wait(1), ptx.mbarrier_init(), ptx.mbarrier_init_fence(), ptx.mbarrier_arrive(),
+    ptx.cp_async_wait(1), ptx.shuffle_xor("f16", 1), ptx.shuffle_xor("f32", 2),
+    ptx.shuffle_xor("f64", 16), ptx.mbarrier_init(), ptx.mbarrier_init_fence(),
+    ptx.mbarrier_arrive(),
     ptx.mbarrier_arrive_if(), ptx.mapa(), ptx.mbarrier_arrive_cluster(),
     ptx.fence_mbarrier_init(), ptx.griddepcontrol(), ptx.sync_cluster(False),
     ptx.sync_cluster(True), ptx.mbarrier_arrive_expect_tx(), ptx.mbarrier_wait(),
     ptx.mbarrier_test_wait(),
     ptx.setmaxnreg(240, True), ptx.setmaxnreg(24, False), ptx.sync_warpgroup(128),
     ptx.sync_some(256), ptx.prefetch_tensormap(), ptx.tma_load(), ptx.tma_load_multicast(2),
-    ptx.tma_store(), ptx.tma_store_commit(), ptx.tma_store_wait(1), ptx.convert_pair("f16", "f32"),
-    ptx.convert_pair("bf16", "f32"), ptx.split_pair("f16"), ptx.split_pair("bf16"),
-    ptx.shared_address(), wgmma.same_in_warp(), wgmma.fence(), wgmma.commit(), wgmma.wait(0, ""),
-    wgmma.proxy_fence(), tcgen05.elected(), tcgen05.fence("before"), tcgen05.free(32, 1),
-    tcgen05.allocate(32, 1), tcgen05.commit(1), ptx.prmt(0x5410), ptx.constant(1, "s32"),
-    ptx.constant(1, "f32"), ptx.constant(1, "f64"), *(each.asm for each in FUNCTIONS),
+    ptx.tma_store(), ptx.tma_store_commit(), ptx.tma_store_wait(1), ptx.shared_address(),
+    wgmma.same_in_warp(), wgmma.fence(), wgmma.commit(), wgmma.wait(0, ""), wgmma.proxy_fence(),
+    tcgen05.elected(), tcgen05.fence("before"), tcgen05.free(32, 1), tcgen05.allocate(32, 1),
+    tcgen05.commit(1), ptx.prmt(0x5410), ptx.constant(1, "s32"), ptx.constant(1, "f32"),
+    ptx.constant(1, "f64"), *(each.asm for each in (*FUNCTIONS, *CASTS.values())),
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 import lowering as lw
 from layoutalg import LayoutError
 from lowering import codegen
-from lowering.isa import nvjitlink
+from lowering.isa import nvjitlink, nvrtc
 from lowering.launch import driver
 from lowering.verification.cases import Case
 
@@ -21,7 +21,12 @@ NEEDS: dict[str, Callable[[], object]] = {
     "kernel": PROGRAM.kernel_source,
     "launch": lambda: lw.matmul(MATRIX, MATRIX),
     "assemble": lambda: nvjitlink.assemble("", "sm_90"),
+    "compile": PROGRAM.whole,
+    "launch of a program": lambda: PROGRAM.run(A=MATRIX[:, :8], B=MATRIX[:8, :8]),
 }
+CACHED = (
+    driver._driver, driver.device, driver.device_count, nvjitlink._linker, nvrtc._compiler
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -29,18 +34,19 @@ def without_wheels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("numba_cuda", "cuda.bindings", "lowering.codegen.numba_cuda"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delattr(codegen, "numba_cuda", raising=False)
-    for cached in (driver._driver, driver.device, driver.device_count, nvjitlink._linker):
+    for cached in CACHED:
         cached.cache_clear()
     yield
-    for cached in (driver._driver, driver.device, driver.device_count, nvjitlink._linker):
+    for cached in CACHED:
         cached.cache_clear()
 
 
 @pytest.mark.parametrize("operation", NEEDS)
 def test_the_extra_is_named(operation: str, without_wheels: None) -> None:
+    what = operation.split()[0]
     with pytest.raises(
         (LayoutError, nvjitlink.AssembleError),
-        match=rf"^{operation}: needs .*: pip install 'layoutalg\[gpu\]', on Linux or Windows$",
+        match=rf"^{what}: needs .*: pip install 'layoutalg\[gpu\]', on Linux or Windows$",
     ):
         NEEDS[operation]()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import ml_dtypes
@@ -29,7 +28,6 @@ from lowering.ir.ops import (
     Zero,
     walk,
 )
-from lowering.isa import ptx
 from lowering.programs.kernel import Kernel
 from lowering.programs.program import KernelProgram
 from lowering.simulator.hazards import SimulationError
@@ -435,27 +433,6 @@ def texts(made: KernelIR, given: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("held", [HALVES, BRAINS], ids=["f16", "bf16"])
-def test_moves_convert_by_pairs(held: lw.Buffer) -> None:
-    """f32 to 16 bits, rounded to nearest: the first of a pair in the low half."""
-    source = lw.Buffer("g", (128,), "float32", "global")
-    target = lw.Buffer("o", (128,), held.dtype, "global")
-    ops = (
-        Load(Registers("f", FOUR), "g", LANE * 4),
-        Move(Registers(held.name, FOUR), Registers("f", FOUR)),
-        Store("o", LANE * 4, Registers(held.name, FOUR)),
-    )
-    values = np.random.default_rng(6).standard_normal(128).astype(np.float32)
-    made = KernelIR((source, target), (), (FLOATS, held), ops, 32)
-    for written in texts(made, {"g": values}):
-        assert np.array_equal(written["o"], values.astype(held.dtype.numpy))
-
-
-def test_moves_convert_f32_only() -> None:
-    with pytest.raises(LayoutError, match=r"^move: converts f32 to f16 or bf16; got f16 to bf16$"):
-        ptx.convert_pair("bf16", "f16")
-
-
 def test_moves_and_zeros_of_half_words() -> None:
     """Elements that share a word are put in their places, and leave their neighbours alone."""
     source = lw.Buffer("g", (128,), "float16", "global")
@@ -574,27 +551,6 @@ def test_an_arrival_of_each_warp_is_of_its_first_lane() -> None:
         i for i, text in enumerate(lines) if text.strip() == "mbarrier_arrive(done_base + 8);"
     )
     assert lines[at - 1].strip() == "if ((thread & 31) == 0) {"
-
-
-@pytest.mark.parametrize("held", [HALVES, BRAINS], ids=["f16", "bf16"])
-def test_moves_widen_by_pairs(held: lw.Buffer) -> None:
-    """16 bits to f32, exactly: the low half of a word is the first of its pair."""
-    source = lw.Buffer("g", (128,), held.dtype, "global")
-    target = lw.Buffer("o", (128,), "float32", "global")
-    ops = (
-        Load(Registers(held.name, FOUR), "g", LANE * 4),
-        Move(Registers("f", FOUR), Registers(held.name, FOUR)),
-        Store("o", LANE * 4, Registers("f", FOUR)),
-    )
-    values = np.random.default_rng(7).standard_normal(128).astype(held.dtype.numpy)
-    made = KernelIR((source, target), (), (FLOATS, held), ops, 32)
-    machine = execute(made, {"g": values})
-    assert np.array_equal(machine.memory["o"].values, values.astype(np.float32))
-    name = {"h": "f16", "b": "bf16"}[held.name]
-    calls = re.findall(r"^ *(cvt_\w+\(.*\));$", cuda_cpp.cuda_source(made, "k", ""), re.M)
-    assert calls == [
-        f"cvt_f32x2_{name}(f_{2 * at}, f_{2 * at + 1}, {held.name}_{at})" for at in (0, 1)
-    ]
 
 
 @pytest.mark.parametrize(

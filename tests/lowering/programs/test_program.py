@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -228,12 +229,12 @@ def test_programs_are_values() -> None:
 
 
 def test_where_numba_is_missing_the_kernel_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on macOS: algebra, simulator and CUDA text stay; the kernel is refused, with advice."""
+    """Algebra, simulator, CUDA text and NVRTC stay; the kernel is refused, with advice."""
     monkeypatch.setitem(sys.modules, "lowering.codegen.numba_cuda", None)
     monkeypatch.delattr(codegen, "numba_cuda", raising=False)
     program = gemm_of_the_seed()
-    inputs = {role: np.zeros(program.buffer(role).shape) for role in "AB"}
-    readers = (program.kernel, program.kernel_source, program.ptx, lambda: program.run(**inputs))
+    by_numba = partial(program.whole, compiler="numba")
+    readers = (program.kernel, program.kernel_source, program.ptx, by_numba)
     for read in readers:
         with pytest.raises(
             LayoutError, match=r"^kernel: needs numba-cuda .*pip install 'layoutalg\[gpu\]'"

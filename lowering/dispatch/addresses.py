@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -313,9 +314,9 @@ def environment(indices: Sequence[Index], threads: int) -> dict[Any, npt.NDArray
     that takes 0, one step of each digit, and the last value; digits inside an XOR, a quotient or a
     remainder take all their values. Or, since an index is of degree one from one period of a
     variable to the next (:meth:`Index.period`), all values of the first period, and of an odd
-    number of periods later: so of a number that only the launch knows. A quotient or remainder
-    without the thread counts as a variable of its own, which takes any value below its bound: more
-    than there are, but far fewer together.
+    number of periods later: so of a number that only the launch knows. Where that makes them fewer,
+    a quotient or remainder without the thread counts as a variable of its own, which takes any
+    value below its bound: more than there are, so what holds for them holds.
 
     Raises:
         LayoutError: a number that only the launch knows has no period, or too long a one.
@@ -328,24 +329,41 @@ def environment(indices: Sequence[Index], threads: int) -> dict[Any, npt.NDArray
     >>> len(environment([(i * 4096 + j) % 3 * 512], 1)["thread"])
     3
     """
-    quotients = list(dict.fromkeys(atom for index in indices for atom in _quotients(index)))
+    quotients = dict.fromkeys(atom for index in indices for atom in _quotients(index))
     names = {atom: f"quotient {number}" for number, atom in enumerate(quotients)}
-    indices = [_renamed(index, names) for index in indices] if names else indices
+    values = _samples([_renamed(index, names) for index in indices] if names else indices)
+    if names:
+        with suppress(LayoutError):
+            plain = _samples(indices)
+            if _count(plain) <= _count(values):
+                values, names = plain, {}
+    grid = np.meshgrid(*values.values(), np.arange(threads), indexing="ij")
+    env: dict[Any, npt.NDArray[np.int64]] = {
+        name: each.reshape(-1).astype(np.int64)
+        for name, each in zip((*values, "thread"), grid, strict=True)
+    }
+    return env | {atom: env.get(name, env["thread"] * 0) for atom, name in names.items()}
+
+
+def _samples(indices: Sequence[Index]) -> dict[str, npt.NDArray[np.int64]]:
+    """Return enough values of each variable other than the thread.
+
+    Raises:
+        LayoutError: a number that only the launch knows has no period, or too long a one.
+    """
     limits = _limits(indices)
     limits.pop("thread", None)
     found = [each for index in indices for each in index.digits()]
-    values = [
-        _of_launch(name, indices)
+    return {
+        name: _of_launch(name, indices)
         if limit >= FREE
         else _fewest(name, limit, indices, [each for each in found if each[0].var == name])
         for name, limit in limits.items()
-    ]
-    grid = np.meshgrid(*values, np.arange(threads), indexing="ij")
-    env: dict[Any, npt.NDArray[np.int64]] = {
-        name: each.reshape(-1).astype(np.int64)
-        for name, each in zip((*limits, "thread"), grid, strict=True)
     }
-    return env | {atom: env.get(name, env["thread"] * 0) for atom, name in names.items()}
+
+
+def _count(values: Mapping[str, npt.NDArray[np.int64]]) -> int:
+    return math.prod(len(each) for each in values.values())
 
 
 def _quotients(index: Index) -> Iterator[Opaque]:

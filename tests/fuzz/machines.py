@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from layoutalg import ComposeLayout, parse
-from lowering.ir.index import Index
 from lowering.programs.kernel import Kernel
 from lowering.programs.program import KernelProgram
 from tests.fuzz import texts
@@ -16,15 +15,13 @@ from tests.fuzz.ir import NUMPY, Array, Program, source
 
 PRELUDE = """\
 from layoutalg import ComposeLayout, parse
-from lowering.ir.index import Index
 from lowering.programs.kernel import Kernel
 """
 
 
 def kernel(program: Program, name: str = "fuzz") -> Kernel:
     """Run a program's text; return its kernel, not lowered."""
-    names: dict[str, Any] = {"ComposeLayout": ComposeLayout, "parse": parse}
-    names |= {"Index": Index, "Kernel": Kernel}
+    names: dict[str, Any] = {"ComposeLayout": ComposeLayout, "parse": parse, "Kernel": Kernel}
     exec(compile(source(program, name), "<fuzz>", "exec"), names)
     made: Kernel = names["k"]
     return made

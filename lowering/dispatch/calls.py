@@ -16,13 +16,15 @@ from lowering.ir.ops import (
     Let,
     Loop,
     Op,
+    Sync,
     TmaLoad,
     TmaStore,
     WarpSpecialize,
     When,
+    walk,
 )
 from lowering.ir.readers import unknown
-from lowering.ir.tiles import Dispatched, TilePrimitiveCall
+from lowering.ir.tiles import Buffer, Dispatched, TilePrimitiveCall
 from lowering.passes.warp_specialization import check_producer
 
 
@@ -37,11 +39,29 @@ def dispatched(ir: KernelIR) -> tuple[Op, ...]:
     return _Calls(ir).block(ir.ops, ALL)
 
 
+def allocated(ir: KernelIR) -> KernelIR:
+    """Return a kernel with the buffers that its dispatched calls need besides their operands."""
+    needed = dict.fromkeys(
+        buffer for op in walk(ir.ops) if isinstance(op, Dispatched) for buffer in op.buffers
+    )
+    known = {buffer.name for buffer in (*ir.registers, *ir.shared)}
+    new = [buffer for buffer in needed if buffer.name not in known]
+    return replace(
+        ir,
+        registers=(*ir.registers, *(each for each in new if each.scope == "local")),
+        shared=(*ir.shared, *(each for each in new if each.scope == "shared")),
+    )
+
+
 class _Calls:
     """Follows the control flow around each call."""
 
     def __init__(self, ir: KernelIR) -> None:
         self.ir = ir
+        self.loops = 0
+        names = [each.name for each in (*ir.params, *ir.shared, *ir.registers, *ir.tensor)]
+        names += [each.name for each in ir.barriers]
+        self.buffers: dict[str, Buffer | None] = dict.fromkeys(names)
 
     def block(self, ops: tuple[Op, ...], flow: ControlFlow) -> tuple[Op, ...]:
         """Return the operations of a block."""
@@ -53,7 +73,9 @@ class _Calls:
             elif isinstance(op, (Loop, When)):
                 inside = flow.under(op.guards, self.ir.threads)
                 if inside.active is None or inside.active.any():
+                    self.loops += isinstance(op, Loop)
                     op = replace(op, body=self.block(op.body, inside))
+                    self.loops -= isinstance(op, Loop)
                 elif isinstance(op, When):
                     op = Dispatched(replace(op, body=()), "no thread comes here", ())
             elif isinstance(op, WarpSpecialize):
@@ -66,7 +88,8 @@ class _Calls:
                 op = TmaStore(self.boxes(op.stores, flow))
             elif isinstance(op, TilePrimitiveCall):
                 lowered = self.lowered(op, flow)
-                op = Dispatched(op, lowered.variant, lowered.ops)
+                op = Dispatched(op, lowered.variant, self.after_others(lowered), lowered.buffers)
+                self.buffers |= {buffer.name: buffer for buffer in lowered.buffers}
             elif op.bodies:
                 raise unknown(op, "dispatch")
             found.append(op)
@@ -91,7 +114,15 @@ class _Calls:
         self.check_begins(call, flow)
         check_inside(call, flow)
         ir = self.ir
-        return dispatch(context_of(call, "cuda", ir.threads, None, ir.arch, flow))
+        return dispatch(context_of(call, "cuda", ir.threads, None, ir.arch, flow, self.buffers))
+
+    def after_others(self, lowered: Lowered) -> tuple[Op, ...]:
+        """Return operations, after a barrier where they reuse shared memory that others read."""
+        shared = [buffer.name for buffer in lowered.buffers if buffer.scope == "shared"]
+        barriers = [op for op in walk(lowered.ops) if isinstance(op, Sync)]
+        if shared and (self.loops or self.buffers.keys() & {*shared}):
+            return (barriers[0], *lowered.ops)
+        return lowered.ops
 
     def check_begins(self, call: TilePrimitiveCall, flow: ControlFlow) -> None:
         """Refuse regions that begin elsewhere in threads that take part in one access together.

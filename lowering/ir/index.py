@@ -58,7 +58,7 @@ class Digit:
 
 @dataclass(frozen=True)
 class Opaque:
-    """``left op right`` for an operator that has no linear form: ``^ & // % *``.
+    """``left op right`` for an operator that has no linear form: ``^ & // % * >>``.
 
     The left side of ``//`` and ``%`` is nowhere negative: there, C rounds otherwise than Python.
     """
@@ -76,6 +76,8 @@ class Opaque:
             return self.right.constant - 1
         if self.op == "*":
             return self.left.high * self.right.high
+        if self.op == ">>":
+            return self.left.high
         if self.op == "^":
             return (1 << max(self.left.high, self.right.high).bit_length()) - 1
         return min(self.left.high, self.right.high)
@@ -108,6 +110,7 @@ class Opaque:
             "//": np.floor_divide,
             "%": np.mod,
             "*": np.multiply,
+            ">>": np.right_shift,
         }
         return operations[self.op](left, right)
 
@@ -289,6 +292,8 @@ class Index:
 
     def __floordiv__(self, divisor: int) -> Index:
         """Divide by a positive constant, rounding down."""
+        if hasattr(divisor, "expression"):  # of a tile: it has operators of its own
+            return NotImplemented
         _check_divisor(self, divisor)
         if divisor == 1:
             return self
@@ -300,6 +305,8 @@ class Index:
 
     def __mod__(self, divisor: int) -> Index:
         """Take the remainder by a positive constant."""
+        if hasattr(divisor, "expression"):  # of a tile: it has operators of its own
+            return NotImplemented
         _check_divisor(self, divisor)
         if divisor == 1:
             return Index()
@@ -319,37 +326,51 @@ class Index:
 
     def __rshift__(self, bits: int) -> Index:
         """Shift right by a constant: divide by a power of two."""
-        return self // (1 << bits)
+        return self // (1 << bits) if is_number(bits) else NotImplemented
+
+    @classmethod
+    def table(cls, bits: int, place: Index) -> Index:
+        """Return a bit of a constant: the one at a place.
+
+        >>> str(Index.table(0b0110, Index.of("lane", 4)))
+        '((6 >> lane) % 2)'
+        """
+        return Index((), bits)._opaque(">>", place) % 2
 
     def __and__(self, mask: int) -> Index:
-        """Keep low bits where the mask is ``2**n - 1``."""
+        """Keep the bits of a constant."""
+        if not is_number(mask):
+            return NotImplemented
         if mask & (mask + 1) == 0:
             return self % (mask + 1)
         return self._opaque("&", mask)
 
     def __lshift__(self, bits: int) -> Index:
         """Shift left by a constant: multiply by a power of two."""
-        return self * (1 << bits)
+        return self * (1 << bits) if is_number(bits) else NotImplemented
 
-    def __xor__(self, other: Index) -> Index:
+    def __xor__(self, other: Any) -> Index:
         """Exclusive or, of the low bits that the right side reaches; the others stay as they are.
 
         So constants above those bits stay outside, where an instruction takes them as immediate.
         """
-        if not other.terms and not other.constant:
+        if not takes(other):
+            return NotImplemented
+        right = as_index(other)
+        if not right.terms and not right.constant:
             return self
         if not self.terms and not self.constant:
-            return other
-        reach = 1 << other.high.bit_length()
+            return right
+        reach = 1 << right.high.bit_length()
         split = self._split(reach)
         if split is None:
-            return self._opaque("^", other)
+            return self._opaque("^", right)
         upper, lower = split
         if not lower.terms and not lower.constant:
-            return upper * reach + other
+            return upper * reach + right
         if not upper.terms and not upper.constant:
-            return self._opaque("^", other)
-        return upper * reach + lower._opaque("^", other)
+            return self._opaque("^", right)
+        return upper * reach + lower._opaque("^", right)
 
     def value(self, env: Mapping[Any, Any]) -> Any:
         """Evaluate with integers or integer arrays, one per variable.

@@ -271,6 +271,55 @@ class MoveMatrix(Op, unit="warp", aligned=True):
 
 
 @dataclass(frozen=True)
+class Select(Op, unit="thread"):
+    """One register of two: ``one`` where ``which``, 0 or 1, is 1, else ``zero``.
+
+    A register is the elements that share a 32-bit word, or one wider element; of a source, those of
+    them that count. The same goes for :class:`Permute` and :class:`Shuffle`. All three move what
+    nothing wrote as well: it stays unwritten.
+    """
+
+    into: Registers
+    zero: Registers
+    one: Registers
+    which: Index
+
+    def __str__(self) -> str:
+        return f"{self.into} = {self.one} if {self.which} else {self.zero}"
+
+
+@dataclass(frozen=True)
+class Permute(Op, unit="thread"):
+    """``prmt``: a register put together from the bytes of two.
+
+    Hexadecimal digit i of ``selector`` says which of the eight bytes of both sources is byte i; of
+    elements of 4 bits, which of the 16 elements is element i.
+    """
+
+    into: Registers
+    first: Registers
+    second: Registers
+    selector: Index
+
+    def __str__(self) -> str:
+        constant = self.selector.constant
+        how = str(self.selector) if self.selector.terms else f"0x{constant:04x}"
+        return f"{self.into} = prmt({self.first}, {self.second}, {how})"
+
+
+@dataclass(frozen=True)
+class Shuffle(Op, unit="warp", aligned=True):
+    """``shfl.sync.idx``: the register that a lane of the warp, ``lane``, has."""
+
+    into: Registers
+    source: Registers
+    lane: Index
+
+    def __str__(self) -> str:
+        return f"{self.into} = shfl.idx({self.source}, {self.lane})"
+
+
+@dataclass(frozen=True)
 class Butterfly(Op, unit="warp", aligned=True, updates=("into",)):
     """Join registers with those of the lane whose number differs in one bit, in every lane.
 

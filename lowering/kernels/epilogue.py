@@ -250,10 +250,17 @@ class TmaEpilogue(Epilogue):
         super().__init__(kernel, form, config, total, (rows, cols), late)
 
     def begin(self) -> None:
-        """Begin a tile: name where the tile before began."""
-        if self.late:
-            self.kernel.let("beforenumber", Index.free("number") - Index.free("ctas"))
-            self.before = starts_of(self.kernel, self.config, "before")
+        """Begin a tile: name where the tile before began.
+
+        The first product of a tile overwrites the sums; that they are 0 until then lets the
+        assembler use their registers for the arithmetic of a late epilogue, which has few others.
+        """
+        if not self.late:
+            return
+        self.kernel.let("beforenumber", Index.free("number") - Index.free("ctas"))
+        self.before = starts_of(self.kernel, self.config, "before")
+        if self.form.epilogue is not None:
+            self.kernel.zero(self.total)
 
     def meanwhile(self, tile: KTile, starts: Corner) -> None:
         """Load and store what can be while wgmma multiplies a K tile.

@@ -136,11 +136,9 @@ class Fused:
 
     @property
     def letters(self) -> dict[Given, str]:
-        """The operands with their names in a kernel: capitals of matrices, small letters else."""
-        return {
-            each: letter.lower() if each.extents is None else letter
-            for each, letter in zip(self.operands, _LETTERS, strict=False)
-        }
+        """The operands with their names in a kernel: capitals of matrices, else small letters."""
+        capitals, small = iter(_LETTERS), iter(_LETTERS.lower())
+        return {each: next(small if each.extents is None else capitals) for each in self.operands}
 
     @property
     def reads(self) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from math import inf
 from typing import Any
 
 import numpy as np
 
+import lowering as lw
 from layoutalg import ComposeLayout, parse
 from lowering.programs.kernel import Kernel
 from lowering.programs.program import KernelProgram
@@ -14,6 +16,9 @@ from tests.fuzz import texts
 from tests.fuzz.ir import NUMPY, Array, Program, source
 
 PRELUDE = """\
+from math import inf
+
+import lowering as lw
 from layoutalg import ComposeLayout, parse
 from lowering.programs.kernel import Kernel
 """
@@ -21,7 +26,8 @@ from lowering.programs.kernel import Kernel
 
 def kernel(program: Program, name: str = "fuzz") -> Kernel:
     """Run a program's text; return its kernel, not lowered."""
-    names: dict[str, Any] = {"ComposeLayout": ComposeLayout, "parse": parse, "Kernel": Kernel}
+    names: dict[str, Any] = {"ComposeLayout": ComposeLayout, "parse": parse}
+    names |= {"Kernel": Kernel, "lw": lw, "inf": inf}
     exec(compile(source(program, name), "<fuzz>", "exec"), names)
     made: Kernel = names["k"]
     return made

@@ -2,6 +2,8 @@
 
 from lowering.dispatch.variants import (
     bulk_tensor,
+    convert_registers,
+    convert_shared,
     copy_cooperative,
     copy_vector,
     elementwise,
@@ -15,6 +17,7 @@ from lowering.dispatch.variants import (
 )
 
 __all__ = [
-    "bulk_tensor", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
-    "mma_sync", "reduce", "tcgen05", "tensor_copy", "wgmma",
+    "bulk_tensor", "convert_registers", "convert_shared", "copy_cooperative", "copy_vector",
+    "elementwise", "ldstmatrix", "mma_extended", "mma_sync", "reduce", "tcgen05", "tensor_copy",
+    "wgmma",
 ]  # fmt: skip

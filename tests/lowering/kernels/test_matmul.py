@@ -700,9 +700,9 @@ def test_a_second_call_finds_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         launched: list[Any] = []  # noqa: RUF012
 
         def __init__(self, form: Form) -> None:
-            sizes, factors = (("M", "s32"), ("pitchD", "s32")), form.epilogue
-            sizes += tuple((at, "f32") for at in (factors.letters.values() if factors else ()))
-            scalars = tuple(each for each in sizes if each[0] != "F")
+            letters = form.epilogue.letters.values() if form.epilogue else ()
+            factors = [(letter, "f32") for letter in letters if letter.islower()]
+            scalars = (("M", "s32"), ("pitchD", "s32"), *factors)
             self.made = Compiled(("A", "B", "D"), scalars, 32, 0, (), b"")
 
         def ordered(self, scalars: dict[str, float]) -> tuple[float, ...]:

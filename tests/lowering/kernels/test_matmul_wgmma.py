@@ -314,7 +314,8 @@ def test_a_tile_leaves_while_the_next_is_made(form: Form, late: bool) -> None:
     assert sum(map(is_drain, walk(along.body))) == 2 * late
     assert any(map(is_drain, after)) is not late
     assert sum(map(is_of_the_last, after)) == late
-    assert not any(isinstance(op, Zero) for op in walk(ops))
+    zeros = late and form.epilogue is not None  # which frees registers between two tiles
+    assert any(isinstance(op, Zero) for op in walk(ops)) == zeros
     for at, op in enumerate(along.body):
         if is_of_the_turn_before(op):
             assert isinstance(along.body[at - 1], WgmmaCommit)
@@ -339,7 +340,7 @@ def test_the_assembler_runs_no_products_one_by_one(by: str) -> None:
         return None if isinstance(op, WgmmaWait) and not op.pending else op
 
     wrong = replace(body, ops=changed(body.ops, unawaited))
-    with pytest.raises(AssembleError, match=r"wgmma\.mma_async .* are serialized"):
+    with pytest.raises(AssembleError, match=r"wgmma\.(mma_async .* are serialized|wait_group is)"):
         machine_code(wrong, "k", "sm_90a", by, strict=True)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from layoutalg import LayoutError
-from lowering.ir.expressions import Node
+from lowering.ir.expressions import Node, shown
 from lowering.ir.index import FREE, INT, Guard, Index
 from lowering.isa.mma import MmaInst
 from lowering.isa.smem_descriptor import Descriptor
@@ -167,9 +167,7 @@ class Compute(Op, unit="thread"):
     coordinates: tuple[tuple[Index, ...], ...] = ()
 
     def __str__(self) -> str:
-        text = str(self.value)
-        for number, each in reversed(list(enumerate(self.operands))):
-            text = text.replace(f"${number}", str(each))
+        text = shown(self.value, self.operands)
         for number, found in reversed(list(enumerate(self.coordinates))):
             text = text.replace(f"@{number}", f"({found[0]}{', …' * (len(found) > 1)})")
         return f"{self.into} = {text}"

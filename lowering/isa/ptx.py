@@ -90,10 +90,25 @@ class Asm:
         return min(reversed(found), key=lambda each: len(targets_of(_arch(each))))
 
     @property
+    def early(self) -> str:
+        """``&`` where an output may be set before the last input is read, else nothing.
+
+        Without it a compiler may give both one register, which several instructions do not survive.
+
+        >>> prmt(0x5410).early, cp_async_or_zero().early, mapa().early
+        ('', '', '')
+        >>> from lowering.isa.casts import cast
+        >>> cast("bf16", "f32").asm.constraints
+        '=&f,=&f,r'
+        """
+        return "&" if self.outputs and not self.in_place and self.text.count(";") > 1 else ""
+
+    @property
     def constraints(self) -> str:
         """The LLVM constraint string."""
         tied = map(str, range(len(self.outputs) * self.in_place))
-        return ",".join([*(f"={letter}" for letter in self.outputs), *self.inputs, *tied])
+        outputs = (f"={self.early}{letter}" for letter in self.outputs)
+        return ",".join([*outputs, *self.inputs, *tied])
 
     def c_text(self) -> str:
         """Return the text with the ``%n`` operands of CUDA C++."""

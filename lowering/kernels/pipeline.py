@@ -12,7 +12,7 @@ from typing import Any
 
 from layoutalg import S, TileLayout
 from layoutalg.layouts.hardware import swizzled_tile
-from lowering.ir.index import FREE, Index, as_index
+from lowering.ir.index import FREE, Index
 from lowering.ir.tiles import Buffer, BufferRegion
 from lowering.kernels.config import EDGE, Config, Form
 from lowering.programs.kernel import Kernel
@@ -144,18 +144,18 @@ class KTiles:
         """Loop over K; yields the K tiles of all stages, or one K tile."""
         kernel, stages = self.kernel, self.stages
         steps = Index.free("rounds" if self.whole else "tiles")
-        first = as_index(kernel.let(f"{prefix}first", Index.free(f"{prefix}turn") * steps))
+        first = kernel.let(f"{prefix}first", Index.free(f"{prefix}turn") * steps)
         with kernel.loop(f"{prefix}{'round' if self.whole else 'tile'}", steps) as step:
-            position = first + as_index(step)
+            position = first + step
             if self.whole:
                 yield [
                     KTile(step * stages + stage, stage, (stage - 1) % stages, position)
                     for stage in range(stages)
                 ]
                 return
-            position = as_index(kernel.let(f"{prefix}position", position))
+            position = kernel.let(f"{prefix}position", position)
             stage = kernel.let(f"{prefix}stage", position % stages, stages)
-            before = (as_index(stage) + (stages - 1)) % stages
+            before = (stage + (stages - 1)) % stages
             yield [KTile(step, stage, before, position // stages)]
 
     @property

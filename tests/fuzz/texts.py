@@ -27,8 +27,8 @@ Array = npt.NDArray[Any]
 SPACING = 1 << 26  # bytes between the bases of two parameters
 SHARED = 1 << 18
 KINDS: dict[str, Any] = {
-    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "tf32": np.float32,
-    "s8": np.int8, "u8": np.uint8, "s32": np.int32,
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "tf32": np.float32, "f64": np.float64,
+    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "s8": np.int8, "u8": np.uint8, "s32": np.int32,
 }  # fmt: skip
 CELLS: dict[str, Any] = {
     "u8": np.uint8,
@@ -763,7 +763,7 @@ def compile_text(text: str) -> Compiled:
         "_and": _and, "_select": _select, "_where": np.where, "_same": _same, "_not": _not,
         "cells_address": lambda x: x, "shared_address": lambda x: x, "int32": _integer,
         "int64": _integer, "uint64": _integer, "uint32": _word, "float32": np.float32,
-        "uint8": None,
+        "float64": np.float64, "uint8": None,
     }  # fmt: skip
     exec(compile("\n".join([*head, *lines, *tail]), "<text>", "exec"), space)
     return Compiled(space["kernel"], parameters, called)
@@ -813,7 +813,7 @@ def check_functions(source: str) -> dict[str, tuple[int, bool]]:
         got = re.sub(r"\s+", " ", text).strip()
         if known.text is not None and got != known.text:
             raise TextError(f"{name}: the text has {got!r}; the ISA says {known.text!r}")
-        if re.findall(r'"[=+]?\w"\((\w+)\)', constraints) != names:
+        if re.findall(r'"[=+]?&?\w"\((\w+)\)', constraints) != names:
             raise TextError(f"{name}: operands in another order: {constraints}")
         if (references, len(names) - references) != (known.out, known.ins):
             raise TextError(f"{name}: takes {known.out} and {known.ins}; got {arguments}")

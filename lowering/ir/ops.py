@@ -226,6 +226,26 @@ class Store(Op, unit="thread", targets=("memory",)):
 
 
 @dataclass(frozen=True)
+class Atomic(Op, unit="thread", sources=("memory",), targets=("memory",)):
+    """``red``: cells of global memory become add, min or max of themselves and registers.
+
+    Each cell changes at once; the order of several changes is not said. ``guards``, ``copies``: as
+    of :class:`Store`. Neighbours of 16 bits share a word.
+    """
+
+    function: str
+    memory: str
+    address: Index
+    source: Registers
+    guards: tuple[Guard, ...] = ()
+    copies: int = 0
+
+    def __str__(self) -> str:
+        what = f"{self.memory}[{self.address}], {self.source}"
+        return f"red.{self.function}({what}){_where(self.guards)}"
+
+
+@dataclass(frozen=True)
 class LoadMatrix(Op, unit="warp", aligned=True, sources=("memory",)):
     """``ldmatrix``: each lane gives the address of one 16-byte row; 1, 2 or 4 matrices."""
 

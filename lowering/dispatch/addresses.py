@@ -22,6 +22,7 @@ from lowering.ir.tiles import Buffer, BufferRegion
 Coordinate = tuple[Index, ...]
 MOST = 1 << 16  # values of variables together, up to which a range is exact
 PERIOD = 1 << 12  # values of a number of the launch that are tried one by one
+TOGETHER = 1 << 24  # threads times values of variables that are evaluated one by one
 SEVERAL = 8  # values that are not worth a search for fewer
 
 
@@ -319,7 +320,8 @@ def environment(indices: Sequence[Index], threads: int) -> dict[Any, npt.NDArray
     value below its bound: more than there are, so what holds for them holds.
 
     Raises:
-        LayoutError: a number that only the launch knows has no period, or too long a one.
+        LayoutError: a number that only the launch knows has no period, or too long a one; or there
+            are too many values together.
 
     >>> environment([Index.of("k", 2) * 16], 2)["k"].tolist()
     [0, 0, 1, 1]
@@ -337,6 +339,11 @@ def environment(indices: Sequence[Index], threads: int) -> dict[Any, npt.NDArray
             plain = _samples(indices)
             if _count(plain) <= _count(values):
                 values, names = plain, {}
+    if _count(values) * threads > TOGETHER:
+        raise LayoutError(
+            f"index: {' and '.join(map(str, indices[:2]))} take too many values together, of "
+            f"{', '.join(values)}, to be compared: name a part by let()"
+        )
     grid = np.meshgrid(*values.values(), np.arange(threads), indexing="ij")
     env: dict[Any, npt.NDArray[np.int64]] = {
         name: each.reshape(-1).astype(np.int64)
@@ -477,10 +484,10 @@ def _fewest(
     name: str, limit: int, indices: Sequence[Index], digits: Sequence[tuple[Digit, bool]]
 ) -> npt.NDArray[np.int64]:
     """Return enough values of a variable: by its digits or by its period, whichever are fewer."""
-    values = _enough(limit, digits)
-    period = _period(name, indices) if len(values) > SEVERAL else None
-    if period is None or 2 * period >= len(values):
-        return values
+    mixed = math.prod(digit.high + 1 for digit in {digit for digit, inside in digits if inside})
+    period = _period(name, indices) if mixed > SEVERAL else None
+    if period is None or 2 * period >= min(mixed, limit):
+        return _enough(limit, digits)
     return np.arange(2 * period)
 
 

@@ -17,7 +17,7 @@ from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.arguments import as_region as as_ranges
 from layoutalg.sizes.size import Size, as_extent, as_size, equal, is_sequence, less, product, tidy
-from lowering.ir.expressions import Arithmetic, Expression, Tile
+from lowering.ir.expressions import Arithmetic, Expression, Tile, shown
 from lowering.ir.index import Index, as_index
 from lowering.ir.names import plain
 from lowering.ir.ops import Op, Store, StoreMatrix, Transfer, When, rewrite, walk
@@ -446,6 +446,9 @@ class TilePrimitiveCall(Op):
 
     def __str__(self) -> str:
         """Return the call as written, without arguments at their defaults."""
+        if self.op == "assign":
+            dst, *sources = self.operands.values()
+            return f"assign({dst} = {shown(self.config['value'], sources)}, scope={self.scope})"
         inside = [
             str(region) if region.buffer.name == role else f"{role}={region}"
             for role, region in self.operands.items()

@@ -25,6 +25,7 @@ ARCHS = {
     "mbarrier.arrive.shared::cluster": "sm_90", "fence.mbarrier_init": "sm_90",
     "fence.proxy.async": "sm_90", "cp.async.bulk": "sm_90", "prefetch.tensormap": "sm_90",
     "mapa": "sm_90", "barrier.cluster": "sm_90", "griddepcontrol": "sm_90", "elect.sync": "sm_90",
+    "red.relaxed.gpu.global.add.noftz.bf16x2": "sm_90",
     "setmaxnreg": "sm_90a, sm_100a, sm_110a, sm_120a",
 }  # fmt: skip
 
@@ -256,6 +257,26 @@ def store(space: str, token: str, bits: int) -> Asm:
     return Asm(
         name, f"st.{space}{vector}.{kind} [$0], {source};", "", _pointer(space) + register * length
     )
+
+
+# What memory does by itself, by function and type of an element; 16-bit neighbours share a word.
+REDUCTIONS = {
+    ("add", "f32"): "add.f32", ("add", "f64"): "add.f64", ("add", "s32"): "add.s32",
+    ("add", "u32"): "add.u32", ("add", "f16"): "add.noftz.f16x2",
+    ("add", "bf16"): "add.noftz.bf16x2", ("min", "s32"): "min.s32", ("max", "s32"): "max.s32",
+    ("min", "u32"): "min.u32", ("max", "u32"): "max.u32",
+}  # fmt: skip
+
+
+def red(function: str, token: str) -> Asm:
+    """Return the reduction of one word into global memory; operands: address, register.
+
+    >>> red("add", "f32").text, red("add", "bf16").min_arch
+    ('red.relaxed.gpu.global.add.f32 [$0], $1;', 'sm_90')
+    """
+    kind = REDUCTIONS[function, token]
+    text = f"red.relaxed.gpu.global.{kind} [$0], $1;"
+    return Asm(f"red_{kind.replace('.', '_')}", text, "", f"l{letter(token)}")
 
 
 def ldmatrix(count: int, trans: bool, token: str = "b32") -> Asm:

@@ -12,7 +12,7 @@ from typing import Any
 
 from layoutalg import S, TileLayout
 from layoutalg.layouts.hardware import swizzled_tile
-from lowering.ir.index import FREE, Index, as_index
+from lowering.ir.index import FREE, Index
 from lowering.ir.tiles import Buffer, BufferRegion
 from lowering.kernels.config import EDGE, Config, Form
 from lowering.programs.kernel import Kernel
@@ -161,17 +161,17 @@ class KTiles:
         steps = Index.free("rounds" if self.whole else "tiles") - int(opened)
         with kernel.loop(f"{prefix}{'round' if self.whole else 'tile'}", steps) as step:
             if self.whole:
-                yield self._round(first, as_index(step) + int(opened))
+                yield self._round(first, step + int(opened))
                 return
-            position = as_index(kernel.let(f"{prefix}position", first + as_index(step)))
+            position = kernel.let(f"{prefix}position", first + step)
             stage = kernel.let(f"{prefix}stage", position % stages, stages)
-            before = (as_index(stage) + (stages - 1)) % stages
-            yield [KTile(as_index(step), stage, before, position // stages)]
+            before = (stage + (stages - 1)) % stages
+            yield [KTile(step, stage, before, position // stages)]
 
     def _first(self, prefix: str) -> Index:
         """Name the first position of a persistent tile, in K tiles or in rounds."""
         steps = Index.free("rounds" if self.whole else "tiles")
-        return as_index(self.kernel.let(f"{prefix}first", Index.free(f"{prefix}turn") * steps))
+        return self.kernel.let(f"{prefix}first", Index.free(f"{prefix}turn") * steps)
 
     def _round(self, first: Index, step: Index) -> list[KTile]:
         """Return the K tiles of one round of the stages."""

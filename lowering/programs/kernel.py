@@ -69,6 +69,7 @@ from lowering.ir.tiles import (
     BufferRegion,
     TilePrimitiveCall,
     as_region,
+    copied_shape,
     copy,
     gemm,
     gemm_async,
@@ -455,6 +456,59 @@ class Kernel:
         """Add ``dst = src``: see :func:`lowering.copy`."""
         _check_keywords(copy, config, ("dst", "src", "scope"))
         self._add_call(copy(dst, src, scope or self.scope, **config))
+
+    def atomic_add(self, dst: Any, src: Any) -> None:
+        """Add a register tile to a region of global memory: ``dst = dst + src``, atomically.
+
+        Threads and CTAs may add to the same elements at once; in which order is not said, so that
+        sums of floating-point numbers may differ from run to run. Of copies of an element in
+        several threads one is added. Subnormal numbers of f32 count as 0. ``dst`` must have values
+        before; no barrier of a kernel orders it before loads of another CTA.
+
+        Args:
+            dst: a region of a parameter, f32, f64, s32, u32, f16 or bf16 (from sm_90 on); of 16
+                bits, neighbours in a register must be neighbours in memory.
+            src: a region in registers, of the same extents and type.
+
+        Raises:
+            LayoutError: an operand is no buffer, or extents or types differ; other types are
+                refused when the kernel is lowered.
+
+        >>> from layoutalg import S, TileLayout, laneid
+        >>> k = Kernel("sums", threads=32)
+        >>> x, total = k.param("x", (32,), "float32"), k.param("total", (1,), "float32")
+        >>> r = k.alloc("r", (32,), "float32", layout=TileLayout(S[32 : 1 @ laneid]))
+        >>> k.copy(r, x)
+        >>> for lane in range(2):
+        ...     k.atomic_add(total, r[lane : lane + 1])
+        >>> found = k.lower().simulate(x=np.arange(1, 33), total=np.array([4]))
+        >>> found["total"]
+        array([7.], dtype=float32)
+
+        Source: PTX ISA, red.
+        """
+        self._atomic("add", dst, src)
+
+    def atomic_min(self, dst: Any, src: Any) -> None:
+        """Set elements of global memory to the least of themselves and a register tile.
+
+        For s32 and u32; see :meth:`atomic_add`.
+        """
+        self._atomic("min", dst, src)
+
+    def atomic_max(self, dst: Any, src: Any) -> None:
+        """Set elements of global memory to the largest of themselves and a register tile.
+
+        For s32 and u32; see :meth:`atomic_add`.
+        """
+        self._atomic("max", dst, src)
+
+    def _atomic(self, function: str, dst: Any, src: Any) -> None:
+        name = f"atomic_{function}"
+        operands = {"dst": as_region(dst, "dst", name), "src": as_region(src, "src", name)}
+        copied_shape(operands["dst"], operands["src"])
+        config = {"function": function}
+        self._add_call(TilePrimitiveCall("atomic", operands, self.scope, config=config))
 
     def cast(self, dst: Any, src: Any) -> None:
         """Add ``dst = src`` for register tiles of one layout and two types.

@@ -167,7 +167,19 @@ def reduction() -> Sample:
     return Sample(k.lower(), {"a": x}, {"o": x.sum(axis=1, keepdims=True)}, (2, 1))
 
 
-SAMPLES = (scalars, grid, boxes, producer, cluster, matmul, wgmma, reduction)
+def atomics() -> Sample:
+    """Rows of several CTAs, added to the same cells, each copy once."""
+    k = Kernel("added", threads=64)
+    a, o = k.param("a", (128, 16), "float16"), k.param("o", (32, 16), "float16")
+    r = k.alloc("r", (32, 16), "float16", layout=parse("S[(32,16):(1@laneid,1)] + R[2:1@warpid]"))
+    k.copy(r, a[k.block[0] * 32 : k.block[0] * 32 + 32])
+    k.atomic_add(o, r)
+    x, start = numbers(128, 16), numbers(32, 16)
+    want = start + x.reshape(4, 32, 16).sum(axis=0)
+    return Sample(k.lower(), {"a": x, "o": start}, {"o": want}, (4, 1))
+
+
+SAMPLES = (scalars, grid, boxes, producer, cluster, matmul, wgmma, reduction, atomics)
 each_sample = pytest.mark.parametrize("make", SAMPLES, ids=[each.__name__ for each in SAMPLES])
 
 

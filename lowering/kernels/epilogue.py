@@ -290,7 +290,7 @@ class TmaEpilogue(Epilogue):
 
     def complete(self, starts: Corner) -> None:
         """Load what the rounds would have loaded that a short K lacks."""
-        if not self.opens:
+        if not (self.opens and (self.early or self.sources)):
             return
         rounds = Index.free("rounds")
         with self.kernel.when(rounds <= self.PARTS):

@@ -224,6 +224,26 @@ class Machine:
             data = data if mask is None else data[mask]
             self.shared[self.rows(mask, address, j, trans)] = data.view(np.uint8).reshape(-1, 4)
 
+    # -- lanes --
+
+    def from_lane(self, mask: Any, value: Any, lane: Any) -> Array:
+        """Do ``shfl.sync.idx`` of whole warps: the value that a lane of the warp has."""
+        whole = np.ones(self.threads, dtype=bool) if mask is None else mask
+        if (whole.reshape(-1, 32).any(axis=1) != whole.reshape(-1, 32).all(axis=1)).any():
+            raise TextError("a shuffle of a part of a warp")
+        thread = np.arange(self.threads)
+        source = thread - thread % 32 + np.broadcast_to(lane, thread.shape).astype(int) % 32
+        return np.broadcast_to(value, (self.threads,))[source]
+
+    def transposed(self, mask: Any, value: Any) -> Array:
+        """Do ``movmatrix``: lane 4r + c // 2 holds elements c and c + 1 of row r."""
+        if mask is not None:
+            raise TextError("movmatrix of a part of the warps")
+        word = np.broadcast_to(value, (self.threads,)).astype(np.uint32)
+        halves = np.ascontiguousarray(word).view(np.uint16).reshape(-1, 8, 8)
+        flipped = np.ascontiguousarray(halves.transpose(0, 2, 1)).reshape(-1)
+        return flipped.view(np.uint32)
+
     # -- products --
 
     def mma(self, k: int, kinds: tuple[str, str, str], mask: Any, *ins: Any) -> Any:
@@ -461,6 +481,16 @@ def instruction(m: Machine, name: str) -> Instruction:
             return found[0] if len(found) == 1 else found
 
         return Instruction(len(outputs), len(inputs), text.replace("$", "%"), compute)
+    if found := re.fullmatch(r"shfl_idx_([rfd])", name):
+        one = "shfl.sync.idx.b32 {0}, {1}, %2, 31, 0xffffffff;"
+        text = one.format("%0", "%1")
+        if found[1] == "d":
+            halves = " ".join(one.format(half, half) for half in "lh")
+            text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, %1; {halves} mov.b64 %0, {{l, h}}; }}"
+        return Instruction(1, 2, text, m.from_lane)
+    if name == "movmatrix_trans":
+        text = "movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
+        return Instruction(1, 1, text, m.transposed)
     if found := re.fullmatch(r"(ld|st)_(global|shared)(?:_v([24]))?_(u8|u16|u32|f32|f64)", name):
         count, kind = int(found[3] or 1), found[4]
         vector = f".v{count}" if count > 1 else ""

@@ -13,6 +13,7 @@ from lowering.programs.program import KernelProgram
 from tests.fuzz import texts
 
 Array = np.ndarray[Any, Any]
+BYTE = 8
 
 
 def outputs(
@@ -45,6 +46,23 @@ def outputs(
             array = physical(b, whole[b.name].astype(b.dtype.numpy))
             flat[b.name] = np.zeros(cells(b), b.dtype.numpy)
             flat[b.name][: len(array)] = array
-        memory = [each.view(np.uint8) for each in flat.values()]
+        memory = [_packed(each, body.buffer(name).dtype.bits) for name, each in flat.items()]
         texts.run(texts.compile_text(text), body.threads, body.launched, grid, memory, numbers, {})
+        for b, cell in zip(body.params, memory, strict=True):
+            if b.dtype.bits < BYTE:
+                low = np.stack([cell & 15, cell >> 4], axis=1).reshape(-1)
+                number = low.astype(np.int8)
+                signed = b.dtype.integers[0] < 0
+                flat[b.name] = np.where(signed & (low > 7), number - 16, number).astype(
+                    b.dtype.numpy
+                )
         yield name, {b.name: logical(b, flat[b.name]) for b in body.written}
+
+
+def _packed(flat: Array, bits: int) -> Array:
+    """Return the bytes of elements; two of 4 bits share one, the first in its low half."""
+    cells = flat.view(np.uint8)
+    if bits >= BYTE:
+        return cells
+    pairs = cells.reshape(-1, 2) & 15
+    return pairs[:, 0] | pairs[:, 1] << 4

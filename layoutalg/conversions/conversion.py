@@ -19,9 +19,8 @@ from layoutalg.algebra.axis import m
 from layoutalg.algebra.grouping import group_many
 from layoutalg.algebra.iters import Iters
 from layoutalg.algebra.parts import HasParts, Parts, canonicalize, span
-from layoutalg.conversions.recipe import Conversion, Exchange, Kind, Loop
+from layoutalg.conversions.recipe import Conversion, Exchange, Kind, Loop, Price
 from layoutalg.conversions.search import Recipe, Task, padded
-from layoutalg.conversions.staging import staging
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.thread_slots import check_distributed, elements_held
@@ -97,11 +96,8 @@ def _concrete(
     """Take the cheapest kind that works, and run its recipe on the element numbers."""
     held = elements_held(src, shape, "convert", "src")
     wanted = elements_held(dst, shape, "convert", "dst")
-    task = Task.of(held, wanted, max(1, 32 // bits), shape)
+    task = Task.of(held, wanted, bits, shape)
     kind, (steps, words), why = cheapest(task, via)
-    if kind == "shared":
-        layout = staging(task.held, task.wanted, task.shape, bits).layout
-        steps = tuple(replace(step, staging=layout) for step in steps if isinstance(step, Exchange))
     found = Conversion(
         kind, src, dst, shape, bits, task.threads, held.shape[1], wanted.shape[1], steps, words, (),
         why,
@@ -114,22 +110,28 @@ def _concrete(
 
 
 def cheapest(task: Task, via: Kind | None = None) -> tuple[Kind, Recipe, tuple[str, ...]]:
-    """Return the cheapest kind that works, its recipe, and why no cheaper kind does.
+    """Return the cheapest kind that works, its recipe, and why no kind before it is taken.
 
     Raises:
         LayoutError: ``via`` does not work, with the reason.
     """
     why: list[str] = []
+    best: tuple[Price, Kind, Recipe] | None = None
     for kind in get_args(Kind):
+        if best is not None and (best[1] == "registers" or via is not None):
+            break
         answer = task.attempt(kind)
-        if not isinstance(answer, str):
-            if via in (None, kind):
-                return kind, answer, tuple(why)
-            continue
-        why.append(f"{kind}: {answer}")
-        if via == kind:
-            raise LayoutError(f"convert: via {kind} it cannot be done: {answer}")
-    raise AssertionError("shared memory always does")
+        if isinstance(answer, str):
+            why.append(f"{kind}: {answer}")
+            if via == kind:
+                raise LayoutError(f"convert: via {kind} it cannot be done: {answer}")
+        elif via in (None, kind):
+            price = task.price(answer)
+            if best is None or price.cycles < best[0].cycles:
+                why += [f"{best[1]}: {best[0]}: dearer than {price}"] if best else []
+                best = price, kind, answer
+    assert best is not None, "shared memory always does"
+    return best[1], best[2], tuple(why)
 
 
 def _symbolic(
@@ -177,7 +179,7 @@ def _symbolic(
             src_slots=span(src, m),
             dst_slots=span(dst, m),
             steps=tuple(
-                replace(step, staging=TileLayout.from_iters(algebra.row_major(shape)))
+                Exchange(TileLayout.from_iters(algebra.row_major(shape)), step.barrier)
                 for step in tile.steps
                 if isinstance(step, Exchange)
             ),

@@ -22,8 +22,10 @@ from layoutalg.conversions.by_thread import formula
 from layoutalg.conversions.instructions import Builder, Instruction, PerThread, Verb
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.layouts.thread_slots import elements_held
-from layoutalg.layouts.tile_layout import Layout
-from layoutalg.sizes.size import Size, as_shape, is_int, substitute
+from layoutalg.layouts.tile_layout import Layout, TileLayout
+from layoutalg.sizes.size import Size, is_int, substitute
+
+_BARRIER = 2  # cycles
 
 Kind = Literal["registers", "select", "movmatrix", "shuffle", "shared"]
 Values = npt.NDArray[Any]
@@ -175,20 +177,90 @@ class Movmatrix:
 
 
 @dataclass(frozen=True)
+class Moves:
+    """The accesses of one side of an exchange, of each thread: so many of one instruction.
+
+    Attributes:
+        name: the instruction, as PTX names it.
+        count: how many instructions.
+        size: bytes that each moves for a thread.
+        wavefronts: that a warp takes, over all of them.
+        permutes: ``prmt`` that pack its words, where the slots come in another order.
+    """
+
+    name: str
+    count: int
+    size: int
+    wavefronts: int
+    permutes: int = 0
+
+    @property
+    def conflicts(self) -> int:
+        """Wavefronts beyond the fewest that so many bytes take."""
+        return self.wavefronts - self.count * max(1, self.size // 4)
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.name}"
+
+
+@dataclass(frozen=True)
 class Exchange:
     """Through shared memory: store every element at its address, barrier, load.
 
-    ``staging`` is the layout of the tile in memory. ``barrier`` is "warp" where no element leaves
-    its warp, else "cta".
+    Attributes:
+        staging: from a coordinate of the tile to its address, in elements.
+        barrier: "warp" where no element leaves its warp, else "cta".
+        accesses: stores and loads; none where a size is a symbol.
+        stored: a layout over the same threads in which the source is stored, its registers packed
+            by ``prmt``, without copies; None: as it is.
+        loaded: likewise, in which the destination is loaded.
     """
 
     staging: Layout
     barrier: Literal["warp", "cta"]
+    accesses: tuple[Moves, ...] = ()
+    stored: TileLayout | None = None
+    loaded: TileLayout | None = None
 
     def text(self, sources: int) -> str:
         """Describe the exchange; it works on slots, not on registers."""
         del sources
         return f"store to shared memory at {self.staging}, {self.barrier} barrier, load"
+
+
+@dataclass(frozen=True)
+class Price:
+    """How many instructions of each sort a thread executes."""
+
+    shuffles: int
+    movmatrices: int
+    selects: int
+    permutes: int
+    accesses: tuple[Moves, ...] = ()
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of a multiprocessor that one warp occupies, about.
+
+        A shuffle, movmatrix or wavefront takes one, a select or permute half of one, an access half
+        of one to be issued, a barrier two.
+
+        Source: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions".
+        """
+        registers = self.shuffles + self.movmatrices + (self.selects + self.permutes) / 2
+        through = sum(moves.wavefronts + moves.count / 2 for moves in self.accesses)
+        return registers + through + (_BARRIER if self.accesses else 0)
+
+    def __str__(self) -> str:
+        """Return the counts that are not 0."""
+        counts = [
+            (self.shuffles, "shfl"),
+            (self.movmatrices, "movmatrix"),
+            (self.selects, "select"),
+            (self.permutes, "prmt"),
+            *((moves.count, moves.name) for moves in self.accesses),
+        ]
+        return ", ".join(f"{number} {name}" for number, name in counts if number)
 
 
 Step = Shuffle | Permute | Movmatrix | Exchange
@@ -335,12 +407,45 @@ class Conversion:
     @property
     def permutes(self) -> int:
         """``prmt`` instructions per thread that pack registers."""
-        return self._count("prmt")
+        exchanges = [step for step in self.steps if isinstance(step, Exchange)]
+        packed = sum(moves.permutes for step in exchanges for moves in step.accesses)
+        return self._count("prmt") + packed
+
+    @property
+    def accesses(self) -> tuple[Moves, ...]:
+        """Stores to shared memory and loads from it; none where the data stays in the warp.
+
+        Raises:
+            Undecided: a size is symbolic.
+        """
+        exchanges = [step for step in self.steps if isinstance(step, Exchange)]
+        if not all(step.accesses for step in exchanges):
+            raise Undecided(
+                f"accesses: how wide {self.src} is stored depends on a symbol: substitute with "
+                ".subs, then convert"
+            )
+        return tuple(moves for step in exchanges for moves in step.accesses)
+
+    @property
+    def price(self) -> Price:
+        """The instructions of a thread, and what they cost: what kinds are chosen by.
+
+        Raises:
+            Undecided: a size is symbolic.
+        """
+        counts = self.shuffles, self.movmatrices, self.selects, self.permutes
+        return Price(*counts, self.accesses)
 
     @property
     def min_arch(self) -> str:
-        """The oldest architecture: movmatrix needs sm_75, ``shfl.sync`` sm_30."""
-        return {"movmatrix": "sm_75", "shuffle": "sm_30"}.get(self.kind, "any")
+        """The oldest architecture that has all instructions; others store and load otherwise."""
+        exchanges = [step for step in self.steps if isinstance(step, Exchange)]
+        named = {moves.name.split(".")[0] for step in exchanges for moves in step.accesses}
+        if "stmatrix" in named:
+            return "sm_90"
+        if "ldmatrix" in named or self.kind == "movmatrix":
+            return "sm_75"
+        return "sm_30" if self.kind == "shuffle" else "any"
 
     def subs(self, values: Mapping[Any, Any]) -> Conversion:
         """Return the conversion with symbols, or names of symbols, replaced by sizes."""
@@ -418,7 +523,7 @@ class Conversion:
         """Store to a flat memory and load from it, at the staging addresses."""
         (step,) = self.steps
         assert isinstance(step, Exchange)
-        address = step.staging.table(as_shape(self.shape, "execute"))["m"].reshape(-1)
+        address = step.staging.table(self.shape)["m"].reshape(-1)
         stored, loaded = (
             elements_held(side, self.shape, "execute", name)
             for side, name in ((self.src, "src"), (self.dst, "dst"))
@@ -478,17 +583,9 @@ class Conversion:
             for k, step in enumerate(self.steps)
         ]
         lines += [f"  d{k} = {word.text(count)}" for k, word in enumerate(self.words)]
-        cost = [
-            f"{number} {name}"
-            for number, name in (
-                (self.shuffles, "shfl"),
-                (self.movmatrices, "movmatrix"),
-                (self.selects, "select"),
-                (self.permutes, "prmt"),
-            )
-            if number
-        ]
-        lines += [f"  per thread: {', '.join(cost)}"] if cost else []
+        known = [step.accesses for step in self.steps if isinstance(step, Exchange)]
+        price = str(self.price) if all(known) else ""
+        lines += [f"  per thread: {price}"] if price else []
         lines += [f"  {reason}" for reason in self.why]
         lines += [f"  or: {other}" for other in self.relabellings]
         return "\n".join(lines)

@@ -15,7 +15,7 @@ from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.tables import IntArray
 from layoutalg.conversions.by_thread import formula
 from layoutalg.conversions.instructions import PerThread
-from layoutalg.conversions.linear_plan import Move, Plan, Span, applied, network, plan
+from layoutalg.conversions.linear_plan import Move, Plan, applied, network, plan
 from layoutalg.conversions.recipe import (
     MOVMATRIX_HALF,
     MOVMATRIX_LANE,
@@ -23,6 +23,7 @@ from layoutalg.conversions.recipe import (
     Kind,
     Movmatrix,
     Permute,
+    Price,
     Relabelling,
     Shuffle,
     Step,
@@ -30,7 +31,7 @@ from layoutalg.conversions.recipe import (
     built,
 )
 from layoutalg.conversions.shuffle_rounds import Round, Warp, rounds
-from layoutalg.layouts.tile_layout import TileLayout
+from layoutalg.conversions.staging import stage
 from layoutalg.sizes.size import Size
 
 Recipe = tuple[tuple[Step, ...], tuple[Word, ...]]
@@ -44,21 +45,37 @@ class Task:
     Both arrays have whole registers of ``pack`` slots and the same threads, whole warps.
     """
 
-    def __init__(self, held: IntArray, wanted: IntArray, pack: int, shape: Sequence[Size]) -> None:
-        """Take the elements held before and wanted after."""
+    def __init__(self, held: IntArray, wanted: IntArray, bits: int, shape: Sequence[Size]) -> None:
+        """Take the elements held before and wanted after, and the bits of an element."""
         self.held = held
         self.wanted = wanted
-        self.pack = pack
+        self.bits = bits
+        self.pack = pack = max(1, 32 // bits)
         self.shape = tuple(shape)
         self.threads = len(held)
         self.sources: int = held.shape[1] // pack
         self.results: int = wanted.shape[1] // pack
 
     @classmethod
-    def of(cls, held: IntArray, wanted: IntArray, pack: int, shape: Sequence[Size]) -> Task:
+    def of(cls, held: IntArray, wanted: IntArray, bits: int, shape: Sequence[Size]) -> Task:
         """Return the task of two tables, with empty slots and threads where they lack them."""
-        threads = max(len(held), len(wanted))
-        return cls(padded(held, threads, pack), padded(wanted, threads, pack), pack, shape)
+        threads, pack = max(len(held), len(wanted)), max(1, 32 // bits)
+        return cls(padded(held, threads, pack), padded(wanted, threads, pack), bits, shape)
+
+    def price(self, recipe: Recipe) -> Price:
+        """Return what a recipe of this task costs."""
+        steps, words = recipe
+        made, _ = built(steps, words, self.sources, self.pack)
+        verbs = Counter(each.verb for each in made)
+        exchanges = [step for step in steps if isinstance(step, Exchange)]
+        moves = tuple(moves for step in exchanges for moves in step.accesses)
+        return Price(
+            max(1, self.bits // 32) * verbs["shfl"],
+            verbs["movmatrix"],
+            verbs["select"],
+            verbs["prmt"] + sum(each.permutes for each in moves),
+            moves,
+        )
 
     def attempt(self, kind: Kind) -> Recipe | str:
         """Return a recipe of this kind, or why there is none."""
@@ -224,11 +241,8 @@ class Task:
         move = Move.between(self.held, self.wanted)
         found = move and plan(move, self.pack.bit_length() - 1)
         if move and found:
-            both, few = (False, True), [len(Span(each)) < 2 for each in (found.offers, found.gets)]
-            before = both if self.pack > 1 else (not few[0],)
-            after = both if self.pack > 1 or not few[1] else (False,)
-            for networks in itertools.product(before, after):
-                yield self._followed(move, found, *networks)
+            for before, after in itertools.product((False, True), repeat=2):
+                yield self._followed(move, found, before, after)
 
     def _followed(self, move: Move, found: Plan, before: bool, after: bool) -> Recipe:
         """Return the recipe of a plan; ``before``, ``after``: where there are networks."""
@@ -353,13 +367,8 @@ class Task:
         return self._word(columns)
 
     def _shared(self) -> Recipe:
-        warps = self.threads // WARP
-        inside = all(
-            np.isin(w[w >= 0], h).all()
-            for w, h in zip(np.split(self.wanted, warps), np.split(self.held, warps), strict=True)
-        )
-        layout = TileLayout.from_iters(algebra.row_major(self.shape))
-        return (Exchange(layout, "warp" if inside else "cta"),), ()
+        shape = tuple(map(int, self.shape))
+        return (stage(self.held, self.wanted, shape, self.bits),), ()
 
     def relabellings(self, slots: int) -> tuple[Relabelling, ...]:
         """Return, per dimension, how renaming it would let the data stay in its threads.

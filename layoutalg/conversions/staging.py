@@ -1,206 +1,318 @@
-"""The layout of a tile in shared memory between two distributed layouts.
+"""Through shared memory: where each element lies, so that stores and loads are wide and apart.
 
-Both sides move the widest vectors of elements that a thread holds before and after; the addresses
-of the lanes of a phase lie in different banks on either side, by the order of the other digits and
-a swizzle. It is row-major where bits of the element's number are no bits of threads and slots, and
-where no thread keeps a byte together.
+Both sides are taken bit by bit: which bit of an element's flat index each bit of the slot, the lane
+and the warp sets. A unit of 16 bytes holds what a thread stores or loads as a vector, or what four
+lanes hold of a row of ``ldmatrix`` or ``stmatrix``; candidates for it come from either side. The
+bits of the lanes that are served together then choose the banks. Where both sides do not fit into
+the banks, bits of one are XORed with bits of the other: a swizzle.
 
-Source: PTX ISA, ld.shared and st.shared with vectors; :mod:`layoutalg.memory.access` for banks.
+Source: PTX ISA, ldmatrix, stmatrix; CUDA C++ Programming Guide, "Shared Memory".
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
+from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import WARP, m, tx
-from layoutalg.algebra.iters import Iter, row_major
+from layoutalg.algebra.iters import Iter
 from layoutalg.algebra.tables import IntArray
+from layoutalg.conversions.recipe import Exchange, Moves
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import Layout, TileLayout
-from layoutalg.memory.access import Access, phase_lanes
-from layoutalg.memory.swizzle_search import choose_swizzle
+from layoutalg.memory.access import LINE_BYTES, WORD_BYTES, phase_lanes
 
-WIDEST = 128  # bits of an access
-BYTE = 8
+_UNIT = 128  # bits of the widest access, and of a row of an 8x8 matrix
+_LANES = WARP.bit_length() - 1
+_ROWS = 2  # lanes 4g .. 4g + 3 hold row g of a matrix: the bits of the lane from here on
+
+Bits = tuple[int, ...]  # of a flat index, numbered; -1: none, the holders have copies
 
 
 @dataclass(frozen=True)
-class Staging:
-    """How a tile goes through shared memory.
-
-    Attributes:
-        layout: of the tile in memory.
-        before: a layout over the same threads in which the source is stored, its vectors in
-            neighbouring slots; None: as it is.
-        after: likewise, in which the destination is loaded.
-        wavefronts: of all stores and of all loads; None where they are not counted.
-        accesses: stores and loads per thread; None likewise.
-    """
-
-    layout: Layout
-    before: TileLayout | None = None
-    after: TileLayout | None = None
-    wavefronts: tuple[int, ...] | None = None
-    accesses: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class Side:
-    """One side: per bit of an element's number the slots that it steps over, or the threads.
+    """Which bit of an element's flat index each bit of the slot, the lane and the warp sets.
 
-    ``table``: the element in each slot of each thread, the first holder's alone where it stores.
+    Threads from ``start`` on hold them, in slots from the first one that any thread fills.
     """
 
-    table: IntArray
-    slots: tuple[int, ...]
-    threads: tuple[int, ...]
+    slots: Bits
+    lanes: Bits
+    warps: Bits
+    start: int = 0
 
     @classmethod
-    def of(cls, table: IntArray, count: int, stores: bool) -> Side | None:
-        """Return the side of a table; None where bits are no bits of threads and slots."""
-        thread, slot = np.nonzero(table >= 0)
-        element = table[thread, slot]
-        _, first = np.unique(element, return_index=True)
-        if len(first) != count or count & (count - 1):
+    def of(cls, table: IntArray, shape: Sequence[int]) -> Side | None:
+        """Read a table (threads, slots) of element numbers; None: it is no such map."""
+        rows, columns = (np.flatnonzero((table >= 0).any(axis=axis)) for axis in (1, 0))
+        start = int(rows[0])
+        table = table[start : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        threads, slots = table.shape
+        if any(n & (n - 1) for n in (threads, slots, *shape)) or (table < 0).any():
             return None
-        thread, slot = thread[first], slot[first]
-        bits = range(count.bit_length() - 1)
-        slots = tuple(int(slot[1 << bit] - slot[0]) for bit in bits)
-        threads = tuple(int(thread[1 << bit] - thread[0]) for bit in bits)
-        number = np.arange(count)
-        for found, steps in ((slot, slots), (thread, threads)):
-            total = found[0] + sum((number >> bit & 1) * step for bit, step in enumerate(steps))
-            if (found != total).any():
-                return None
-        if any(bool(s) == bool(t) or s < 0 or t & (t - 1) or t < 0
-               for s, t in zip(slots, threads, strict=True)):  # fmt: skip
+        of_slot = [int(table[0, 1 << i]) for i in range(slots.bit_length() - 1)]
+        of_thread = [int(table[1 << i, 0]) for i in range(threads.bit_length() - 1)]
+        bases = of_slot + of_thread
+        if start % WARP or table[0, 0] or any(base & (base - 1) for base in bases):
             return None
-        if stores:
-            table = np.full_like(table, -1)
-            table[thread, slot] = number
-        return cls(table, slots, threads)
+        made = np.zeros((1, 1), dtype=np.int64)
+        for base in of_slot:
+            made = np.concatenate([made, made ^ base], axis=1)
+        for base in of_thread:
+            made = np.concatenate([made, made ^ base], axis=0)
+        if not np.array_equal(made, table):
+            return None
+        found = tuple(base.bit_length() - 1 for base in bases)
+        at = len(of_slot)
+        return cls(found[:at], found[at : at + _LANES], found[at + _LANES :], start)
 
-    def lanes(self, count: int) -> list[int]:
-        """Return the bits that move within the first ``count`` lanes."""
-        return [bit for bit, step in enumerate(self.threads) if 0 < step < count]
+    @cached_property
+    def registers(self) -> Bits:
+        """The bits that slots of a thread set, without copies."""
+        return tuple(bit for bit in self.slots if bit >= 0)
 
-    def packed(self, order: Sequence[int]) -> TileLayout:
-        """Return the layout of the same threads whose slots follow an order of the bits."""
-        own = [bit for bit in order if self.slots[bit]]
-        iters = []
-        for bit in reversed(range(len(self.slots))):
-            if self.slots[bit]:
-                iters.append(Iter(2, 1 << own.index(bit), m))
-            else:
-                iters.append(Iter(2, self.threads[bit], tx))
-        start = int(np.nonzero((self.table >= 0).any(axis=1))[0][0])
-        return TileLayout.from_iters(iters, (), {tx: start} if start else {})
+    def packed(self, word: Bits) -> Bits:
+        """Return the bits that slots set where these are the first, without copies."""
+        return (*word, *(bit for bit in self.registers if bit not in word))
 
-    def vector(self, order: Sequence[int], bits: int) -> list[int]:
-        """Return the bits of one access, where memory has the bits in this order."""
-        found: list[int] = []
-        for bit in order:
-            if not self.slots[bit] or bits << len(found) >= WIDEST:
-                break
-            found.append(bit)
+    def layout(self, word: Bits) -> TileLayout | None:
+        """Return the layout of the same threads, their slots so packed; None: they are."""
+        order = self.packed(word)
+        if order == self.slots:
+            return None
+        places = {bit: Iter(2, 1 << at, m) for at, bit in enumerate(order)}
+        threads = [Iter(2, 1 << at, tx) for at in range(len(self.lanes + self.warps))]
+        of_thread = list(zip(self.lanes + self.warps, threads, strict=True))
+        places |= {bit: it for bit, it in of_thread if bit >= 0}
+        shard = [places[bit] for bit in sorted(places, reverse=True)]
+        copies = [it for bit, it in of_thread if bit < 0]
+        return TileLayout.from_iters(shard, copies, {tx: self.start} if self.start else {})
+
+
+@dataclass(frozen=True)
+class _Form:
+    """One way to access the staged tile from a side: by vectors, or by matrices."""
+
+    moves: Moves
+    word: Bits  # the bits of the elements of a 32-bit register, as it is stored or loaded
+    together: Bits  # the bits by which the lanes of a phase differ
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """An order of the bits of the address, lowest first, and what its XORs cost."""
+
+    order: Bits
+    pairs: tuple[int, int, int]  # first position, how many, distance
+    forms: tuple[_Form, _Form]
+
+    def addresses(self) -> dict[int, int]:
+        """Return what each bit of the flat index adds (XOR) to the address, in elements."""
+        first, count, apart = self.pairs
+        found = {bit: 1 << at for at, bit in enumerate(self.order)}
+        for at in range(first, first + count):
+            found[self.order[at + apart]] ^= 1 << at
         return found
 
-    def in_order(self, order: Sequence[int], bits: int) -> bool:
-        """Say whether the elements of an access fill words in order already."""
-        vector = self.vector(order, bits)[: max(1, 32 // bits).bit_length() - 1]
-        return [self.slots[bit] for bit in vector] == [1 << at for at in range(len(vector))]
 
-    def access(self, order: Sequence[int], bits: int, name: str) -> Access:
-        """Return the accesses of the tile in memory, its bits in this order from the lowest on."""
-        vector = self.vector(order, bits)
-        place = np.zeros(1 << len(order), dtype=np.int64)
-        number = np.arange(len(place))
-        for at, bit in enumerate(order):
-            place |= (number >> bit & 1) << at
-        rest = [bit for bit, step in enumerate(self.slots) if step and bit not in vector]
-        lanes = self.table.max(axis=1)
-        threads = np.flatnonzero(lanes >= 0)
-        own = sum(1 << bit for bit, step in enumerate(self.slots) if step)
-        coords = np.full((len(self.table), 1 << len(rest), 1 << len(vector), 2), -1)
-        base = self.table[threads].max(axis=1) & ~own
-        for g in range(1 << len(rest)):
-            for v in range(1 << len(vector)):
-                extra = sum(1 << b for i, b in enumerate(rest) if g >> i & 1)
-                extra |= sum(1 << b for i, b in enumerate(vector) if v >> i & 1)
-                coords[threads, g, v, 0] = 0
-                coords[threads, g, v, 1] = place[base | extra]
-        warps = coords.reshape(-1, WARP, *coords.shape[1:]).transpose(0, 2, 1, 3, 4)
-        return Access(name, warps.reshape(-1, WARP, *coords.shape[2:]))
-
-
-def staging(
-    held: IntArray, wanted: IntArray, shape: Sequence[int], bits: int, repacked: bool = True
-) -> Staging:
-    """Return how a tile goes through shared memory with the fewest wavefronts, then accesses.
+def stage(held: IntArray, wanted: IntArray, shape: Sequence[int], bits: int) -> Exchange:
+    """Return the exchange that takes the fewest wavefronts, then the fewest instructions.
 
     Args:
-        held: the element in each slot of each thread before, (threads, slots); -1: none.
-        wanted: likewise after.
+        held: (threads, slots): the element in each slot before; whole warps.
+        wanted: the same after.
         shape: logical extents.
         bits: of an element.
-        repacked: whether narrow elements may change slots before and after.
-
-    >>> lanes, slots = np.divmod(np.arange(128).reshape(32, 4), 4)
-    >>> found = staging(slots * 32 + lanes, lanes * 4 + slots, (128,), 32)
-    >>> found.wavefronts, found.accesses
-    ((4, 4), (4, 1))
     """
-    count = int(np.prod(shape))
-    sides = [Side.of(held, count, True), Side.of(wanted, count, False)]
-    plain = Staging(TileLayout.from_iters(row_major(tuple(shape))))
-    if sides[0] is None or sides[1] is None:
-        return plain
-    src, dst = sides[0], sides[1]
-    found: list[tuple[tuple[int, int], Staging]] = []
-    for order in dict.fromkeys(_orders(src, dst, bits)):
-        moved = [None if side.in_order(order, bits) else side.packed(order) for side in (src, dst)]
-        if any(moved) and not repacked:
-            continue
-        accesses = [
-            side.access(order, bits, name)
-            for side, name in ((src, "st.shared"), (dst, "ld.shared"))
-        ]
-        if any(access.count * bits < BYTE for access in accesses):
-            continue
-        choice = choose_swizzle((1, count), bits, None, accesses)
-        tile = TileLayout.from_iters(
-            [Iter(2, 1 << order.index(bit), m) for bit in reversed(range(len(order)))]
-            or [Iter(1, 1, m)]
-        ).canonicalize()
-        best = choice.best.swizzle
-        layout: Layout = tile
-        if best.swizzle_len:
-            layout = ComposeLayout(best.per_element, best.swizzle_len, best.atom_len, tile)
-        times = tuple(len(access.coords) * WARP // len(held) for access in accesses)
-        made = Staging(layout, moved[0], moved[1], choice.best.wavefronts, times)
-        found.append(((choice.best.total, sum(times)), made))
-    return min(found, key=lambda each: each[0])[1] if found else plain
+    warps = len(held) // WARP
+    inside = all(
+        np.isin(after[after >= 0], before).all()
+        for before, after in zip(np.split(held, warps), np.split(wanted, warps), strict=True)
+    )
+    barrier: Literal["warp", "cta"] = "warp" if inside else "cta"
+    before, after = Side.of(held, shape), Side.of(wanted, shape)
+    plans = list(_plans(before, after, shape, bits)) if before and after else []
+    if not plans or before is None or after is None:
+        layout: Layout = TileLayout.from_iters(algebra.row_major(shape))
+        stored, loaded = (_one_by_one(*each, bits) for each in (("st", held), ("ld", wanted)))
+        return Exchange(layout, barrier, (stored, loaded))
+    best = min(plans, key=_cost)
+    stores, loads = best.forms
+    return Exchange(
+        _layout(best, shape),
+        barrier,
+        (stores.moves, loads.moves),
+        before.layout(stores.word),
+        after.layout(loads.word),
+    )
 
 
-def _orders(src: Side, dst: Side, bits: int) -> Iterator[tuple[int, ...]]:
-    """Yield orders of the bits in memory: vectors, then what tells the lanes of a phase apart."""
-    every = range(len(src.slots))
-    both = [bit for bit in every if src.slots[bit] and dst.slots[bit]]
-    most = (WIDEST // bits).bit_length() - 1
-    for first, second in ((src, dst), (dst, src)):
-        shared = sorted(both, key=lambda bit: first.slots[bit])
-        own = [bit for bit in every if first.slots[bit] and bit not in both]
-        for vector in (shared, shared + sorted(own, key=lambda bit: first.slots[bit])):
-            vector = vector[:most]
-            size = max(1, bits << len(vector) >> 3)
-            near, far = (
-                [bit for bit in side.lanes(phase_lanes(size)) if bit not in vector]
-                for side in (first, second)
-            )
-            alike = [bit for bit in near if bit in far]
-            order = vector + [bit for bit in near if bit not in alike] + alike
-            order += [bit for bit in far if bit not in order]
-            yield (*order, *(bit for bit in every if bit not in order))
+def _one_by_one(way: str, side: IntArray, bits: int) -> Moves:
+    """Return the accesses of a side that takes its elements one at a time."""
+    size = max(1, bits // 8)
+    count = int((side >= 0).any(axis=0).sum())
+    return Moves(f"{way}.shared.b{8 * size}", count, size, count * max(1, size // WORD_BYTES))
+
+
+def _cost(plan: _Plan) -> tuple[float, int]:
+    """Wavefronts and half of the other instructions; of equals, those that older machines have."""
+    moves = [form.moves for form in plan.forms]
+    total = sum(each.wavefronts + (each.count + each.permutes) / 2 for each in moves)
+    return total, sum(("matrix" in each.name) + ("stmatrix" in each.name) for each in moves)
+
+
+def _plans(before: Side, after: Side, shape: Sequence[int], bits: int) -> Iterator[_Plan]:
+    count = int(np.prod(shape, dtype=np.int64)).bit_length() - 1
+    for low in dict.fromkeys(_units(before, after, count, bits)):
+        for stored, loaded in itertools.product(
+            _forms(before, low, bits, "st"), _forms(after, low, bits, "ld")
+        ):
+            yield _arranged(low, (stored, loaded), count, bits)
+
+
+def _units(before: Side, after: Side, count: int, bits: int) -> Iterator[Bits]:
+    """Return the candidates for the lowest bits of the address: at most 16 bytes, in order."""
+    most = min(count, (_UNIT // bits).bit_length() - 1)
+    word = max(1, 32 // bits).bit_length() - 1
+    for mine, other in ((before, after), (after, before)):
+        common = [bit for bit in mine.registers if bit in other.registers]
+        for n in range(min(most, len(common)) + 1):
+            for first in itertools.permutations(common, min(n, word)):
+                rest = [bit for bit in common if bit not in first][: n - len(first)]
+                low = (*first, *rest)
+                yield low
+                for side in (mine, other):
+                    more = [bit for bit in side.registers if bit not in low]
+                    yield (*low, *more[: most - n])
+        if bits <= 32 and most == (_UNIT // bits).bit_length() - 1:
+            in_order = itertools.permutations(mine.registers, word)
+            for first in in_order:
+                yield (*first, *mine.lanes[:_ROWS])
+        if bits == 16:
+            yield mine.lanes[_ROWS:]
+
+
+def _forms(side: Side, low: Bits, bits: int, way: str) -> Iterator[_Form]:
+    """Return the ways in which a side can access units whose elements are these bits, in order."""
+    if -1 in low:
+        return
+    registers = len(side.registers)
+    word = max(1, 32 // bits).bit_length() - 1
+    total = 1 << registers
+    width = next((n for n, bit in enumerate(low) if bit not in side.registers), len(low))
+    size = (bits << width) // 8
+    if size:
+        lanes = phase_lanes(size).bit_length() - 1
+        name = f"{way}.shared.{_vector(size, bits)}"
+        count = total >> width
+        inner = low[: min(word, width)]
+        packed = _permutes(side, inner, word, -(-total * bits // 32), way, size)
+        moves = Moves(name, count, size, count * max(1, size // WORD_BYTES), packed)
+        yield _Form(moves, inner, side.lanes[:lanes])
+    words = total * bits // 32
+    if not words or bits > 32 or total * bits % 32:
+        return
+    count = -(-words // 4)
+    matrices = min(4, words)
+    name = f"{way}matrix.x{matrices}"
+    if len(side.lanes) < _LANES or (way == "st" and -1 in side.lanes):
+        return  # whole warps take part; copies in a warp would be stored at once
+    if len(low) == word + _ROWS and low[word:] == side.lanes[:_ROWS] and width >= word:
+        packed = _permutes(side, low[:word], word, words, way, WORD_BYTES)
+        moves = Moves(name, count, matrices * WORD_BYTES, words, packed)
+        yield _Form(moves, low[:word], side.lanes[_ROWS:])
+    if bits == 16 and low == side.lanes[_ROWS:] and side.slots[0] >= 0:
+        packed = _permutes(side, side.slots[:1], word, words, way, WORD_BYTES)
+        moves = Moves(f"{name}.trans", count, matrices * WORD_BYTES, words, packed)
+        yield _Form(moves, side.slots[:1], (side.slots[0], *side.lanes[:_ROWS]))
+
+
+def _vector(size: int, bits: int) -> str:
+    """Return how PTX names a vector of so many bytes.
+
+    >>> [_vector(*each) for each in ((1, 8), (4, 16), (16, 16), (16, 64))]
+    ['b8', 'b32', 'v4.b32', 'v2.b64']
+    """
+    if size <= max(WORD_BYTES, bits // 8):
+        return f"b{8 * size}"
+    unit = max(32, bits)
+    return f"v{8 * size // unit}.b{unit}"
+
+
+def _permutes(side: Side, word: Bits, bits: int, words: int, way: str, size: int) -> int:
+    """Return the prmt that pack the words of a side, whose slots come in another order.
+
+    A word that takes elements of n registers takes n - 1; loads of parts of words are put together.
+    ``bits`` of the slot number the elements of a word.
+    """
+    if way == "ld" and size < WORD_BYTES:
+        return words * (WORD_BYTES // size - 1)
+    mine, packed = side.slots[:bits], side.packed(word)[:bits]
+    return 0 if mine == packed else words * max(1, (1 << len({*packed} - {*mine})) - 1)
+
+
+def _arranged(low: Bits, forms: tuple[_Form, _Form], count: int, bits: int) -> _Plan:
+    """Give the other bits of the flat index their positions, and XOR those that need it."""
+    line = max(0, (8 * LINE_BYTES // bits).bit_length() - 1 - len(low))  # positions of the banks
+    stored, loaded = ([bit for bit in form.together if bit >= 0 and bit not in low]
+                      for form in forms)  # fmt: skip
+    both = [bit for bit in stored if bit in loaded]
+    mine = [bit for bit in stored if bit not in both]
+    other = [bit for bit in loaded if bit not in both]
+    rest = [bit for bit in range(count) if bit not in (*low, *stored, *loaded)]
+    pairs = min(len(mine), len(other), max(0, len(both) + len(mine) + len(other) - line))
+    below = max(0, (WORD_BYTES * 8 // bits).bit_length() - 1 - len(low)) if pairs else 0
+    inner = (both + rest)[:below]  # bits inside a word choose no bank
+    order = [*low, *inner, *mine[:pairs]]
+    order += [bit for bit in (*both, *mine[pairs:], *other[pairs:]) if bit not in inner]
+    order += [bit for bit in rest if bit not in inner]
+    room = len(low) + line
+    order[room:room] = other[:pairs]
+    at = len(low) + len(inner)
+    apart = order.index(other[0]) - at if pairs else 0
+    plan = _Plan(tuple(order), (at, pairs, apart), forms)
+    moved = plan.addresses()
+    return _Plan(plan.order, plan.pairs, (_served(stored, moved, forms[0], bits),
+                                          _served(loaded, moved, forms[1], bits)))  # fmt: skip
+
+
+def _served(together: Sequence[int], moved: dict[int, int], form: _Form, bits: int) -> _Form:
+    """Count the wavefronts of a form: lanes of a phase meet in a bank."""
+    words = [moved[bit] * bits // 32 for bit in together]
+    conflict = _rank(words) - _rank([word % (LINE_BYTES // WORD_BYTES) for word in words])
+    moves = form.moves
+    return _Form(
+        Moves(moves.name, moves.count, moves.size, moves.wavefronts << conflict, moves.permutes),
+        form.word,
+        form.together,
+    )
+
+
+def _rank(rows: Sequence[int]) -> int:
+    """Return the rank over F2.
+
+    >>> _rank([3, 5, 6])
+    2
+    """
+    basis: list[int] = []
+    for row in rows:
+        for each in basis:
+            row = min(row, row ^ each)
+        if row:
+            basis.append(row)
+    return len(basis)
+
+
+def _layout(plan: _Plan, shape: Sequence[int]) -> Layout:
+    """Return the layout of the staged tile over the shape."""
+    place = {bit: 1 << at for at, bit in enumerate(plan.order)}
+    digits = [Iter(2, place[bit]) for bit in reversed(range(len(plan.order)))]
+    tile = TileLayout.from_iters(digits).canonicalize()
+    first, count, apart = plan.pairs
+    return ComposeLayout(first, count, apart, tile) if count else tile

@@ -144,13 +144,13 @@ def _store(writer: Writer, op: Store) -> None:
 
 @emit.of(LoadMatrix)
 def _load_matrix(writer: Writer, op: LoadMatrix) -> None:
-    asm = ptx.ldmatrix(op.count, op.trans)
+    asm = ptx.ldmatrix(op.count, op.trans, writer.token(op.into.buffer))
     writer.call(asm, words(writer.body, op.into), (writer.at(op.memory, op.address),))
 
 
 @emit.of(StoreMatrix)
 def _store_matrix(writer: Writer, op: StoreMatrix) -> None:
-    asm = ptx.stmatrix(op.count, op.trans)
+    asm = ptx.stmatrix(op.count, op.trans, writer.token(op.source.buffer))
     writer.call(asm, (), (writer.at(op.memory, op.address), *words(writer.body, op.source)))
 
 

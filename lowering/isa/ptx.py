@@ -243,8 +243,8 @@ def store(space: str, token: str, bits: int) -> Asm:
     )
 
 
-def ldmatrix(count: int, trans: bool) -> Asm:
-    """Return ``ldmatrix`` of 1, 2 or 4 matrices.
+def ldmatrix(count: int, trans: bool, token: str = "b32") -> Asm:
+    """Return ``ldmatrix`` of 1, 2 or 4 matrices into registers of a type.
 
     >>> ldmatrix(2, True).text
     'ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {$0,$1}, [$2];'
@@ -252,11 +252,13 @@ def ldmatrix(count: int, trans: bool) -> Asm:
     form = f"x{count}{'.trans' * trans}"
     text = f"ldmatrix.sync.aligned.m8n8.{form}.shared.b16 {braced(0, count)}, [${count}];"
     arch = fragments.get(f"ldmatrix.m8n8.{form}.b16", "dst").min_arch
-    return Asm(f"ldmatrix_{form.replace('.', '_')}", text, "r" * count, "r", arch)
+    register = letter(token)
+    name = f"ldmatrix_{form.replace('.', '_')}{register.strip('r')}"
+    return Asm(name, text, register * count, "r", arch)
 
 
-def stmatrix(count: int, trans: bool) -> Asm:
-    """Return ``stmatrix`` of 1, 2 or 4 matrices (sm_90); operands: address, registers.
+def stmatrix(count: int, trans: bool, token: str = "b32") -> Asm:
+    """Return ``stmatrix`` of 1, 2 or 4 matrices (sm_90); operands: address, registers of a type.
 
     >>> stmatrix(4, False).text
     'stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1,$2,$3,$4};'
@@ -264,7 +266,9 @@ def stmatrix(count: int, trans: bool) -> Asm:
     form = f"x{count}{'.trans' * trans}"
     text = f"stmatrix.sync.aligned.m8n8.{form}.shared.b16 [$0], {braced(1, count)};"
     arch = fragments.get(f"stmatrix.m8n8.{form}.b16", "src").min_arch
-    return Asm(f"stmatrix_{form.replace('.', '_')}", text, "", "r" + "r" * count, arch)
+    register = letter(token)
+    name = f"stmatrix_{form.replace('.', '_')}{register.strip('r')}"
+    return Asm(name, text, "", "r" + register * count, arch)
 
 
 # Shapes of ldmatrix and stmatrix for 8-, 6- and 4-bit types, which have no rows in the fragment

@@ -278,7 +278,7 @@ def lower_registers(context: Context) -> Lowered:
     try:
         held, wanted = posed(context)
         shape = tuple(int(extent) for extent in src.shape)
-        task = Task.of(held, wanted, max(1, 32 // bits), shape)
+        task = Task.of(held, wanted, bits, shape)
         kind, (steps, words), why = cheapest(task, via)
         if kind == "shared":
             fail(

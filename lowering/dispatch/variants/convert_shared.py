@@ -11,12 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 from layoutalg import LayoutError
-from layoutalg.conversions.staging import staging
+from layoutalg.conversions.staging import stage
 from layoutalg.layouts.thread_slots import THREADS_IN
 from lowering.dispatch.holders import Ints
-from lowering.dispatch.registry import Context, Lowered, fail, register_dispatch
+from lowering.dispatch.registry import Context, DispatchFail, Lowered, fail, register_dispatch
 from lowering.dispatch.variants.convert_registers import IN_REGISTERS, lower_registers, posed
 from lowering.dispatch.variants.copy_vector import register_copy
+from lowering.dispatch.variants.ldstmatrix import matrices as by_matrices
 from lowering.ir.ops import Op, Sync
 from lowering.ir.tiles import Buffer, BufferRegion, copy
 
@@ -32,9 +33,9 @@ def lower_through_memory(context: Context) -> Lowered:
         fail(f"goes through shared memory; the copy says via={via!r}")
     try:
         held, wanted = posed(context)
-        found = staging(held, wanted, shape, src.buffer.dtype.bits)
+        found = stage(held, wanted, shape, src.buffer.dtype.bits)
         name = f"{dst.buffer.name}_scratch"
-        scratch = context.fresh(Buffer(name, shape, src.buffer.dtype, "shared", found.layout))
+        scratch = context.fresh(Buffer(name, shape, src.buffer.dtype, "shared", found.staging))
         ops: list[Op] = []
         buffers, taken = [scratch], {**context.taken, scratch.name: scratch}
 
@@ -54,19 +55,28 @@ def lower_through_memory(context: Context) -> Lowered:
             ops.extend(made.ops)
             return tile
 
-        stored = src
-        if found.before is not None:
-            stored = converted(None, src, found.before).region()
-        into = dst
-        flow, threads = context.flow, context.threads
-        ops += register_copy(stored, scratch.region(), threads, False, flow)
+        def moved(into: BufferRegion, source: BufferRegion, matrices: bool) -> tuple[Op, ...]:
+            """Store or load, by matrices where the staging says so and the target has them."""
+            inner = replace(context, call=copy(into, source, context.call.scope), taken=taken)
+            load = into.buffer.scope == "local"
+            if matrices:
+                try:
+                    return by_matrices(inner).ops
+                except DispatchFail:  # others serve as well
+                    pass
+            sides = (into, source) if load else (source, into)
+            return register_copy(*sides, context.threads, load, context.flow)
+
+        by = ["matrix" in moves.name for moves in found.accesses]
+        stored = src if found.stored is None else converted(None, src, found.stored).region()
+        ops += moved(scratch.region(), stored, by[0])
         ops.append(Sync(_unit(held, wanted)))
-        if found.after is None:
-            ops += register_copy(into, scratch.region(), threads, True, flow)
+        if found.loaded is None:
+            ops += moved(dst, scratch.region(), by[1])
         else:
             at = len(ops)
-            tile = converted(dst, None, found.after)
-            ops[at:at] = register_copy(tile.region(), scratch.region(), threads, True, flow)
+            tile = converted(dst, None, found.loaded)
+            ops[at:at] = moved(tile.region(), scratch.region(), by[1])
     except LayoutError as error:
         fail(str(error))
     return Lowered(tuple(ops), buffers=tuple(buffers))

@@ -271,7 +271,7 @@ def test_shared_memory_is_reused_behind_a_barrier(
     assert np.array_equal(program.simulate(a=x)["o"], x)
     assert all(each.wavefronts == each.fewest for each in program.banks(a=x))
     monkeypatch.setattr(calls._Calls, "after_others", lambda self, lowered: lowered.ops)
-    with pytest.raises(SimulationError, match="before a barrier"):
+    with pytest.raises(SimulationError, match="with no barrier in between"):
         looping(staying).lower().simulate(a=x)
 
 

@@ -15,7 +15,7 @@ from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.tables import IntArray
 from layoutalg.conversions.by_thread import formula
 from layoutalg.conversions.instructions import PerThread
-from layoutalg.conversions.linear_plan import Move, Plan, applied, network, plan
+from layoutalg.conversions.linear_plan import Move, Plan, Span, applied, network, plan
 from layoutalg.conversions.recipe import (
     MOVMATRIX_HALF,
     MOVMATRIX_LANE,
@@ -241,8 +241,11 @@ class Task:
         move = Move.between(self.held, self.wanted)
         found = move and plan(move, self.pack.bit_length() - 1)
         if move and found:
-            for before, after in itertools.product((False, True), repeat=2):
-                yield self._followed(move, found, before, after)
+            both, few = (False, True), [len(Span(each)) < 2 for each in (found.offers, found.gets)]
+            before = both if self.pack > 1 else (not few[0],)
+            after = both if self.pack > 1 or not few[1] else (False,)
+            for networks in itertools.product(before, after):
+                yield self._followed(move, found, *networks)
 
     def _followed(self, move: Move, found: Plan, before: bool, after: bool) -> Recipe:
         """Return the recipe of a plan; ``before``, ``after``: where there are networks."""

@@ -207,7 +207,7 @@ class Machine:
             raise TextError("rows of a matrix that are not aligned, or outside")
         return found
 
-    def load_matrices(self, count: int, trans: bool, mask: Any, address: Any) -> Any:
+    def load_matrices(self, count: int, trans: bool, kind: Any, mask: Any, address: Any) -> Any:
         words = []
         for j in range(count):
             got = self.shared[self.rows(mask, address, j, trans)].view(np.uint32)[:, 0]
@@ -215,12 +215,13 @@ class Machine:
                 full = np.zeros(self.threads, dtype=np.uint32)
                 full[mask] = got
                 got = full
-            words.append(got)
+            words.append(got.view(kind))
         return words[0] if count == 1 else tuple(words)
 
     def store_matrices(self, trans: bool, mask: Any, address: Any, *values: Any) -> None:
         for j, value in enumerate(values):
-            data = np.ascontiguousarray(np.broadcast_to(value, (self.threads,))).astype(np.uint32)
+            data = np.ascontiguousarray(np.broadcast_to(value, (self.threads,)))
+            data = data if data.dtype == np.float32 else data.astype(np.uint32)
             data = data if mask is None else data[mask]
             self.shared[self.rows(mask, address, j, trans)] = data.view(np.uint8).reshape(-1, 4)
 
@@ -501,12 +502,14 @@ def instruction(m: Machine, name: str) -> Instruction:
         source = _list(1, count) if count > 1 else "%1"
         text = f"st.{found[2]}{vector}.{kind} [%0], {source};"
         return Instruction(0, 1 + count, text, lambda k, *x: m.store(kind, count, k, *x))
-    if found := re.fullmatch(r"(ld|st)matrix_x([124])(_trans)?", name):
-        count, trans = int(found[2]), bool(found[3])
+    if found := re.fullmatch(r"(ld|st)matrix_x([124])(_trans)?(f?)", name):
+        count, trans, floats = int(found[2]), bool(found[3]), bool(found[4])
         form = f"m8n8.x{count}{'.trans' * trans}.shared.b16"
         if found[1] == "ld":
             text = f"ldmatrix.sync.aligned.{form} {_list(0, count)}, [%{count}];"
-            return Instruction(count, 1, text, lambda k, *x: m.load_matrices(count, trans, k, *x))
+            kind = np.float32 if floats else np.uint32
+            do = lambda k, *x: m.load_matrices(count, trans, kind, k, *x)  # noqa: E731
+            return Instruction(count, 1, text, do)
         text = f"stmatrix.sync.aligned.{form} [%0], {_list(1, count)};"
         return Instruction(0, 1 + count, text, lambda k, *x: m.store_matrices(trans, k, *x))
     if found := re.fullmatch(r"cp_async_(4|8|16)", name):

@@ -84,13 +84,20 @@ def _move(writer: Writer, op: Move) -> None:
         names = zip(words(writer.body, op.into), words(writer.body, op.source), strict=True)
         for name, value in names:
             writer.line(writer.dialect.assign(name, value))
-    else:
-        pairs = zip(
-            bit_fields(writer.body, op.into), bit_fields(writer.body, op.source), strict=True
-        )
-        for place, from_place in pairs:
-            mask = writer.dialect.number(from_place.mask >> from_place.shift, "u32")
-            insert(writer, place, f"({extract(writer, from_place)} & {mask})")
+        return
+    masks: dict[tuple[str, str, int], int] = {}  # of the elements that go by one shift
+    for place, origin in zip(*(bit_fields(writer.body, each) for each in (op.into, op.source)),
+                             strict=True):  # fmt: skip
+        way = place.variable, origin.variable, place.shift - origin.shift
+        masks[way] = masks.get(way, 0) | place.mask
+    for (name, value, shift), mask in masks.items():
+        if shift:
+            sign, by = ("<<", shift) if shift > 0 else (">>", -shift)
+            value = f"({value} {sign} {writer.dialect.number(by, 'u32')})"
+        if mask != WORD:
+            number, keep = (writer.dialect.number(each, "u32") for each in (mask, WORD & ~mask))
+            value = f"({name} & {keep}) | ({value} & {number})"
+        writer.line(writer.dialect.assign(name, value))
 
 
 @emit.of(Blend)

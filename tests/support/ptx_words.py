@@ -173,6 +173,10 @@ def known(name: str) -> tuple[str, str, str] | None:
         asm = ptx.prmt(int(found[1], 16))
     elif found := re.fullmatch(r"constant_(b32|f32|f64)_([0-9a-f]+)", name):
         asm = ptx.constant(int(found[2], 16), found[1])
+    elif name == "prmt":
+        asm = ptx.prmt_by_thread()
+    elif name == "nibbles":
+        asm = ptx.nibbles_by_thread()
     elif name in PURE:
         asm = PURE[name]
     else:
@@ -257,6 +261,11 @@ def _step(state: _Registers, mnemonic: str, operands: list[str]) -> None:
         _move(state, into, rest[0], kind)
     elif name == "prmt":
         state.write(into, permute(*(state.read(each, "u32") for each in rest)))
+    elif name == "shf":
+        assert flags == ["r", "wrap", "b32"], mnemonic
+        low, high, by = (state.read(each, "u32").astype(np.uint64) for each in rest)
+        both = low | high << np.uint64(32)
+        state.write(into, (both >> (by & np.uint64(31))).astype(np.uint32))
     elif name == "lop3":
         a, b, c = (state.read(each, "u32") for each in rest[:3])
         table, out = int(rest[3], 0), np.zeros_like(a)

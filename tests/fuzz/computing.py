@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-
 import numpy as np
 
 from tests.fuzz.expressions import COMPARISONS, KINDS, PRED, Node, apply, number

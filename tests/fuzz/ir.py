@@ -166,8 +166,9 @@ class Reg:
 class St:
     """A statement: a verb, its regions, other arguments, and the statements inside it.
 
-    Verbs: copy, zero, cast, blend, assign, gemm, gemm_async, sync, commit, wait, arrive, mbarrier_wait,
-    tma_load, tma_store, tma_store_wait, loop, when, producer, block (statements whose order is
+    Verbs: copy, zero, cast, blend, assign, gemm, gemm_async, sync, commit, wait, arrive,
+    mbarrier_wait, tma_load, tma_store, tma_store_wait, loop, when, producer, block (statements
+    whose order is
     their own affair).
     """
 

@@ -291,7 +291,7 @@ def _ranges(given: Any, shape: tuple[Any, ...]) -> tuple[tuple[Any, Any], ...]:
     """
     if not is_sequence(given):
         return as_ranges(given, shape)
-    pairs, moving = list(given), dict[int, tuple[Any, Any]]()
+    pairs, moving = [*given], dict[int, tuple[Any, Any]]()
     for dim, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             continue
@@ -305,7 +305,7 @@ def _ranges(given: Any, shape: tuple[Any, ...]) -> tuple[tuple[Any, Any], ...]:
                     "number fits, as in b : b + 16"
                 )
             moving[dim], pairs[dim] = (begin, end), (0, count)
-    found = list(as_ranges(pairs, shape))
+    found = list(as_ranges(tuple(pairs), shape))
     for dim, (begin, end) in moving.items():
         found[dim] = begin, end
         if begin.high < 0 or less(shape[dim], end.low):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layoutalg import LayoutError, S, TileLayout, laneid, parse, tx
+from layoutalg import LayoutError, S, TileLayout, fragments, laneid, parse, tx
 from layoutalg.layouts.hardware import swizzled_tile
 from lowering.ir import reductions
 from lowering.ir.index import FREE
@@ -179,7 +179,19 @@ def atomics() -> Sample:
     return Sample(k.lower(), {"a": x, "o": start}, {"o": want}, (4, 1))
 
 
-SAMPLES = (scalars, grid, boxes, producer, cluster, matmul, wgmma, reduction, atomics)
+def conversion() -> Sample:
+    """Accumulators of 8 bits become an operand: by shuffles, selects and permuted bytes."""
+    k = Kernel("converted")
+    a, o = k.param("a", (16, 32), "int8"), k.param("o", (16, 32), "int8")
+    d, operand = (fragments.get("mma.m16n8k32.s8", role) for role in "DA")
+    r = k.alloc("r", (16, 32), "int8", layout=d.tiled(16, 32))
+    q = k.alloc("q", (16, 32), "int8", layout=operand.layout)
+    k.copy(r, a), k.copy(q, r), k.copy(o, q)
+    x = np.arange(512).reshape(16, 32).astype(np.int8)
+    return Sample(k.lower(), {"a": x}, {"o": x})
+
+
+SAMPLES = (scalars, grid, boxes, producer, cluster, matmul, wgmma, reduction, atomics, conversion)
 each_sample = pytest.mark.parametrize("make", SAMPLES, ids=[each.__name__ for each in SAMPLES])
 
 

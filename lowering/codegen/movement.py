@@ -183,21 +183,27 @@ def _transfer(writer: Writer, op: Transfer) -> None:
     """Copy from memory to memory: ``cp.async``, or a load and a store."""
     bits = op.count * writer.body.buffer(op.into).dtype.bits
     target, source = writer.at(op.into, op.into_address), writer.at(op.memory, op.address)
-    if op.fill:
-        conditions = [writer.text(guard) for guard in op.guards]
+    opened = writer.guarded(op.guards)
+    if op.asynchronous and op.edges:
+        conditions = [writer.text(guard) for guard in op.edges]
         whole, nothing = (writer.dialect.number(size, "u32") for size in (bits // BYTE, 0))
         size = writer.dialect.choice(conditions, whole, nothing)
         writer.call(ptx.cp_async_or_zero(), (), (target, source, size))
-        return
-    opened = writer.guarded(op.guards)
-    if op.asynchronous:
+    elif op.asynchronous:
         writer.call(ptx.cp_async(bits // 8), (), (target, source))
     else:
-        load = ptx.load(space(writer.body, op.memory), writer.token(op.memory), bits)
+        inside = writer.guarded(op.edges)
+        token = writer.token(op.memory)
+        load = ptx.load(space(writer.body, op.memory), token, bits)
         store = ptx.store(space(writer.body, op.into), writer.token(op.into), bits)
         values = tuple(writer.temporary() for _ in load.outputs)
         writer.call(load, values, (source,))
         writer.call(store, (), (target, *values))
+        if inside:
+            writer.otherwise()
+            zero = writer.dialect.number(0, token)
+            writer.call(store, (), (target, *(zero for _ in values)))
+            writer.close()
     if opened:
         writer.close()
 

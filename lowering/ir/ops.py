@@ -358,7 +358,7 @@ class Transfer(Op, unit="thread", shared_out="cta", sources=("memory",), targets
     """Memory to memory, ``count`` consecutive elements per thread.
 
     ``asynchronous``: by ``cp.async``, complete after :class:`Wait`; else through registers.
-    ``fill``: where the guards do not hold, zeros are written and nothing is read. ``aliases`` as of
+    ``edges``: where one does not hold, zeros are written and nothing is read. ``aliases`` as of
     :class:`Store`.
     """
 
@@ -369,13 +369,13 @@ class Transfer(Op, unit="thread", shared_out="cta", sources=("memory",), targets
     count: int
     guards: tuple[Guard, ...] = ()
     asynchronous: bool = False
-    fill: bool = False
+    edges: tuple[Guard, ...] = ()
     aliases: int = 0
 
     def __str__(self) -> str:
         verb = "cp.async" if self.asynchronous else "copy"
         target, source = f"{self.into}[{self.into_address}]", f"{self.memory}[{self.address}]"
-        rest = " else 0" if self.fill else ""
+        rest = f"{_where(self.edges)} else 0" if self.edges else ""
         return f"{verb}.{self.count}({target}, {source}){_where(self.guards)}{rest}"
 
 

@@ -255,16 +255,14 @@ def _transpose(machine: Machine, op: MoveMatrix) -> None:
 @simulate.of(Transfer)
 def _transfer(machine: Machine, op: Transfer) -> None:
     """Copy cells from memory to memory: now, or by ``cp.async`` at the wait for its group."""
-    taking = machine.active(op.guards)
+    reading = machine.active(op.guards + op.edges)
     for name, address in ((op.memory, op.address), (op.into, op.into_address)):
-        machine.check_aligned(name, machine.addresses(address)[taking], op.count, op)
-    reading = taking
+        machine.check_aligned(name, machine.addresses(address)[reading], op.count, op)
     source = machine.addresses(op.address)[:, None] + np.arange(op.count)
     origin, target = machine.memory[op.memory], machine.memory[op.into]
     values = np.zeros((machine.body.threads, op.count), dtype=origin.values.dtype)
-    values[taking] = origin.read(op, source[taking], machine.agents[taking, None], machine.order)
-    if op.fill:
-        taking = machine.mask
+    values[reading] = origin.read(op, source[reading], machine.agents[reading, None], machine.order)
+    taking = machine.active(op.guards)
     into = machine.addresses(op.into_address)[taking, None] + np.arange(op.count)
     size = op.count * machine.body.buffer(op.into).dtype.bits // 8
     machine.count_banks(op.into, machine.addresses(op.into_address), size, op)

@@ -245,7 +245,7 @@ class TmaEpilogue(Epilogue):
     tile that has left, spread over some rounds, since it takes sectors of 32 bytes from many rows.
     """
 
-    PARTS = 4  # of a block of that operand, loaded by itself: whole sectors of 32 bytes
+    PARTS = 4  # of a block of that operand: each is loaded in a round of its own (8: no faster)
 
     def __init__(self, kernel: Kernel, form: Form, config: Config, total: Buffer) -> None:
         """Declare the buffers that the form needs."""
@@ -280,38 +280,27 @@ class TmaEpilogue(Epilogue):
             first = nullcontext() if tile.opens else kernel.when(tile.number < stages)
             with kernel.when(Index.free("turn") > 0), first:
                 self._store(tile.stage, self._block(self.made, tile.stage), self.before)
-        brought = self._brought(tile.stage)
-        if not brought or tile.opens:
+        if self.early is None or tile.opens:
             return
-        with kernel.when(tile.number < (len(brought) + 1) * stages):
-            for turn, unit in enumerate(brought, 1):
-                with kernel.when(tile.number, (turn + 1) * stages, turn * stages):
-                    self._bring(*unit, starts)
+        brought = range(2 * tile.stage, min(2 * tile.stage + 2, len(self.blocks)))
+        for part in range(self.PARTS) if brought else ():
+            with kernel.when(tile.number, (part + 2) * stages, (part + 1) * stages):
+                for number in brought:
+                    self._bring(number, part, starts)
 
     def complete(self, starts: Corner) -> None:
         """Load what the rounds would have loaded that a short K lacks."""
         if not (self.opens and (self.early or self.sources)):
             return
-        kernel, rounds, first = self.kernel, Index.free("rounds"), self._brought(0)
-        with kernel.when(rounds <= max(1, len(first))):
-            for turn in range(1, len(first) + 1):
-                with kernel.when(rounds <= turn):
-                    for stage in (0, 1):
-                        for unit in self._brought(stage)[turn - 1 : turn]:
-                            self._bring(*unit, starts)
+        rounds = Index.free("rounds")
+        with self.kernel.when(rounds <= self.PARTS):
+            for part in range(self.PARTS) if self.early else ():
+                with self.kernel.when(rounds <= part + 1):
+                    for number in range(len(self.blocks)):
+                        self._bring(number, part, starts)
             if self.sources:
-                with kernel.when(rounds <= 1):
+                with self.kernel.when(rounds <= 1):
                     self.ahead(starts)
-
-    def _brought(self, stage: int) -> list[tuple[int, int]]:
-        """Return (block, part) of the operand that waits: the n-th comes in round n of a stage.
-
-        The first two stages bring every other block: loads are waited for at the end of a round.
-        """
-        if self.early is None or stage > 1:
-            return []
-        blocks = range(stage, len(self.blocks), 2)
-        return [(number, part) for part in range(self.PARTS) for number in blocks]
 
     def _bring(self, number: int, part: int, starts: Corner) -> None:
         """Load a part of a block of the operand that waits in registers: some of its columns."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         tanh,
         where,
     )
-    from lowering.ir.reductions import Reduction, any, max, min, sum
+    from lowering.ir.reductions import any, max, min, sum
     from lowering.ir.tiles import Buffer, BufferRegion, TilePrimitiveCall, copy, gemm, gemm_async
     from lowering.isa.mma import MMA_EXTENDED, MMA_FAMILY, MMA_INSTRUCTIONS, MmaInst
     from lowering.kernels.api import matmul
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 __all__ = [
     "MMA_EXTENDED", "MMA_FAMILY", "MMA_INSTRUCTIONS", "Buffer", "BufferRegion", "Context",
     "DispatchError", "DispatchFail", "Expression", "Kernel", "KernelProgram", "Lowered", "MmaInst",
-    "Program", "Reduction", "TilePrimitiveCall", "any", "cast", "copy", "equal", "exp", "exp2",
-    "fail", "fma", "gemm", "gemm_async", "index", "list_variants", "log2", "lower", "matmul", "max",
-    "maximum", "min", "minimum", "not_equal", "predicate", "reciprocal", "register_dispatch",
-    "rsqrt", "sqrt", "sum", "tanh", "variants", "verify", "where",
+    "Program", "TilePrimitiveCall", "any", "cast", "copy", "equal", "exp", "exp2", "fail", "fma",
+    "gemm", "gemm_async", "index", "list_variants", "log2", "lower", "matmul", "max", "maximum",
+    "min", "minimum", "not_equal", "predicate", "reciprocal", "register_dispatch", "rsqrt", "sqrt",
+    "sum", "tanh", "variants", "verify", "where",
 ]  # fmt: skip
 
 # Where the names of __all__ live; variants come first, so that dispatch knows them.

@@ -212,7 +212,9 @@ def _forms(side: Side, low: Bits, bits: int, way: str) -> Iterator[_Form]:
         name = f"{way}.shared.{_vector(size, bits)}"
         count = total >> width
         inner = low[: min(word, width)]
-        packed = _permutes(side, inner, word, -(-total * bits // 32), way, size)
+        words = -(-total * bits // 32)
+        parts = way == "ld" and size < WORD_BYTES  # of words, which are put together
+        packed = count - words if parts else _permutes(side, inner, word, words)
         moves = Moves(name, count, size, count * max(1, size // WORD_BYTES), packed)
         yield _Form(moves, inner, side.lanes[:lanes])
     words = total * bits // 32
@@ -224,11 +226,11 @@ def _forms(side: Side, low: Bits, bits: int, way: str) -> Iterator[_Form]:
     if len(side.lanes) < _LANES or (way == "st" and -1 in side.lanes):
         return  # whole warps take part; copies in a warp would be stored at once
     if len(low) == word + _ROWS and low[word:] == side.lanes[:_ROWS] and width >= word:
-        packed = _permutes(side, low[:word], word, words, way, WORD_BYTES)
+        packed = _permutes(side, low[:word], word, words)
         moves = Moves(name, count, matrices * WORD_BYTES, words, packed)
         yield _Form(moves, low[:word], side.lanes[_ROWS:])
     if bits == 16 and low == side.lanes[_ROWS:] and side.slots[0] >= 0:
-        packed = _permutes(side, side.slots[:1], word, words, way, WORD_BYTES)
+        packed = _permutes(side, side.slots[:1], word, words)
         moves = Moves(f"{name}.trans", count, matrices * WORD_BYTES, words, packed)
         yield _Form(moves, side.slots[:1], (side.slots[0], *side.lanes[:_ROWS]))
 
@@ -245,15 +247,14 @@ def _vector(size: int, bits: int) -> str:
     return f"v{8 * size // unit}.b{unit}"
 
 
-def _permutes(side: Side, word: Bits, bits: int, words: int, way: str, size: int) -> int:
+def _permutes(side: Side, word: Bits, bits: int, words: int) -> int:
     """Return the prmt that pack the words of a side, whose slots come in another order.
 
-    A word that takes elements of n registers takes n - 1; loads of parts of words are put together.
-    ``bits`` of the slot number the elements of a word.
+    A word that takes elements of n registers takes n - 1. ``bits`` of the slot number the elements
+    of a word.
     """
-    if way == "ld" and size < WORD_BYTES:
-        return words * (WORD_BYTES // size - 1)
-    mine, packed = side.slots[:bits], side.packed(word)[:bits]
+    packed = side.packed(word)[:bits]
+    mine = side.slots[: len(packed)]
     return 0 if mine == packed else words * max(1, (1 << len({*packed} - {*mine})) - 1)
 
 

@@ -27,7 +27,7 @@ from lowering.ir.ops import (
     Wait,
     Zero,
 )
-from lowering.isa import ptx
+from lowering.isa import functions, ptx
 
 WORD = 0xFFFFFFFF
 
@@ -101,12 +101,18 @@ def _move(writer: Writer, op: Move) -> None:
 
 @emit.of(Blend)
 def _blend(writer: Writer, op: Blend) -> None:
-    """Write ``alpha * into + beta * source`` for each f32."""
+    """Write ``alpha * into + beta * source``, each product and sum rounded, for each f32."""
+    multiply, add = (functions.get(name, ("f32", "f32")).asm for name in ("multiply", "add"))
     into = words(writer.body, op.into)
     source = into if op.source is None else words(writer.body, op.source)
     for name, other in zip(into, source, strict=True):
-        more = "" if op.source is None else f" + {op.beta} * {other}"
-        writer.line(writer.dialect.assign(name, f"{op.alpha} * {name}{more}"))
+        if op.source is None:
+            writer.call(multiply, (name,), (op.alpha, name))
+            continue
+        more = writer.temporary()
+        writer.call(multiply, (more,), (op.beta, other))
+        writer.call(multiply, (name,), (op.alpha, name))
+        writer.call(add, (name,), (name, more))
 
 
 @emit.of(Load)

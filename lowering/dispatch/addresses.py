@@ -128,8 +128,8 @@ def region_tile(region: BufferRegion) -> TileLayout:
     piece = layout.slice(region.buffer.shape, region.ranges)
     if piece is None:
         raise LayoutError(
-            f"copy: no layout says the region {region}: two digits of {layout} would have to move "
-            "at once"
+            f"registers: no layout says the region {region}: two digits of {layout} would have to "
+            "move at once"
         )
     return piece  # type: ignore[no-any-return]
 

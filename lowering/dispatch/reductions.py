@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from layoutalg import Iter, TileLayout, m
+from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.parts import moves
 from layoutalg.layouts.thread_slots import THREADS_OF
 from lowering.dispatch.addresses import region_tile
-from lowering.ir.reductions import Reduction
-
-WARP = 32
+from lowering.ir.tiles import BufferRegion
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Shares:
         return _ones(self.shape, self.inside)
 
 
-def shares(value: Reduction) -> Shares:
-    """Return how a reduction is shared out.
+def shares(region: BufferRegion, axes: Sequence[int]) -> Shares:
+    """Return how the reduction of a register tile along some dimensions is shared out.
 
     Lane digits that are bits of the lane number, which no other digit uses, go by shuffles. Others
     go through shared memory, as warps do.
@@ -57,11 +57,10 @@ def shares(value: Reduction) -> Shares:
         Undecided: that depends on a symbol.
 
     >>> from layoutalg import parse
-    >>> from lowering.ir import reductions
     >>> from lowering.ir.tiles import Buffer
     >>> rows = parse("S[(8,4,4,2):(4@laneid,1@warpid,1@laneid,1)]")
     >>> s = Buffer("s", (8, 32), "float32", layout=rows)
-    >>> found = shares(reductions.max(s, axis=1))
+    >>> found = shares(s.region(), (1,))
     >>> found.shape, found.inside, found.outside
     ((8, 4, 4, 2), (2, 3), (1,))
     >>> print(found.result)
@@ -69,8 +68,8 @@ def shares(value: Reduction) -> Shares:
     >>> print(found.scratch, found.gathered)
     S[32:1] S[(8,4):(4@laneid,1)] + R[(4,4):(1@laneid,1@warpid)]
     """
-    layout = region_tile(value.region)
-    extents = value.region.shape
+    layout = region_tile(region)
+    extents = region.shape
     shape: list[int] = []
     inside: list[int] = []
     outside: list[int] = []
@@ -80,7 +79,7 @@ def shares(value: Reduction) -> Shares:
     taken += [_lanes(digit) for it in layout.copies for digit in _digits(it)]
     taken.append(_above(_first_thread(layout)))
     for dim, group in enumerate(groups):
-        if dim not in value.axes:
+        if dim not in axes:
             shape.append(int(extents[dim]))
             continue
         for it in group:
@@ -90,33 +89,49 @@ def shares(value: Reduction) -> Shares:
                 whole = lanes == (extent - 1) * step
                 (inside if step == 0 or (alone and whole) else outside).append(len(shape))
                 shape.append(extent)
-    result = layout.reduced(extents, value.axes)
+    result = layout.reduced(extents, axes)
     partial = layout.reduced(shape, inside) if inside else layout
     left = _ones(shape, inside)
-    order = [dim for dim in range(len(shape)) if dim not in outside] + outside
-    strides, stride = [0] * len(shape), 1
-    for dim in reversed(order):
-        strides[dim] = stride
-        stride *= left[dim]
-    scratch = TileLayout.from_iters(Iter(n, s) for n, s in zip(left, strides, strict=True))
-    gathered = _gathered(partial, left, outside, strides) if outside else result
+    scratch = _scratch(partial, left, outside)
+    gathered = _gathered(partial, left, outside) if outside else result
     return Shares(
-        tuple(shape), tuple(inside), tuple(outside), result, partial, scratch.canonicalize(),
-        gathered,
+        tuple(shape), tuple(inside), tuple(outside), result, partial, scratch, gathered,
     )  # fmt: skip
 
 
-def _gathered(
-    partial: TileLayout, shape: tuple[int, ...], outside: list[int], strides: list[int]
-) -> TileLayout:
+def _scratch(partial: TileLayout, shape: tuple[int, ...], outside: list[int]) -> TileLayout:
+    """Return a dense layout in memory: digits of registers, then of threads, then ``outside``.
+
+    So threads of a warp store and load side by side, and load an element's results as one vector.
+    """
+    grouped, seps = partial.group(shape)
+    digits = [(dim, it) for dim, (a, b) in enumerate(pairwise(seps)) for it in grouped.shard[a:b]]
+
+    def slowness(at: int) -> tuple[int, int]:
+        dim, it = digits[at]
+        if dim in outside:
+            return 0, -at
+        step = _digits(it)[-1][1]
+        return (1, step) if step else (2, int(it.stride))
+
+    found, dense = [it for _, it in digits], 1
+    for at in sorted(range(len(digits)), key=slowness):
+        found[at] = Iter(found[at].extent, dense, m)
+        dense *= int(found[at].extent)
+    return TileLayout.from_iters(found).canonicalize()
+
+
+def _gathered(partial: TileLayout, shape: tuple[int, ...], outside: list[int]) -> TileLayout:
     """Return a layout that has, in each thread, the elements along some dimensions in registers."""
     count = math.prod(shape[dim] for dim in outside)
     whole = partial.reduced(shape, outside)
     grouped, seps = whole.group(_ones(shape, outside))
     shard: list[Iter] = []
+    dense = count
     for dim, (a, b) in enumerate(pairwise(seps)):
         if dim in outside:
-            shard.append(Iter(shape[dim], strides[dim], m))
+            dense //= shape[dim]
+            shard.append(Iter(shape[dim], dense, m))
         else:
             own = grouped.shard[a:b]
             shard += [Iter(i.extent, i.stride * (count if i.axis is m else 1), i.axis) for i in own]

@@ -98,6 +98,34 @@ class Coordinate:
 
 
 @dataclass(frozen=True)
+class Reduction:
+    """A leaf: an expression whose elements along some dimensions become one; their extent is 1.
+
+    Elements are joined in an order that the layout says, the same on every machine: first the
+    registers of a thread, ascending, in a balanced tree; then lanes, from neighbours on; then
+    warps, ascending, in a balanced tree. ``name``: see :mod:`lowering.ir.reductions`.
+    """
+
+    name: str
+    operand: Expression
+    axes: tuple[int, ...]
+
+    @property
+    def token(self) -> str:
+        """The type of an element: that of the operand, of truth values s32."""
+        return "s32" if self.operand.token == PRED else self.operand.token
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the result."""
+        extents = enumerate(self.operand.shape)
+        return tuple(1 if dim in self.axes else extent for dim, extent in extents)
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.operand}, axis={self.axes})"
+
+
+@dataclass(frozen=True)
 class Apply:
     """A function of nodes."""
 
@@ -119,7 +147,7 @@ class Apply:
         return f"{self.function.name}({', '.join(inside)})"
 
 
-Node = Tile | Operand | Number | Variable | Position | Coordinate | Apply
+Node = Tile | Operand | Number | Variable | Position | Coordinate | Reduction | Apply
 
 _SIGNS = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//",
@@ -309,12 +337,12 @@ def as_expression(value: Any, operation: str) -> Expression:
     """
     if isinstance(value, Arithmetic):
         found = value.expression
-        for leaf in leaves(found.node):
-            if isinstance(leaf, Tile) and leaf.region.buffer.scope != "local":
-                raise LayoutError(
-                    f"{operation}: computes on registers; {leaf.region} is in "
-                    f"{leaf.region.buffer.scope} memory: copy it to a register tile first"
-                )
+        leaf = found.node  # those of a larger tree were taken when it was built
+        if isinstance(leaf, Tile) and leaf.region.buffer.scope != "local":
+            raise LayoutError(
+                f"{operation}: computes on registers; {leaf.region} is in "
+                f"{leaf.region.buffer.scope} memory: copy it to a register tile first"
+            )
         return found
     if isinstance(value, (bool, np.bool_)):
         raise LayoutError(f"{operation}: a number or a tile fits; got {value!r}")

@@ -290,6 +290,8 @@ class Index:
 
     def __floordiv__(self, divisor: int) -> Index:
         """Divide by a positive constant, rounding down."""
+        if hasattr(divisor, "expression"):  # of a tile: it has operators of its own
+            return NotImplemented
         _check_divisor(self, divisor)
         if divisor == 1:
             return self
@@ -301,6 +303,8 @@ class Index:
 
     def __mod__(self, divisor: int) -> Index:
         """Take the remainder by a positive constant."""
+        if hasattr(divisor, "expression"):  # of a tile: it has operators of its own
+            return NotImplemented
         _check_divisor(self, divisor)
         if divisor == 1:
             return Index()
@@ -320,7 +324,7 @@ class Index:
 
     def __rshift__(self, bits: int) -> Index:
         """Shift right by a constant: divide by a power of two."""
-        return self // (1 << bits)
+        return self // (1 << bits) if is_number(bits) else NotImplemented
 
     @classmethod
     def table(cls, bits: int, place: Index) -> Index:
@@ -332,20 +336,25 @@ class Index:
         return Index((), bits)._opaque(">>", place) % 2
 
     def __and__(self, mask: int) -> Index:
-        """Keep low bits where the mask is ``2**n - 1``."""
+        """Keep the bits of a constant."""
+        if not is_number(mask):
+            return NotImplemented
         if mask & (mask + 1) == 0:
             return self % (mask + 1)
         return self._opaque("&", mask)
 
     def __lshift__(self, bits: int) -> Index:
         """Shift left by a constant: multiply by a power of two."""
-        return self * (1 << bits)
+        return self * (1 << bits) if is_number(bits) else NotImplemented
 
-    def __xor__(self, other: Index) -> Index:
+    def __xor__(self, other: Any) -> Index:
         """Exclusive or, of the low bits that the right side reaches; the others stay as they are.
 
         So constants above those bits stay outside, where an instruction takes them as immediate.
         """
+        if not takes(other):
+            return NotImplemented
+        other = as_index(other)
         if not other.terms and not other.constant:
             return self
         if not self.terms and not self.constant:

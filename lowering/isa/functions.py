@@ -66,6 +66,7 @@ class Function:
         count: elements that it takes at once.
         ulp: how far the hardware's result may be from the meaning, in units in the last place; 0:
             equal bit for bit.
+        absolute: or how far in all, where that is more.
 
     >>> get("fma", ("f32",) * 3).text
     'fma.rn.f32 $0, $1, $2, $3;'
@@ -78,6 +79,7 @@ class Function:
     meaning: Meaning = field(compare=False)
     count: int = 1
     ulp: float = 0
+    absolute: float = 0
 
     @property
     def asm(self) -> Asm:
@@ -165,10 +167,9 @@ def _fused_f64(a: Values, b: Values, c: Values) -> Values:
 
 
 def _exp2(x: Values) -> Values:
-    """Return 2**x; results below the normal numbers are 0, as ``.ftz`` has it."""
-    flushed = np.where(np.abs(x) < np.finfo(np.float32).tiny, np.float32(0), x)
-    found = np.exp2(flushed.astype(np.float64)).astype(np.float32)
-    return np.where(found < np.finfo(np.float32).tiny, np.float32(0), found)
+    """Return 2**x of f32 or bf16; below the normal numbers of both it is 0, as ``.ftz`` has it."""
+    found = np.exp2(x.astype(np.float64))
+    return np.where(found < np.finfo(np.float32).tiny, 0, found).astype(x.dtype)
 
 
 def _through(function: Callable[[Values], Values]) -> Meaning:
@@ -242,7 +243,9 @@ def _floats() -> Iterable[Function]:
     yield _same("exp2", "f32", 1, "ex2.approx.ftz.f32 $0, $1;", _exp2, ulp=2)
     scaled = "{ .reg .f32 t; mul.rn.f32 t, $1, 0f3FB8AA3B; ex2.approx.ftz.f32 $0, t; }"
     yield _same("exp", "f32", 1, scaled, lambda x: _exp2(x * LOG2E), ulp=2)
-    yield _same("log2", "f32", 1, "lg2.approx.f32 $0, $1;", _through(np.log2), ulp=4)
+    yield _same(
+        "log2", "f32", 1, "lg2.approx.f32 $0, $1;", _through(np.log2), ulp=2, absolute=2**-22
+    )
     inverse = _through(lambda x: 1 / np.sqrt(x))
     yield _same("rsqrt", "f32", 1, "rsqrt.approx.f32 $0, $1;", inverse, ulp=2)
     yield _same("tanh", "f32", 1, "tanh.approx.f32 $0, $1;", _through(np.tanh), ulp=8192)
@@ -271,7 +274,7 @@ def _halves() -> Iterable[Function]:
         yield _same("absolute", t, 1, "and.b32 $0, $1, 0x7fff7fff;", np.abs)
         yield _same("negative", t, 1, "xor.b32 $0, $1, 0x80008000;", np.negative)
         flush = ".ftz" * (t == "bf16")  # which has no other form
-        meaning = _through(np.exp2)
+        meaning = _through(np.exp2) if t == "f16" else _exp2
         yield _same("exp2", t, 1, f"ex2.approx{flush}.{two} $0, $1;", meaning, ulp=2)
         yield _same("tanh", t, 1, f"tanh.approx.{two} $0, $1;", _through(np.tanh), ulp=2)
 

@@ -13,13 +13,25 @@ from lowering.ir.register_map import WARPGROUP
 from lowering.isa import dtypes
 from lowering.isa.dtypes import OUTPUTS, DType
 from lowering.isa.mma import MMA_INSTRUCTIONS, MmaInst, compute_capability
+from lowering.kernels.fusion import Fused
 
 EDGE = 8  # elements: what divides every size and pitch, so that vectors end at the edges
 PERIOD = 128  # bytes of a row of a swizzled tile, at most
-EPILOGUES = ("", "alpha", "beta")  # D = A·B, alpha·A·B, alpha·A·B + beta·C
 STEP = 16  # K of the instructions
 GROUPS = (32, 16, 8, 4, 2, 1)  # of the CTA swizzle
 WASTE = 1.05  # tiles, those beyond the last row included, over those of the result
+
+
+MADE = ("f16", "bf16", "f32", "s32")  # what an epilogue may give
+
+
+def sums_of(dtype: DType) -> DType:
+    """Return the type in which products of a type are summed.
+
+    >>> [str(sums_of(dtypes.get(each))) for each in ("f16", "e4m3", "u8")]
+    ['float32', 'float32', 'int32']
+    """
+    return dtypes.get("int32" if OUTPUTS[dtype.token] == ("s32",) else "float32")
 
 
 @dataclass(frozen=True)
@@ -27,8 +39,8 @@ class Form:
     """Which problems one kernel serves, whatever their sizes and pitches.
 
     ``transpose_A``: A is stored K x M; ``transpose_B``: B is stored N x K. ``edges``: M and N need
-    not be multiples of the CTA tile. ``whole``: K is a multiple of all stages of the pipeline
-    together, stages times the tile's K.
+    not be multiples of the CTA tile. ``epilogue``: what D is of the sums; without one, the sums.
+    ``whole``: K is a multiple of all stages of the pipeline together, stages times the tile's K.
 
     >>> print(Form("float16", "float32", transpose_B=True))
     f16_f32_NT
@@ -39,7 +51,7 @@ class Form:
     transpose_A: bool = False  # noqa: N815
     transpose_B: bool = False  # noqa: N815
     edges: bool = True
-    epilogue: str = ""
+    epilogue: Fused | None = None
     whole: bool = False
 
     def __init__(
@@ -49,26 +61,28 @@ class Form:
         transpose_A: bool = False,
         transpose_B: bool = False,
         edges: bool = True,
-        epilogue: str = "",
+        epilogue: Fused | None = None,
         whole: bool = False,
     ) -> None:
         """Convert, then check.
 
         Raises:
-            LayoutError: types that :data:`OUTPUTS` does not list, an epilogue that is unknown or
-                scales integers, or 8-bit operands that are not K-major.
+            LayoutError: types that :data:`OUTPUTS` does not list (an epilogue may make any), an
+                epilogue of other sums or another result, or 8-bit operands that are not K-major.
         """
         given = dtypes.get(dtype)
         known = OUTPUTS.get(given.token, ())
         made = dtypes.get(known[0] if out is None and known else out or given)
-        if made.token not in known:
+        if not known or made.token not in (*known, *(MADE if epilogue else ())):
             raise LayoutError(
                 "matmul: f16 and bf16 give f32 or their own type, e4m3 and e5m2 give f32, f16 or "
                 f"bf16, s8 and u8 give s32; got {given} and {made}"
             )
-        if epilogue not in EPILOGUES or (epilogue and made.token == "s32"):
+        sums = sums_of(given)
+        if epilogue is not None and (epilogue.sums, epilogue.out) != (sums.token, made.token):
             raise LayoutError(
-                f"matmul: the epilogue must be one of {EPILOGUES}, and '' for s32; got {epilogue!r}"
+                f"matmul: the epilogue must make {made.token} of sums in {sums.token}; got one "
+                f"that makes {epilogue.out} of {epilogue.sums}"
             )
         if given.bits == 8 and (transpose_A, transpose_B) != (False, True):
             raise LayoutError(
@@ -105,7 +119,8 @@ class Form:
     def __str__(self) -> str:
         """Return a short name, an identifier."""
         flips = "".join("T" if flip else "N" for flip in (self.transpose_A, self.transpose_B))
-        parts = [self.dtype.token, self.out.token, flips, self.epilogue]
+        parts = [self.dtype.token, self.out.token, flips]
+        parts += [str(self.epilogue) if self.epilogue else ""]
         parts += ["" if self.edges else "even", "whole" if self.whole else ""]
         return "_".join(part for part in parts if part)
 
@@ -303,7 +318,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Problem:
-    """One product: M, N and K, and the row pitch in elements of A, B, D and, if given, C.
+    """One product: M, N and K, and the row pitch in elements of A, B, D and operands of M x N.
 
     Raises:
         LayoutError: a size or a pitch is no positive multiple of 8.
@@ -322,15 +337,11 @@ class Problem:
                     f"rows come in 16-byte vectors; got {value}: pad to {-(-value // EDGE) * EDGE}"
                 )
 
-    def scalars(self, form: Form, alpha: float = 1.0, beta: float = 0.0) -> dict[str, Any]:
-        """Return the scalars of a launch, by name."""
+    @property
+    def scalars(self) -> dict[str, Any]:
+        """The scalars of a launch, by name, but for numbers of its epilogue."""
         found: dict[str, Any] = dict(zip("MNK", self.sizes, strict=True))
-        found |= {f"pitch{role}": pitch // EDGE for role, pitch in self.pitches.items()}
-        if form.epilogue:
-            found["alpha"] = alpha
-        if form.epilogue == "beta":
-            found["beta"] = beta
-        return found
+        return found | {f"pitch{role}": pitch // EDGE for role, pitch in self.pitches.items()}
 
 
 def fitted(form: Form, config: Config, sizes: tuple[int, int, int]) -> tuple[Form, Config]:
@@ -348,7 +359,8 @@ def fitted(form: Form, config: Config, sizes: tuple[int, int, int]) -> tuple[For
         group = next(g for g in GROUPS if g <= config.group and -(-down // g) * g <= WASTE * down)
         m, n, k = config.tile
         config = replace(config, tile=(m, n, k * 16 // form.dtype.bits), group=group)
-        # TMA minds the edges of all matrices but C.
-        whole, edges = form.fitted(sizes, config).whole, form.epilogue == "beta"
-        return replace(form, edges=edges, whole=whole), config
+        form = form.fitted(sizes, config)
+        # TMA minds the edges of all matrices but those of the epilogue.
+        edges = form.edges and form.epilogue is not None and form.epilogue.reads
+        return replace(form, edges=edges), config
     return form.fitted(sizes, config), config

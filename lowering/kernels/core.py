@@ -16,7 +16,7 @@ from lowering.ir.tiles import Buffer, BufferRegion
 from lowering.isa import tcgen05, wgmma
 from lowering.isa.mma import MmaInst
 from lowering.isa.tcgen05 import LANES
-from lowering.kernels.config import Config, Form
+from lowering.kernels.config import Config, Form, sums_of
 from lowering.kernels.pipeline import KTile, Operands
 from lowering.programs.kernel import Kernel
 
@@ -120,7 +120,7 @@ class AsyncCore:
     def __init__(self, kernel: Kernel, form: Form) -> None:
         """Hold the kernel and the form."""
         self.kernel, self.form = kernel, form
-        self.sums = "int32" if form.out.token == "s32" else "float32"  # the accumulator's type
+        self.sums = sums_of(form.dtype)
 
     def starting(self) -> AbstractContextManager[None]:
         """Choose the threads that wait for a stage and start its product."""

@@ -1,33 +1,114 @@
-"""The epilogue of a matmul kernel: ``alpha·D + beta·C`` from the accumulator to global memory."""
+"""The epilogue of a matmul kernel: what D is of the sums, from the accumulator to global memory."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
-from layoutalg import tcgen05_atom_layout
+from layoutalg import S, TileLayout, tcgen05_atom_layout
 from layoutalg.layouts.hardware import swizzled_tile
+from lowering.ir import expressions
+from lowering.ir.expressions import Expression
 from lowering.ir.index import FREE, Index
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tiles import Buffer, BufferRegion
 from lowering.kernels.config import EDGE, PERIOD, Config, Form
+from lowering.kernels.fusion import Given, replaced
 from lowering.kernels.pipeline import KTile, pitched
 from lowering.kernels.schedule import starts_of
 from lowering.programs.kernel import Kernel
+
+Corner = tuple[Any, Any]  # the row and the column where a tile or a block begins
+
+
+class Source:
+    """A matrix that an epilogue reads: a parameter, and its part of a block in registers.
+
+    A row or a column has the layout of the block, with replicas for the dimension that it lacks.
+    """
+
+    def __init__(
+        self, kernel: Kernel, form: Form, letter: str, given: Given, block: tuple[int, int]
+    ) -> None:
+        """Declare the parameter.
+
+        Args:
+            kernel: to add to.
+            form: of the kernel.
+            letter: its name there.
+            given: the operand.
+            block: the extents of a block.
+        """
+        self.kernel, self.letter, self.given = kernel, letter, given
+        self.has = [axis in (given.extents or "") for axis in "MN"]
+        extents = [FREE if each else 1 for each in self.has]
+        stored = TileLayout(S[tuple(extents) : (1, 1)])
+        if all(self.has):
+            stored = pitched(kernel.scalar(f"pitch{letter}"))
+        bounds = [
+            name if each and form.edges else None for name, each in zip("MN", self.has, strict=True)
+        ]
+        self.memory = kernel.param(letter, extents, given.dtype, stored, bounds, EDGE)
+        self.block, self.shape = block, given.shape(block)
+        self.parts: list[Buffer] = []
+        self._held: list[Corner] = []  # where the part of each block so far begins
+
+    def allocate(self, layout: TileLayout) -> None:
+        """Allocate two tiles, so that a part is loaded while the one before is still read."""
+        lacking = [dim for dim, each in enumerate(self.has) if not each]
+        layout = layout.reduced(self.block, lacking) if lacking else layout
+        self.parts = [
+            self.kernel.alloc(f"{self.letter}_held{slot}", self.shape, self.given.dtype,
+                              layout=layout)
+            for slot in range(2)
+        ]  # fmt: skip
+
+    def at(self, corner: Corner) -> BufferRegion:
+        """Return the part beside a block that begins at a corner of D."""
+        return self.memory[
+            tuple(
+                slice(begin, begin + extent) if each else slice(0, 1)
+                for begin, extent, each in zip(corner, self.shape, self.has, strict=True)
+            )
+        ]
+
+    def load(self, number: int, inside: Corner, corner: Corner) -> None:
+        """Load the part of a block, unless the block before has the same.
+
+        Args:
+            number: of the block.
+            inside: where the block begins in the tile.
+            corner: where it begins in D.
+        """
+        begin = inside[0] * self.has[0], inside[1] * self.has[1]
+        self._held[number:] = [begin]
+        if not number or self._held[number - 1] != begin:
+            self.kernel.copy(self.part(number), self.at(corner))
+
+    def part(self, number: int) -> Buffer:
+        """Return the tile that holds the part of a block: parts take turns."""
+        held = self._held[: number + 1]
+        turns = sum(one != other for one, other in pairwise(held))
+        return self.parts[turns % 2]
 
 
 class Epilogue:
     """Stores the accumulator block by block, by threads.
 
     Where the output has 16 bits, a block goes through shared memory, so that whole rows leave in
-    16-byte vectors; f32 leaves straight from the registers, four lanes filling 32 bytes.
+    16-byte vectors; 32 bits leave straight from the registers, four lanes filling 32 bytes.
     """
 
-    late = False  # whether a tile is stored while the next one is multiplied
-
     def __init__(
-        self, kernel: Kernel, form: Form, config: Config, total: Buffer, shape: tuple[int, int]
+        self,
+        kernel: Kernel,
+        form: Form,
+        config: Config,
+        total: Buffer,
+        shape: tuple[int, int],
+        late: bool = False,
     ) -> None:
-        """Declare the parameters C and D, the factors and the buffers.
+        """Declare the operands, D and the buffers.
 
         Args:
             kernel: to add to.
@@ -35,9 +116,11 @@ class Epilogue:
             config: likewise.
             total: the accumulator, in registers or tensor memory.
             shape: of a block.
+            late: whether a tile is stored while the next one is multiplied. It waits in registers,
+                where the first operand that fits has come before it.
         """
         self.kernel, self.form, self.config, self.total = kernel, form, config, total
-        self.shape, self.loaded = shape, None
+        self.shape, self.loaded, self.late = shape, None, late
         self.blocks = [
             (top, left)
             for top in range(0, total.shape[0], shape[0])
@@ -48,64 +131,96 @@ class Epilogue:
             self.loaded = kernel.alloc("block", shape, total.dtype, layout=layout)
         else:
             layout = total.layout.slice(total.shape, tuple((0, extent) for extent in shape))
-        bounds = ("M", "N") if form.edges else None
-        if form.epilogue == "beta":
-            pitch = pitched(kernel.scalar("pitchC"))
-            self.given = kernel.param("C", (FREE, FREE), form.out, pitch, bounds, EDGE)
+        self.early: Source | None = None
+        self.sources: list[Source] = []
+        self.numbers: dict[str, Expression] = {}
+        for given, letter in {} if form.epilogue is None else form.epilogue.letters.items():
+            self._declare(given, letter, layout)
         pitch = pitched(kernel.scalar("pitchD"))
-        bounds = None if config.wgmma else bounds  # TMA minds the edges itself
+        # TMA minds the edges itself.
+        bounds = ("M", "N") if form.edges and not config.wgmma else None
         self.result = kernel.param("D", (FREE, FREE), form.out, pitch, bounds, EDGE)
-        names = {"": (), "alpha": ("alpha",), "beta": ("alpha", "beta")}[form.epilogue]
-        self.coefficients = [kernel.scalar(name, "f32") for name in names]
-        if form.epilogue == "beta":
-            self.added = kernel.alloc("added", shape, "float32", layout=layout)
-        if self.late:
-            self.narrow = kernel.alloc("kept", total.shape, form.out, layout=total.layout)
-        elif form.out.bits == 16:
-            self.narrow = kernel.alloc("narrow", shape, form.out, layout=layout)
+        if late:
+            self.made = kernel.alloc("kept", total.shape, form.out, layout=total.layout)
+        elif form.out != total.dtype:
+            self.made = kernel.alloc("narrow", shape, form.out, layout=layout)
         if form.out.bits == 16 or config.wgmma:
             swizzle = swizzled_tile((2, *shape), config.swizzle, form.out.bits)
             self.staging = kernel.alloc("staging", (2, *shape), form.out, "shared", swizzle)
 
-    def write(self, starts: tuple[Any, Any]) -> None:
-        """Store the tile, which is complete and begins at a row and a column."""
+    def _declare(self, given: Given, letter: str, layout: TileLayout) -> None:
+        """Declare an operand: the scalar of a number, the parameter and the tiles of a matrix."""
+        if given.extents is None:
+            self.numbers[given.name] = self.kernel.scalar(letter, "f32")
+            return
+        source = Source(self.kernel, self.form, letter, given, self.shape)
+        if (
+            self.late
+            and self.early is None
+            and given.extents == "MN"
+            and (given.dtype == self.form.out)
+        ):
+            self.early = source
+            return
+        source.allocate(layout)
+        self.sources.append(source)
+
+    def ahead(self, starts: Corner) -> None:
+        """Load what the first block needs, for the tile that begins at a row and a column."""
+        self._load(0, starts)
+
+    def write(self, starts: Corner) -> None:
+        """Store the tile, which is complete."""
         for number in range(len(self.blocks)):
-            self._store(number, self._made(number, starts), starts)
+            self._store(number, self._value(number, starts), starts)
+
+    def _load(self, number: int, starts: Corner) -> None:
+        """Load the operands of a block, if there is such a block."""
+        if number < len(self.blocks):
+            for source in self.sources:
+                source.load(number, self.blocks[number], self._corner(number, starts))
 
     def _block(self, tile: Buffer, number: int) -> BufferRegion:
         (top, left), (rows, cols) = self.blocks[number], self.shape
         return tile[top : top + rows, left : left + cols]
 
-    def _where(self, number: int, starts: tuple[Any, Any]) -> tuple[slice, slice]:
-        """Return where a block lies in D and C."""
+    def _corner(self, number: int, starts: Corner) -> Corner:
+        """Return where a block begins in D."""
         row, col = (start + own for start, own in zip(starts, self.blocks[number], strict=True))
-        return slice(row, row + self.shape[0]), slice(col, col + self.shape[1])
+        return row, col
 
-    def _made(self, number: int, starts: tuple[Any, Any]) -> BufferRegion:
-        """Return a block of ``alpha·D + beta·C`` in registers, in the output's type."""
-        kernel, narrow = self.kernel, self.form.out.bits == 16
+    def _where(self, number: int, starts: Corner) -> BufferRegion:
+        """Return a block of D."""
+        (row, col), (rows, cols) = self._corner(number, starts), self.shape
+        return self.result[row : row + rows, col : col + cols]
+
+    def _value(self, number: int, starts: Corner) -> BufferRegion:
+        """Return the value of a block, in registers; the operands of the next are on their way."""
+        kernel, fused = self.kernel, self.form.epilogue
         block = self._block(self.total, number)
         if self.loaded is not None:
             kernel.copy(self.loaded, block)
             block = self.loaded.region()
-        if self.form.epilogue == "beta":
-            given = self.given[self._where(number, starts)]
-            if narrow:
-                kernel.copy(self.narrow, given)
-                kernel.cast(self.added, self.narrow)
-            else:
-                kernel.copy(self.added, given)
-            kernel.blend(block, self.coefficients[0], self.added, self.coefficients[1])
-        elif self.coefficients:
-            kernel.blend(block, self.coefficients[0])
-        if not narrow:
-            return block
-        kernel.cast(self.narrow, block)
-        return self.narrow.region()
+        self._load(number + 1, starts)
+        into = block
+        if self.late:
+            into = self._block(self.made, number)
+        elif self.form.out != self.total.dtype:
+            into = self.made.region()
+        if fused is not None:
+            values = {each.given.name: each.part(number).expression for each in self.sources}
+            if self.early is not None:
+                values[self.early.given.name] = into.expression
+            values |= self.numbers | {fused.accumulated: block.expression}
+            node = replaced(fused.node, values, self._corner(number, starts))
+            kernel.assign(into, Expression(node, self.shape))
+        elif into != block:
+            kernel.assign(into, expressions.cast(block, self.form.out))
+        return into
 
-    def _store(self, number: int, made: BufferRegion, starts: tuple[Any, Any]) -> None:
+    def _store(self, number: int, made: BufferRegion, starts: Corner) -> None:
         """Add the way of a block from registers to global memory."""
-        kernel, result = self.kernel, self.result[self._where(number, starts)]
+        kernel, result = self.kernel, self._where(number, starts)
         if self.form.out.bits != 16:
             kernel.copy(result, made)
             return
@@ -121,7 +236,8 @@ class TmaEpilogue(Epilogue):
     A block goes through one of two swizzled tiles in shared memory, each warpgroup its own rows, so
     that one is written while TMA reads the other. Where registers have room for a converted tile
     beside the accumulator (``late``), it is stored while the first K tiles of the next tile are
-    multiplied, a block for each: the tensor cores wait for the conversion alone.
+    multiplied, a block for each: the tensor cores wait for the arithmetic alone. An operand of D's
+    shape and type comes into the registers of that tile while the last K tiles are multiplied.
     """
 
     def __init__(self, kernel: Kernel, form: Form, config: Config, total: Buffer) -> None:
@@ -130,39 +246,55 @@ class TmaEpilogue(Epilogue):
         rows = total.shape[0] if in_tensor else 64 * (config.threads // WARPGROUP)
         cols = 8 * PERIOD // form.out.bits
         blocks = (total.shape[0] // rows) * (total.shape[1] // cols)
-        self.late = (
-            form.whole and form.out.bits == 16 and form.epilogue != "beta"
-            and not in_tensor and blocks <= config.stages
-        )  # fmt: skip
-        super().__init__(kernel, form, config, total, (rows, cols))
+        late = form.whole and form.out.bits == 16 and not in_tensor and blocks <= config.stages
+        super().__init__(kernel, form, config, total, (rows, cols), late)
 
     def begin(self) -> None:
-        """Begin a tile: name where the tile before began."""
-        if self.late:
-            self.kernel.let("beforenumber", Index.free("number") - Index.free("ctas"))
-            self.before = starts_of(self.kernel, self.config, "before")
+        """Begin a tile: name where the tile before began.
 
-    def meanwhile(self, tile: KTile) -> None:
-        """Store a block of the previous output tile while the wgmma of this K tile runs."""
-        first_round = tile.number, self.config.stages
-        if self.late and tile.stage < len(self.blocks):
-            with self.kernel.when(0, Index.free("turn")), self.kernel.when(*first_round):
-                self._store(tile.stage, self._block(self.narrow, tile.stage), self.before)
+        The first product of a tile overwrites the sums; that they are 0 until then lets the
+        assembler use their registers for the arithmetic of a late epilogue, which has few others.
+        """
+        if not self.late:
+            return
+        self.kernel.let("beforenumber", Index.free("number") - Index.free("ctas"))
+        self.before = starts_of(self.kernel, self.config, "before")
+        if self.form.epilogue is not None:
+            self.kernel.zero(self.total)
 
-    def write(self, starts: tuple[Any, Any]) -> None:
-        """Store the tile; where ``late``, convert it, and store it only where it is the last."""
+    def meanwhile(self, tile: KTile, starts: Corner) -> None:
+        """Load and store what can be while wgmma multiplies a K tile.
+
+        The first round of the stages stores the tile before, a block for each stage. The last one
+        loads what the first block needs; and the operand that waits in registers, block by block.
+        """
+        kernel, whole, stages = self.kernel, self.form.whole, self.config.stages
+        last = Index.free("tiles") <= tile.number + (stages if whole else 1)
+        if self.sources and not (whole and tile.stage):
+            with kernel.when(last):
+                self.ahead(starts)
+        if not self.late or tile.stage >= len(self.blocks):
+            return
+        kept = self._block(self.made, tile.stage)
+        with kernel.when(Index.free("turn") > 0), kernel.when(tile.number < stages):
+            self._store(tile.stage, kept, self.before)
+        if self.early is not None:
+            with kernel.when(last):
+                kernel.copy(kept, self.early.at(self._corner(tile.stage, starts)))
+
+    def write(self, starts: Corner) -> None:
+        """Store the tile; where ``late``, only make it, and store it where it is the last."""
         if not self.late:
             super().write(starts)
             return
-        if self.coefficients:
-            self.kernel.blend(self.total, self.coefficients[0])
-        self.kernel.cast(self.narrow, self.total)
+        for number in range(len(self.blocks)):
+            self._value(number, starts)
         number_after = Index.free("number") + Index.free("ctas")
-        with self.kernel.when(Index.free("total"), number_after + 1):
+        with self.kernel.when(Index.free("total") <= number_after):
             for number in range(len(self.blocks)):
-                self._store(number, self._block(self.narrow, number), starts)
+                self._store(number, self._block(self.made, number), starts)
 
-    def _store(self, number: int, made: BufferRegion, starts: tuple[Any, Any]) -> None:
+    def _store(self, number: int, made: BufferRegion, starts: Corner) -> None:
         """Add the way of a block from registers to global memory."""
         kernel, tile = self.kernel, self.staging[number % 2]
         # The block before the last went through the same tile, or the last of the tile before.
@@ -170,4 +302,4 @@ class TmaEpilogue(Epilogue):
         kernel.sync("warpgroup")
         kernel.copy(tile, made)
         kernel.sync("warpgroup")
-        kernel.tma_store((self.result[self._where(number, starts)], tile))
+        kernel.tma_store((self._where(number, starts), tile))

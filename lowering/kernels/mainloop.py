@@ -209,7 +209,7 @@ def warp_specialized(
                     kernel.mbarrier_wait(pipeline.full, tile.stage, tile.filled)
                 a, b = (operand.stages[tile.stage] for operand in operands)
                 core.start(a, b, tile, pipeline.free)
-                epilogue.meanwhile(tile)
+                epilogue.meanwhile(tile, starts)
                 core.release(tile, pipeline.free)
         core.finish(k_tiles.last, pipeline.free)
         epilogue.write(starts)

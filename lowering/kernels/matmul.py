@@ -1,10 +1,10 @@
-"""Kernels for whole matrices, built from layouts alone: ``D = alpha·A·B + beta·C``.
+"""Kernels for whole matrices, built from layouts alone: ``D = f(A·B, …)``.
 
 A kernel is a pipeline, a core and an epilogue. A pipeline brings tiles of A and B to swizzled
 shared memory, by ``cp.async`` or TMA; a core multiplies them, by ``mma.sync``, ``wgmma`` or
-``tcgen05.mma``; an epilogue stores the sums. Sizes and pitches are scalars of the launch: one
-kernel serves every problem of a :class:`Form`. No address is written here: each follows from the
-layouts.
+``tcgen05.mma``; an epilogue stores the sums, or what an expression makes of them. Sizes and pitches
+are scalars of the launch: one kernel serves every problem of a :class:`Form`. No address is written
+here: each follows from the layouts.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from lowering.programs.program import KernelProgram
 def program_of(form: Form, config: Config, arch: str = "sm_90") -> KernelProgram:
     """Return the kernel of a form, cut as a config says.
 
-    Its parameters are A, B, (C,) D, then the scalars M, N, K, the pitches in units of 8 elements,
-    alpha and beta where the epilogue has them, and those of a :class:`Schedule` where the CTAs are
-    persistent.
+    Its parameters are A, B, the matrices of the epilogue, D, then the scalars M, N, K, the pitches
+    in units of 8 elements, the numbers of the epilogue, and those of a :class:`Schedule` where the
+    CTAs are persistent.
 
     Args:
         form: what it serves.
@@ -65,6 +65,7 @@ def _tile_of_each(kernel: Kernel, form: Form, config: Config, operands: Operands
     loop = (TmaLoop if config.bulk else CpAsyncLoop)(kernel, form, config, operands, core)
     with one_tile(kernel, config) as starts:
         loop.run(starts)
+        epilogue.ahead(starts)
         epilogue.write(starts)
 
 
@@ -78,30 +79,26 @@ def _persistent(kernel: Kernel, form: Form, config: Config, operands: Operands) 
 
 
 def launch_of(
-    problem: Problem,
-    form: Form,
-    config: Config,
-    processors: int,
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    problem: Problem, form: Form, config: Config, processors: int
 ) -> tuple[tuple[int, int], dict[str, Any]]:
     """Return the grid and the scalars, by name, of a launch of :func:`program_of`.
+
+    The numbers of the epilogue are left out.
 
     Raises:
         LayoutError: more tiles than a schedule counts.
     """
     m, n, _ = problem.sizes
-    numbers = problem.scalars(form, alpha, beta)
     if not config.wgmma:
-        return config.grid(m, n), numbers
+        return config.grid(m, n), problem.scalars
     schedule = Schedule.of(config, m, n, processors)
-    return (schedule.ctas, 1), numbers | schedule.scalars
+    return (schedule.ctas, 1), problem.scalars | schedule.scalars
 
 
 def posed(
-    form: Form, a: Matrix, b: Matrix, c: Matrix | None, padding: int
-) -> tuple[Problem, dict[str, Matrix]]:
-    """Return the problem of stored matrices, and the matrices in their types with a poisoned D.
+    form: Form, a: Matrix, b: Matrix, operands: Mapping[str, Any], padding: int
+) -> tuple[Problem, dict[str, Any]]:
+    """Return the problem of stored matrices, and all arguments by name with a poisoned D.
 
     Raises:
         LayoutError: they do not fit the form or each other, or the padding is no multiple of 8.
@@ -114,18 +111,32 @@ def posed(
     deep, n = b.shape[::-1] if form.transpose_B else b.shape
     if deep != k:
         raise LayoutError(f"simulate: A and B must have the same K; got {k} and {deep}")
-    if (c is not None) != (form.epilogue == "beta") or (c is not None and c.shape != (m, n)):
-        got = "none" if c is None else f"C of {c.shape}"
-        raise LayoutError(
-            f"simulate: C must be {(m, n)} with the epilogue beta, else none; got {got}"
-        )
     if padding < 0 or padding % 8:
         raise LayoutError(f"simulate: padding must be a multiple of 8 from 0 on; got {padding}")
-    given = {"A": a.astype(form.dtype.numpy), "B": b.astype(form.dtype.numpy)}
-    if c is not None:
-        given["C"] = c.astype(form.out.numpy)
-    given["D"] = poison(form.out.numpy, (m, n))
-    return Problem((m, n, k), {role: x.shape[1] + padding for role, x in given.items()}), given
+    given: dict[str, Any] = {
+        "A": a.astype(form.dtype.numpy), "B": b.astype(form.dtype.numpy),
+        "D": poison(form.out.numpy, (m, n)),
+    }  # fmt: skip
+    pitches = {role: matrix.shape[1] + padding for role, matrix in given.items()}
+    letters = {} if form.epilogue is None else form.epilogue.letters
+    known = [each.name for each in letters]
+    if set(known) != set(operands):
+        raise LayoutError(
+            f"simulate: the epilogue takes {', '.join(known) or 'no operands'}; got "
+            f"{', '.join(operands) or 'none'}"
+        )
+    for each, letter in letters.items():
+        value = operands[each.name]
+        if each.extents is None:
+            given[letter] = value
+            continue
+        shape = each.shape((m, n))
+        if np.shape(value) not in (shape, shape[shape[0] == 1 :]):
+            raise LayoutError(f"simulate: {each.name} must be {shape}; got {np.shape(value)}")
+        given[letter] = np.asarray(value).reshape(shape).astype(each.dtype.numpy)
+        if each.extents == "MN":
+            pitches[letter] = n + padding
+    return Problem((m, n, k), pitches), given
 
 
 def simulate(
@@ -133,9 +144,7 @@ def simulate(
     config: Config,
     a: Matrix,
     b: Matrix,
-    c: Matrix | None = None,
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    operands: Mapping[str, Any] | None = None,
     padding: int = 0,
     processors: int = 2,
     arch: str = "sm_90",
@@ -147,16 +156,14 @@ def simulate(
         config: likewise.
         a: A as it is stored.
         b: B as it is stored.
-        c: C, M x N, where the form has it.
-        alpha: where the form has it.
-        beta: where the form has it.
+        operands: of the form's epilogue, by name: matrices and numbers.
         padding: elements between the rows of every matrix, a multiple of 8; NaN is in them.
         processors: how many persistent CTAs share the tiles; at least one cluster.
         arch: the target, as of :func:`program_of`.
 
     Raises:
         SimulationError: the kernel reads what nothing wrote, or races.
-        LayoutError: sizes that no kernel takes.
+        LayoutError: sizes that no kernel takes, or operands that are not the epilogue's.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -165,30 +172,24 @@ def simulate(
     >>> bool((simulate(form, config, a, b) == a @ b).all())
     True
     """
-    problem, given = posed(form, a, b, c, padding)
-    grid, numbers = launch_of(problem, form, config, processors, alpha, beta)
-    return run_grid(program_of(form, config, arch).body, grid, numbers, given)
+    problem, given = posed(form, a, b, operands or {}, padding)
+    grid, numbers = launch_of(problem, form, config, processors)
+    return run_grid(program_of(form, config, arch).body, grid, {**given, **numbers})
 
 
-def run_grid(
-    body: KernelIR,
-    extents: tuple[int, int],
-    scalars: Mapping[str, Any],
-    given: Mapping[str, Matrix],
-) -> Matrix:
+def run_grid(body: KernelIR, extents: tuple[int, int], given: Mapping[str, Any]) -> Matrix:
     """Run every CTA of a grid on the NumPy warp and return D; the padding holds poison.
 
     Args:
         body: of the kernel.
         extents: of the grid, (bx, by).
-        scalars: of the launch.
-        given: each matrix as it is stored.
+        given: each matrix as it is stored, and the scalars of the launch.
 
     Raises:
         SimulationError: the kernel reads what nothing wrote, or races.
         LayoutError: it wrote to the padding of D.
     """
-    made = arguments(body, {**given, **scalars}, extents)
+    made = arguments(body, given, extents)
     flat = launched(body, made, extents).memory["D"].values
     between = np.ones(len(flat), dtype=bool)
     between[made.addresses["D"]] = False

@@ -132,7 +132,7 @@ def on_device(value: Any, role: str, stream: int = 0) -> DeviceMatrix | None:
 
 
 def taken(given: Any, role: str) -> DType:
-    """Return the element type of a matrix in a role: of an operand for a and b, else of a result.
+    """Return the element type of a matrix in a role: a and b, a result, or any of an epilogue's.
 
     Raises:
         LayoutError: matmul takes no such type in this role.
@@ -140,7 +140,7 @@ def taken(given: Any, role: str) -> DType:
     >>> taken("f16", "a").name, taken(np.dtype("float32"), "out").name
     ('float16', 'float32')
     """
-    fits = _READ if role in ("a", "b") else _MADE
+    fits = _READ if role in ("a", "b") else _MADE if role in ("out", "c", "dtype") else _NAMES
     kind: DType | None
     try:
         kind = dtypes.get(given)

@@ -31,6 +31,7 @@ from lowering.ir.expressions import (
     Expression,
     Node,
     Operand,
+    Reduction,
     Tile,
     Variable,
     as_expression,
@@ -62,7 +63,6 @@ from lowering.ir.ops import (
     indices,
     walk,
 )
-from lowering.ir.reductions import Reduction
 from lowering.ir.register_map import WARPGROUP
 from lowering.ir.tiles import (
     Buffer,
@@ -509,8 +509,8 @@ class Kernel:
 
         Args:
             dst: a register tile, or a region of one.
-            value: an expression of tiles (see :mod:`lowering.ir.expressions`), a tile, a number, or
-                a reduction (see :mod:`lowering.ir.reductions`) of dst's shape.
+            value: an expression of tiles (see :mod:`lowering.ir.expressions`,
+                :mod:`lowering.ir.reductions`), a tile or a number.
 
         Raises:
             LayoutError: the value has another type, or a shape that does not broadcast to dst's; or
@@ -531,10 +531,10 @@ class Kernel:
             raise LayoutError(
                 f"assign: sets registers; {region} is in {region.buffer.scope} memory"
             )
-        if isinstance(value, Reduction):
-            self._reduce(region, value)
-            return
         found = typed(as_expression(value, "assign"), region.buffer.dtype.token, "assign")
+        if isinstance(found.node, Reduction) and found.shape == region.shape:
+            self._reduce(region, self._source(region.buffer.name, found.node), found.node)
+            return
         try:
             fits = np.broadcast_shapes(found.shape, region.shape) == region.shape
         except ValueError:
@@ -543,6 +543,7 @@ class Kernel:
             raise LayoutError(
                 f"assign: {found} of {found.shape} does not broadcast to {region} of {region.shape}"
             )
+        found = self._settled(region.buffer.name, found)
         operands = {"dst": region}
         numbers: dict[BufferRegion, int] = {}
 
@@ -563,10 +564,9 @@ class Kernel:
 
         Args:
             name: of the tile.
-            value: an expression with the shape of the tile, or a reduction; a truth value becomes
-                an int32.
+            value: an expression with the shape of the tile; a truth value becomes an int32.
             layout: of the tile; by default that of the first operand of its shape, and of a
-                reduction the operand's ``reduced()``.
+                reduction what ``reduced()`` makes of the operand's.
 
         Raises:
             LayoutError: no operand has the shape, or as :meth:`alloc` and :meth:`assign`.
@@ -577,13 +577,15 @@ class Kernel:
         >>> k.tile("p", s * 0.5)
         Buffer(p[32,4] float32, local, S[(32,4):(1@laneid,1)])
         """
-        if isinstance(value, Reduction):
-            share = self._shares(value)
-            layout = share.result if layout is None else layout
-            buffer = self.alloc(name, value.shape, value.dtype, layout=layout)
-            self.assign(buffer, value)
-            return buffer
         found = as_expression(value, "tile")
+        if isinstance(found.node, Reduction):
+            source = self._source(name, found.node)
+            share = self._shares(source, found.node)
+            layout = share.result if layout is None else layout
+            buffer = self.alloc(name, found.shape, found.dtype, layout=layout)
+            self._reduce(buffer.region(), source, found.node)
+            return buffer
+        found = self._settled(name, found)
         if found.token == PRED:
             found = cast(found, "int32")
         if found.token == "":
@@ -632,32 +634,51 @@ class Kernel:
                 raise LayoutError(f"blend: needs an f32 scalar of the kernel; got {name}")
         self._add_call(TilePrimitiveCall("blend", operands, self.scope, config=config))
 
-    def _reduce(self, into: BufferRegion, value: Reduction) -> None:
-        """Add ``into = value``; partial results of warps go through shared memory.
+    def _settled(self, name: str, value: Expression) -> Expression:
+        """Return an expression with a new tile for each reduction in it."""
+        known: dict[Reduction, Tile] = {}
+
+        def settled(leaf: Node) -> Node:
+            if not isinstance(leaf, Reduction):
+                return leaf
+            if leaf not in known:
+                whole = Expression(leaf, leaf.shape)
+                known[leaf] = Tile(self.tile(self._free(f"{name}_{leaf.name}"), whole).region())
+            return known[leaf]
+
+        return Expression(mapped(value.node, settled), value.shape)
+
+    def _source(self, name: str, value: Reduction) -> BufferRegion:
+        """Return the register tile that a reduction reduces; of an expression, a new one."""
+        node = value.operand.node
+        if isinstance(node, Tile):
+            region: BufferRegion = node.region
+            return region
+        return self.tile(self._free(f"{name}_terms"), value.operand).region()
+
+    def _reduce(self, into: BufferRegion, source: BufferRegion, value: Reduction) -> None:
+        """Add ``into = value`` of a register tile; warps' partial results go through shared memory.
 
         Raises:
-            LayoutError: another shape or type, or as :meth:`_shares`.
+            LayoutError: as :meth:`_shares`.
         """
-        if (into.shape, into.buffer.dtype) != (value.shape, value.dtype):
-            raise LayoutError(
-                f"{value.name}: {value} has shape {value.shape} and type {value.dtype}; got {into} "
-                f"of {into.buffer.dtype}"
-            )
-        share = self._shares(value)
+        share = self._shares(source, value)
 
-        def step(to: Any, source: Any, shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
-            operands = {"dst": as_region(to, "dst", "reduce"), "src": source}
+        def step(
+            to: BufferRegion, of: BufferRegion, shape: tuple[int, ...], axis: tuple[int, ...]
+        ) -> None:
+            operands = {"dst": to, "src": of}
             config = {"function": value.name, "shape": shape, "axis": axis}
             self._add_call(TilePrimitiveCall("reduce", operands, self.scope, config=config))
 
         if not share.outside:
-            step(into, value.region, share.shape, share.inside)
+            step(into, source, share.shape, share.inside)
             return
-        left, dtype = share.partial_shape, value.dtype
+        left, dtype = share.partial_shape, into.buffer.dtype
         partial = self._scratch(into, "partial", left, dtype, "local", share.partial)
         scratch = self._scratch(into, "scratch", left, dtype, "shared", share.scratch)
         gathered = self._scratch(into, "gathered", left, dtype, "local", share.gathered)
-        step(partial, value.region, share.shape, share.inside)
+        step(partial.region(), source, share.shape, share.inside)
         if self._loops:
             self._reuses.append(Sync("cta"))
             self._add(self._reuses[-1])
@@ -666,17 +687,17 @@ class Kernel:
         self.copy(gathered, scratch)
         step(into, gathered.region(), left, share.outside)
 
-    def _shares(self, value: Reduction) -> Shares:
+    def _shares(self, source: BufferRegion, value: Reduction) -> Shares:
         """Return how a reduction is shared out.
 
         Raises:
             LayoutError: warps that would exchange partial results may be elsewhere.
         """
-        found = shares(value)
+        found = shares(source, value.axes)
         together = uniform_over(self._guards, self.threads, self._named) in ("cta", "cluster")
         if found.outside and not together:
             raise LayoutError(
-                f"{value.name}: {value} joins what several warps hold, by a barrier of the CTA; a "
+                f"{value} joins what several warps hold, by a barrier of the CTA; a "
                 "branch around it differs between its threads. Reduce it outside, or hold each "
                 "result's elements in one warp"
             )
@@ -692,11 +713,13 @@ class Kernel:
         layout: LayoutLike,
     ) -> Buffer:
         """Allocate a buffer that a statement needs beside what it is given, under a free name."""
-        name = f"{region.buffer.name}_{what}"
-        free = (f"{name}{number or ''}" for number in count())
-        return self.alloc(
-            next(each for each in free if each not in self._taken), shape, dtype, scope, layout
-        )
+        name = self._free(f"{region.buffer.name}_{what}")
+        return self.alloc(name, shape, dtype, scope, layout)
+
+    def _free(self, name: str) -> str:
+        """Return a name, with a number where it is taken."""
+        names = (f"{name}{number or ''}" for number in count())
+        return next(each for each in names if each not in self._taken)
 
     def barrier(self, name: str, slots: int, arrivals: int) -> Barrier:
         """Declare an array of mbarriers.

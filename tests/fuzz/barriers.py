@@ -170,7 +170,8 @@ class Placer:
         for _ in range(40):
             found = self.conflict(access, state)
             if found is None:
-                state.accesses.append(access)
+                if not any(_alike(access, each) for each in state.accesses):
+                    state.accesses.append(access)
                 return
             other, level = found
             if other.pending:
@@ -452,11 +453,26 @@ def _written(st: St) -> set[str]:
 
 def _regions(st: St) -> list[Reg]:
     found = [each for each in (st.dst, st.src) if each is not None]
-    return found + [each for each in st.args.values() if isinstance(each, Reg)]
+    found += [each for each in st.args.values() if isinstance(each, Reg)]
+    if st.op == "assign":
+        found += [leaf.arguments[0] for leaf in st.args["value"].leaves() if leaf.what == "tile"]
+    return found
+
+
+def _alike(one: Access, other: Access) -> bool:
+    """Say whether two accesses that are complete say the same."""
+    return (
+        one.pending == other.pending == ""
+        and (one.buf, one.write, one.level) == (other.buf, other.write, other.level)
+        and np.array_equal(one.mask, other.mask)
+        and np.array_equal(one.owner, other.owner)
+        and np.array_equal(one.warp, other.warp)
+    )
 
 
 def _merged(one: list[Access], other: list[Access]) -> list[Access]:
-    return [*one, *(each for each in other if all(each is not e for e in one))]
+    known = set(map(id, one))
+    return [*one, *(each for each in other if id(each) not in known)]
 
 
 def _letters(number: int) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tests.fuzz.expressions import Node, evaluate, function
 from tests.fuzz.texts import KINDS, Machine, places
 
 Array = npt.NDArray[Any]
@@ -59,6 +60,20 @@ class Written:
     threads: int
     producer: bool
     barriers: dict[tuple[str, int], int]
+
+
+# PTX's names of types, as programs have them.
+DTYPES = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "s32": "int32",
+    "s8": "int8", "u8": "uint8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "pred": "bool",
+}  # fmt: skip
+
+
+def leaves(node: Any) -> list[Any]:
+    """Return the leaves of an operation's tree."""
+    if type(node).__name__ == "Apply":
+        return [leaf for each in node.arguments for leaf in leaves(each)]
+    return [node]
 
 
 def size_of(buffer: Any) -> int:
@@ -160,6 +175,21 @@ class Writer:
 
     def blend(self, op: Any) -> None:
         self.add("blend", op)
+
+    def compute(self, op: Any) -> None:
+        places = [
+            np.stack([self.value(index)[self.mask] for index in each], axis=1)
+            for each in op.coordinates
+        ]
+        values = {
+            leaf: self.value(leaf.value)[self.mask][:, None]
+            for leaf in leaves(op.value)
+            if type(leaf).__name__ == "Variable" and not isinstance(leaf.value, str)
+        }
+        self.add("compute", op, more=(places, values))
+
+    def butterfly(self, op: Any) -> None:
+        self.add("butterfly", op, True)
 
     def mma(self, op: Any) -> None:
         self.add("mma", op, True)
@@ -588,6 +618,14 @@ class Run:
             if op.source is not None:
                 total = total + self.read(op.source, threads) * self.scalars[op.beta]
             self.write(op.into, threads, total)
+        elif kind == "compute":
+            self.compute(step, threads, self.rows(step, lanes))
+        elif kind == "butterfly":
+            own = self.read(op.into, threads)
+            kind_of = self.w.kinds[op.into.buffer]
+            with np.errstate(all="ignore"):
+                pair = [each.astype(kind_of) for each in (own, own[np.arange(WARP) ^ op.mask])]
+            self.write(op.into, threads, function(op.function, pair, None).astype(np.float64))
         elif kind == "mma":
             self.mma(op, threads)
         elif kind == "movematrix":
@@ -649,8 +687,9 @@ class Run:
             found |= {(step.registers, number) for number in step.numbers}
         else:
             for value in vars(step.op).values():
-                if type(value).__name__ == "Registers":
-                    found |= {(value.buffer, number) for number in value.numbers}
+                for each in value if isinstance(value, tuple) else (value,):
+                    if type(each).__name__ == "Registers":
+                        found |= {(each.buffer, number) for number in each.numbers}
         if not found:
             return
         self.touched.setdefault(group, set()).update(found)
@@ -678,6 +717,35 @@ class Run:
         with np.errstate(all="ignore"):
             rounded = np.where(np.isnan(values), np.nan, values.astype(kind).astype(np.float64))
         self.registers[elements.buffer][threads[:, None], list(elements.numbers)] = rounded
+
+    def compute(self, step: Step, threads: Array, rows: Any) -> None:
+        """Compute registers; all operands are read first."""
+        op = step.op
+        operands = [self.read(each, threads) for each in op.operands]
+        places, values = step.more
+
+        def tree(node: Any) -> Node:
+            if type(node).__name__ == "Apply":
+                inside = tuple(map(tree, node.arguments))
+                return Node(node.function.name, DTYPES[node.token], inside)
+            return Node("tile", DTYPES[node.token], (node,))
+
+        def leaf(each: Node) -> Array:
+            node = each.arguments[0]
+            kind = type(node).__name__
+            if kind == "Operand":
+                found: Array = operands[node.number]
+                return found
+            if kind == "Coordinate":
+                return np.asarray(places[node.number][rows])
+            if kind == "Number":
+                return np.asarray(node.value)
+            if isinstance(node.value, str):
+                return np.asarray(self.scalars[node.value])
+            return np.asarray(values[node][rows])
+
+        value = evaluate(tree(op.value), leaf, None).astype(np.float64)
+        self.write(op.into, threads, np.broadcast_to(value, (len(threads), len(op.into.numbers))))
 
     def gathered(self, values: Array, bits: int, role: str, shape: tuple[int, int]) -> Array:
         rows, cols = places(bits, role)

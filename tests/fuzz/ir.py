@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
+from tests.fuzz.expressions import KINDS, PRED, InexactError, Node, cast, evaluate
 
 Array = npt.NDArray[Any]
 WARP = 32
 
-NUMPY: dict[str, Any] = {
-    "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32,
-    "tfloat32": np.float32, "int32": np.int32, "int8": np.int8, "uint8": np.uint8,
-}  # fmt: skip
-BITS = {
-    "float16": 16, "bfloat16": 16, "float32": 32, "tfloat32": 32, "int32": 32, "int8": 8, "uint8": 8
-}  # fmt: skip
+NUMPY: dict[str, Any] = {name: kind for name, kind in KINDS.items() if name != PRED}
+NUMPY["tfloat32"] = np.float32
+BITS = {name: 8 * np.dtype(kind).itemsize for name, kind in NUMPY.items()}
 
 
 class RejectError(Exception):
@@ -75,7 +72,7 @@ class Bits:
     @property
     def text(self) -> str:
         """Return the layout as the package writes it: neighbouring bits of one axis joined."""
-        runs: list[list[Any]] = []
+        runs: list[list[Any]] = [] if self.places else [["r", 1, 0]]
         for kind, bit in self.places:
             if runs and runs[-1][0] == kind and runs[-1][2] == bit + 1:
                 runs[-1][1] *= 2
@@ -130,6 +127,7 @@ class Buf:
     """A buffer: ``bits`` in registers; ``layout`` (a text) and ``swizzle`` in memory, if any.
 
     ``strides``: of a parameter's layout, elements. ``bounds``: the scalar that ends each dimension.
+    ``made``: whether the statement that first sets it allocates it.
     """
 
     name: str
@@ -141,6 +139,7 @@ class Buf:
     swizzle: tuple[int, int, int] | None = None
     strides: tuple[int, ...] | None = None
     bounds: tuple[str | None, ...] | None = None
+    made: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ class Reg:
 class St:
     """A statement: a verb, its regions, other arguments, and the statements inside it.
 
-    Verbs: copy, zero, cast, blend, gemm, gemm_async, sync, commit, wait, arrive, mbarrier_wait,
+    Verbs: copy, zero, cast, blend, assign, gemm, gemm_async, sync, commit, wait, arrive, mbarrier_wait,
     tma_load, tma_store, tma_store_wait, loop, when, producer, block (statements whose order is
     their own affair).
     """
@@ -201,10 +200,10 @@ class Program:
         return WARP * self.warps
 
     def clone(self) -> Program:
-        """Return a copy whose statements can be changed."""
+        """Return a copy whose statements can be changed: no tile is allocated by one."""
         other = copy.copy(self)
         other.body = copy.deepcopy(self.body)
-        other.bufs = dict(self.bufs)
+        other.bufs = {name: replace(b, made=False) for name, b in self.bufs.items()}
         other.barriers = dict(self.barriers)
         return other
 
@@ -226,6 +225,8 @@ def source(program: Program, name: str = "fuzz") -> str:
         lines.append(f'{name} = k.scalar("{name}", "{token}")')
     for b in program.bufs.values():
         layout = ""
+        if b.made:
+            continue
         if b.bits is not None:
             layout = f', layout=parse("{b.bits.text}")'
         elif b.swizzle is not None:
@@ -244,7 +245,7 @@ def source(program: Program, name: str = "fuzz") -> str:
         lines.append(f'{name} = k.barrier("{name}", {slots}, {arrivals})')
     if program.grid > 1:
         lines.append(f'cta = k.let("cta", Index.free("bx"), {program.grid})')
-    lines += _lines(program.body, program, 0)
+    lines += _lines(program.body, program, 0, set())
     return "\n".join(lines) + "\n"
 
 
@@ -267,7 +268,8 @@ def _region(region: Reg, program: Program, box: bool = False) -> str:
 _NUMBER = {"warp": "k.warp", "lane": "k.lane", "warpgroup": "k.warpgroup"}
 
 
-def _lines(body: list[St], program: Program, depth: int) -> list[str]:
+def _lines(body: list[St], program: Program, depth: int, made: set[str]) -> list[str]:
+    """Return statements as Python; ``made``: the tiles that one has allocated so far."""
     pad = "    " * depth
     out: list[str] = []
 
@@ -294,6 +296,14 @@ def _lines(body: list[St], program: Program, depth: int) -> list[str]:
         elif st.op == "blend":
             more = f", {region(st.src)}, {a['beta']}" if st.src is not None else ""
             out.append(f"{pad}k.blend({region(st.dst)}, {a['alpha']}{more})")
+        elif st.op == "assign":
+            assert st.dst is not None
+            value, name = a["value"].text(region), st.dst.buf
+            if program.bufs[name].made and name not in made:
+                made.add(name)
+                out.append(f'{pad}{name} = k.tile("{name}", {value})')
+            else:
+                out.append(f"{pad}k.assign({region(st.dst)}, {value})")
         elif st.op == "gemm":
             more = "".join(f", {n}=True" for n in ("transpose_A", "transpose_B") if a.get(n))
             more += ", beta=1" if a.get("beta") else ""
@@ -330,19 +340,19 @@ def _lines(body: list[St], program: Program, depth: int) -> list[str]:
         elif st.op == "loop":
             unroll = ", unroll=True" if a["unroll"] else ""
             out.append(f'{pad}with k.loop("{a["var"]}", {a["extent"]}{unroll}) as {a["var"]}:')
-            out += _lines(st.body, program, depth + 1) or [f"{pad}    pass"]
+            out += _lines(st.body, program, depth + 1, made) or [f"{pad}    pass"]
         elif st.op == "when":
             number = _NUMBER[a["number"]]
             extent = {"warp": program.warps, "lane": WARP}.get(a["number"], program.warps // 4)
             high = extent if a["high"] is None else a["high"]
             least = f", at_least={a['low']}" if a["low"] else ""
             out.append(f"{pad}with k.when({number}, {high}{least}):")
-            out += _lines(st.body, program, depth + 1) or [f"{pad}    pass"]
+            out += _lines(st.body, program, depth + 1, made) or [f"{pad}    pass"]
         elif st.op == "producer":
             out.append(f"{pad}with k.producer():")
-            out += _lines(st.body, program, depth + 1)
+            out += _lines(st.body, program, depth + 1, made)
         elif st.op == "block":
-            out += _lines(st.body, program, depth)
+            out += _lines(st.body, program, depth, made)
         else:
             raise AssertionError(st.op)
     return out
@@ -351,7 +361,7 @@ def _lines(body: list[St], program: Program, depth: int) -> list[str]:
 # -- the meaning -----------------------------------------------------------------------------------
 
 UNKNOWN = np.nan
-LARGEST = float(1 << 22)  # exact in every accumulator and sum
+LARGEST = float(1 << 22)  # integers up to it are exact in every accumulator and sum
 
 
 class Meaning:
@@ -419,16 +429,19 @@ class Meaning:
             elif st.op == "zero":
                 self.put(st.dst, np.zeros(st.dst.size))
             elif st.op == "cast":
-                dtype = NUMPY[self.program.bufs[st.dst.buf].dtype]
-                with np.errstate(invalid="ignore"):
-                    value = self.own(st.src).astype(dtype).astype(np.float64)
-                self.put(st.dst, value)
+                source, into = (self.program.bufs[each.buf].dtype for each in (st.src, st.dst))
+                with np.errstate(all="ignore"):
+                    value = cast(self.own(st.src).astype(NUMPY[source]), source, into)
+                self.put(st.dst, value.astype(np.float64))
             elif st.op == "blend":
                 scalars = self.program.scalars
                 value = self.own(st.dst) * scalars[a["alpha"]][1]
                 if st.src is not None:
                     value = value + self.own(st.src) * scalars[a["beta"]][1]
+                exact(value[self.mask(st.dst)])
                 self.put(st.dst, value)
+            elif st.op == "assign":
+                self.assign(st.dst, a["value"])
             elif st.op in ("gemm", "gemm_async"):
                 self.gemm(st)
 
@@ -492,9 +505,9 @@ class Meaning:
         box[where] = values[where]
 
     def check(self, values: Array) -> None:
-        """RejectError what nothing wrote, and what is too large to be exact."""
-        if np.isnan(values).any() or (np.abs(values) > LARGEST).any():
-            raise RejectError("reads what nothing wrote, or is too large")
+        """Refuse what nothing wrote."""
+        if np.isnan(values).any():
+            raise RejectError("reads what nothing wrote, or is no number")
 
     def mask(self, region: Reg) -> Array:
         """Return which warps' active threads hold each element: (warps, *size)."""
@@ -529,6 +542,36 @@ class Meaning:
             raise RejectError("copies differ")
         return found, mask.any(axis=0)
 
+    def assign(self, dst: Reg, value: Node) -> None:
+        """``dst = value``, element by element."""
+        mask = self.mask(dst)
+        buf = self.program.bufs[dst.buf]
+        lane = buf.bits.values("l").reshape(buf.shape)[dst.slices(self.env)]
+        env = self.env | {"k.warp": np.arange(self.program.warps)[:, None, None], "k.lane": lane}
+
+        def leaf(node: Node) -> Array:
+            first = node.arguments[0]
+            if node.what == "number":
+                return np.asarray(first)
+            if node.what == "scalar":
+                return np.asarray(self.program.scalars[first][1])
+            if node.what == "value":
+                return np.asarray(first.at(env))
+            if node.what == "index":
+                axis, shape = node.arguments[1], [1, 1]
+                shape[axis] = -1
+                start = first.begin[axis].at(self.env)
+                return np.arange(start, start + first.size[axis]).reshape(shape)
+            found = self.memory[first.buf][(slice(None), *first.slices(self.env))]
+            self.check(np.broadcast_to(found, mask.shape)[mask])
+            return np.where(np.isnan(found), 0.0, found)
+
+        try:
+            found = evaluate(value, leaf, mask)
+        except InexactError as error:
+            raise RejectError(str(error)) from None
+        self.put(dst, found.astype(np.float64))
+
     def gemm(self, st: St) -> None:
         """``D = A·B`` or ``D += A·B``."""
         operands = []
@@ -541,6 +584,7 @@ class Meaning:
                     raise RejectError("an operand that nobody holds")
             else:
                 value = self.memory_of(region)
+            exact(value)
             value = value.reshape([n for n in region.size if n != 1] or [1])
             flip = st.args.get(f"transpose_{role}") or st.args.get(f"trans{role}")
             operands.append(value.T if flip else value)
@@ -556,7 +600,14 @@ class Meaning:
         dtype = NUMPY[self.program.bufs[st.dst.buf].dtype]
         with np.errstate(invalid="ignore"):
             value = value.astype(dtype).astype(np.float64)
+        exact(value[self.mask(st.dst)])
         self.put(st.dst, value)
+
+
+def exact(values: Array) -> None:
+    """Refuse what sums and products may round."""
+    if (np.abs(values) > LARGEST).any() or (values != np.rint(values)).any():
+        raise RejectError("a sum or a product that is not exact")
 
 
 def meaning(program: Program) -> dict[str, Array]:
@@ -580,7 +631,16 @@ def kinds(program: Program) -> set[str]:
             assert st.src is not None
             ends = [program.bufs[each.buf].scope for each in (st.src, st.dst)]
             found.add("cp.async" if st.args.get("asynchronous") else " to ".join(ends))
-        elif st.op in ("zero", "cast", "blend", "gemm", "gemm_async", "tma_load", "tma_store"):
+        elif st.op in (
+            "zero",
+            "cast",
+            "blend",
+            "assign",
+            "gemm",
+            "gemm_async",
+            "tma_load",
+            "tma_store",
+        ):
             found.add(st.op)
     return found
 
@@ -608,6 +668,7 @@ def features(program: Program) -> dict[str, bool]:
         "a branch": "when" in ops,
         "a grid": program.grid > 1,
         "blend": "blend" in ops,
+        "expressions": "assign" in ops,
         "tma_store": "tma_store" in ops,
         "bounds": any(b.bounds and any(b.bounds) for b in program.bufs.values()),
     }

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.barriers import Placer
+from tests.fuzz.computing import Computing
 from tests.fuzz.ir import (
     BITS,
     NUMPY,
@@ -32,7 +33,10 @@ from tests.fuzz.ir import (
 Place = tuple[str, int]
 
 SHAPES = ((16, 16), (32, 8), (16, 32), (32, 16), (8, 32), (64, 8), (8, 16), (32, 32))
-FLOATS = ("float16", "bfloat16", "float32")
+CASTS = (
+    "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "float8_e4m3fn",
+    "float8_e5m2",
+)  # fmt: skip
 TYPES = ("float32", "float32", "float16", "float16", "bfloat16", "int32", "int8", "uint8")
 
 
@@ -85,6 +89,7 @@ class Maker:
         self.counts: dict[str, int] = {}
         self.group = 0  # cp.async copies since the last commit
         self.aliased: dict[str, str] = {}
+        self.loose: set[str] = set()  # buffers that may hold other numbers than small integers
 
     # -- names, buffers ----------------------------------------------------------------------------
 
@@ -107,6 +112,8 @@ class Maker:
         """Add a statement."""
         st = St(op, dst, src, args)
         self.bodies[-1].append(st)
+        if src is not None and dst is not None and src.buf in self.loose:
+            self.loose.add(dst.buf)
         return st
 
     def chance(self, p: float) -> bool:
@@ -334,11 +341,11 @@ class Maker:
 
     def cast(self) -> None:
         """Cast a tile to another type, in a layout of its own with the same elements."""
-        name = self.pick(lambda b: b.dtype in FLOATS)
-        if name is None:
-            name = self.load(None, self.rng.choice(FLOATS))
+        name = self.pick(lambda b: b.dtype in CASTS)
+        if name is None or self.chance(0.3):
+            name = self.load(None, self.rng.choice(CASTS))
         buf = self.program.bufs[name]
-        into = self.rng.choice(("float16", "bfloat16")) if buf.dtype == "float32" else "float32"
+        into = self.rng.choice([each for each in CASTS if each != buf.dtype])
         bits = buf.bits
         assert bits is not None
         other = self.tile(buf.shape, into, bits)  # type: ignore[arg-type]
@@ -350,7 +357,7 @@ class Maker:
 
     def blend(self) -> None:
         """Scale a tile of f32, and add another."""
-        name = self.pick(lambda b: b.dtype == "float32")
+        name = self.pick(lambda b: b.dtype == "float32" and b.name not in self.loose)
         if name is None:
             name = self.load(None, "float32")
         buf = self.program.bufs[name]
@@ -358,7 +365,8 @@ class Maker:
         self.program.scalars[alpha] = ("f32", float(self.rng.choice((-2, -1, 2, 3))))
         other = self.pick(
             lambda b: b.dtype == "float32" and b.bits == buf.bits and b.shape == buf.shape
-        )
+            and b.name not in self.loose
+        )  # fmt: skip
         if other == name:
             other = None
         region = self.part(name) if self.chance(0.3) else self.whole(name)
@@ -573,6 +581,10 @@ class Maker:
             ):
                 best = part
         return best
+
+    def compute(self) -> None:
+        """Assign expressions to tiles."""
+        Computing(self).compute()
 
     # -- products ----------------------------------------------------------------------------------
 
@@ -1064,7 +1076,7 @@ class Maker:
             (2.0, self.load), (1.5, self.through_shared), (1.0, self.to_shared),
             (0.8, self.reload), (0.5, self.zero), (0.9, self.cast), (0.7, self.blend),
             (1.0, self.store), (0.6, self.from_shared_to_global), (0.3, self.between_shared),
-            (0.8, self.gemm), (0.5, self.branch), (0.4, self.epilogue),
+            (0.8, self.gemm), (0.5, self.branch), (0.4, self.epilogue), (2.0, self.compute),
         ]  # fmt: skip
         choice = rng.choices([f for _, f in table], [w for w, _ in table])[0]
         choice()

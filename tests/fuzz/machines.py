@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from math import inf
 from typing import Any
 
 import numpy as np
 
+import lowering as lw
 from layoutalg import ComposeLayout, parse
 from lowering.ir.index import Index
 from lowering.programs.kernel import Kernel
@@ -15,6 +17,9 @@ from tests.fuzz import texts
 from tests.fuzz.ir import NUMPY, Array, Program, source
 
 PRELUDE = """\
+from math import inf
+
+import lowering as lw
 from layoutalg import ComposeLayout, parse
 from lowering.ir.index import Index
 from lowering.programs.kernel import Kernel
@@ -24,7 +29,7 @@ from lowering.programs.kernel import Kernel
 def kernel(program: Program, name: str = "fuzz") -> Kernel:
     """Run a program's text; return its kernel, not lowered."""
     names: dict[str, Any] = {"ComposeLayout": ComposeLayout, "parse": parse}
-    names |= {"Index": Index, "Kernel": Kernel}
+    names |= {"Index": Index, "Kernel": Kernel, "lw": lw, "inf": inf}
     exec(compile(source(program, name), "<fuzz>", "exec"), names)
     made: Kernel = names["k"]
     return made

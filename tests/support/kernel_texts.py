@@ -16,6 +16,12 @@ Array = np.ndarray[Any, Any]
 BYTE = 8
 
 
+def image(values: Array, bits: int) -> Array:
+    """Return the bytes of elements: a view of them, unless two share a byte."""
+    held = values.view(np.uint8)
+    return held if bits >= 8 else held[::2] & 15 | held[1::2] << 4
+
+
 def outputs(
     program: KernelProgram,
     given: Mapping[str, Any],
@@ -46,7 +52,9 @@ def outputs(
             array = physical(b, whole[b.name].astype(b.dtype.numpy))
             flat[b.name] = np.zeros(cells(b), b.dtype.numpy)
             flat[b.name][: len(array)] = array
-        memory = [_packed(each, body.buffer(name).dtype.bits) for name, each in flat.items()]
+        memory = [
+            image(each, b.dtype.bits) for b, each in zip(body.params, flat.values(), strict=True)
+        ]
         texts.run(texts.compile_text(text), body.threads, body.launched, grid, memory, numbers, {})
         for b, cell in zip(body.params, memory, strict=True):
             if b.dtype.bits < BYTE:
@@ -57,12 +65,3 @@ def outputs(
                     b.dtype.numpy
                 )
         yield name, {b.name: logical(b, flat[b.name]) for b in body.written}
-
-
-def _packed(flat: Array, bits: int) -> Array:
-    """Return the bytes of elements; two of 4 bits share one, the first in its low half."""
-    cells = flat.view(np.uint8)
-    if bits >= BYTE:
-        return cells
-    pairs = cells.reshape(-1, 2) & 15
-    return pairs[:, 0] | pairs[:, 1] << 4

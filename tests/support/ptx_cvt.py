@@ -114,7 +114,8 @@ def converted(rounding: str, finite: bool, into: str, source: str, *words: Bits)
     exact = rounding or "rn"  # PTX wants a rounding wherever one may be needed
     found = [codes(value, into, exact, finite) for value in values]
     if into == "tf32":
-        found = [np.where(np.isnan(values[0]), np.uint64(0x7FFFFFFF), found[0] << np.uint64(13))]
+        upper = words[0] & np.uint64(0xFFFFE000)  # as ptxas has it for sm_80 to sm_120
+        found = [np.where(np.isnan(values[0]), upper, found[0] << np.uint64(13))]
     if pair:  # the first operand is the upper half
         return found[0] << np.uint64(FORMATS[into].bits) | found[1]
     return found[0]

@@ -100,7 +100,8 @@ def _order(larger: bool) -> Callable[[Array, Array], Array]:
     """Return ``max`` or ``min``: +0 is above -0; of a NaN and a number, the number."""
 
     def rule(a: Array, b: Array) -> Array:
-        first = np.where(a == b, np.signbit(a) != larger, (a > b) == larger)
+        with np.errstate(invalid="ignore"):  # ml_dtypes warns of NaN
+            first = np.where(a == b, np.signbit(a) != larger, (a > b) == larger)
         return np.where(np.isnan(a), b, np.where(np.isnan(b), a, np.where(first, a, b)))
 
     return rule
@@ -162,8 +163,7 @@ def permute(a: Array, b: Array, selector: Array) -> Array:
         digit = selector.astype(np.uint64) >> np.uint64(4 * at) & np.uint64(15)
         byte = both >> (digit & np.uint64(7)) * np.uint64(8) & np.uint64(0xFF)
         sign = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
-        byte = np.where(digit & np.uint64(8), sign, byte)
-        out |= byte << np.uint64(8 * at)
+        out |= np.where(digit & np.uint64(8), sign, byte) << np.uint64(8 * at)
     return out.astype(np.uint32)
 
 

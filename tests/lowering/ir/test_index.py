@@ -330,7 +330,9 @@ def test_the_tile_of_a_region() -> None:
         assert np.array_equal(values, want[axis][16:32, 0:16])
     mixed = parse("S[(8,3,2,2,4,2):(4@laneid,8,2,4,1@laneid,1)]")
     odd = lw.Buffer("A", (24, 32), "float16", layout=mixed)[4:20, 0:32]
-    with pytest.raises(LayoutError, match=r"^copy: no layout says the region A\[4:20,0:32\]: "):
+    with pytest.raises(
+        LayoutError, match=r"^registers: no layout says the region A\[4:20,0:32\]: "
+    ):
         region_tile(odd)
 
 

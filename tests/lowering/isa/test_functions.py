@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,10 @@ from layoutalg import LayoutError
 from lowering.isa import functions
 from lowering.isa.functions import FUNCTIONS, PRED, Function
 from tests.support import ptx_words
+from tests.support.paths import HARDWARE
 
 Array = np.ndarray[Any, Any]
+RECORD = HARDWARE / "h200_functions.json"
 
 
 def inputs(token: str, rng: np.random.Generator, count: int = 512) -> Array:
@@ -90,6 +94,16 @@ def test_the_text_does_what_the_function_means(function: Function) -> None:
         assert np.array_equal(got, want)
     else:
         assert ulps(got, want).max() <= (1 if function.ulp else 0)
+
+
+def test_an_h200_is_as_near_to_each_meaning_as_its_row_says() -> None:
+    record = json.loads(RECORD.read_text())
+    assert record["rows"].keys() == {each.asm.name for each in FUNCTIONS}, record["command"]
+    for each in FUNCTIONS:
+        row = record["rows"][each.asm.name]
+        assert row["text"] == hashlib.sha256(each.text.encode()).hexdigest()[:16], each.name
+        assert row["ulp"] <= each.ulp, each.name
+        assert bool(row["differ"]) == bool(each.ulp or each.absolute), each.name
 
 
 def test_a_type_without_the_function_is_refused_by_name() -> None:

@@ -17,6 +17,7 @@ from lowering.ir.ops import Arrive, Let, Op, Sync, TmaLoad, WarpSpecialize, Wgmm
 from lowering.isa import nvjitlink
 from lowering.kernels import tuning
 from lowering.kernels.config import Config, Form, Problem, fitted
+from lowering.kernels.fusion import scaled
 from lowering.kernels.matmul import launch_of, program_of
 from lowering.kernels.schedule import Schedule
 from lowering.launch import cache, driver
@@ -72,8 +73,11 @@ def test_turns_and_rounds(config: Config, sizes: tuple[int, int, int], processor
 @pytest.mark.parametrize(
     ("form", "config"),
     [
-        (Form("bfloat16", "float32", True, epilogue="beta"), ACROSS),
-        (Form("float16", None, False, True, epilogue="alpha"), pair((128, 128, 64), 8, 2, 1)),
+        (Form("bfloat16", "float32", True, epilogue=scaled(True, "float32")), ACROSS),
+        (
+            Form("float16", None, False, True, epilogue=scaled(False, "float16")),
+            pair((128, 128, 64), 8, 2, 1),
+        ),
         (Form("e4m3", "bfloat16", False, True), DOWN),
         (Form("s8", None, False, True), replace(ACROSS, stages=2)),
     ],

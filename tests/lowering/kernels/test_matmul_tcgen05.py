@@ -13,6 +13,7 @@ from lowering.ir.ops import MbarrierWait, Op, ProxyFence, TmaLoad, When, walk
 from lowering.ir.tmem_ops import TensorCommit, TensorFence, TensorFree, TensorMma, TensorWait
 from lowering.isa import nvjitlink
 from lowering.kernels.config import Config, Form, fitted
+from lowering.kernels.fusion import scaled
 from lowering.kernels.matmul import program_of
 from lowering.simulator.hazards import SimulationError
 from tests.lowering.kernels.test_matmul import changed
@@ -31,10 +32,10 @@ def test_every_transpose_with_edges_and_pitches(dtype: str, flips: tuple[bool, b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epilogue", ["alpha", "beta"])
+@pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize("out", ["float32", "bfloat16"])
-def test_every_epilogue(epilogue: str, out: str) -> None:
-    form = Form("bfloat16", out, True, epilogue=epilogue)
+def test_alpha_and_beta(added: bool, out: str) -> None:
+    form = Form("bfloat16", out, True, epilogue=scaled(added, out))
     assert exact(form, ONE, (136, 72, 72), padding=8, arch=ARCH)
 
 
@@ -127,7 +128,11 @@ def test_every_fault_is_found(fault: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_100a", "sm_103a", "sm_110a"])
 @pytest.mark.parametrize(
-    "form", [Form("bfloat16", epilogue="beta"), Form("e4m3", "float16", transpose_B=True)]
+    "form",
+    [
+        Form("bfloat16", epilogue=scaled(True, "bfloat16")),
+        Form("e4m3", "float16", transpose_B=True),
+    ],
 )
 def test_the_kernel_assembles(form: Form, arch: str) -> None:
     form, config = fitted(form, ONE, (256, 256, 256))

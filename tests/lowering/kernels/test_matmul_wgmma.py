@@ -16,6 +16,7 @@ from lowering.codegen import numba_cuda
 from lowering.codegen.compilers import COMPILERS, machine_code
 from lowering.ir.ops import (
     Arrive,
+    Load,
     Loop,
     MbarrierWait,
     Op,
@@ -37,6 +38,7 @@ from lowering.isa import nvjitlink
 from lowering.isa.nvjitlink import AssembleError
 from lowering.kernels import api, tuning
 from lowering.kernels.config import Config, Form, Problem, fitted
+from lowering.kernels.fusion import scaled
 from lowering.kernels.matmul import launch_of, program_of, simulate
 from lowering.kernels.schedule import ROUNDING, Schedule
 from lowering.launch import cache, driver
@@ -45,7 +47,7 @@ from lowering.simulator.grid import Grid, bank_counts
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.machine import Machine
 from lowering.simulator.run import run_to_end
-from tests.lowering.kernels.test_matmul import Shown, changed, integers
+from tests.lowering.kernels.test_matmul import Shown, changed, integers, wanted
 
 ONE = Config((64, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)
 TWO = Config((128, 64, 64), (8, 1), 3, 2, bulk=True, producer=True, wgmma=True)
@@ -63,22 +65,10 @@ def exact(form: Form, config: Config, sizes: tuple[int, int, int], **more: Any) 
     a, b, c = integers(sizes)
     if form.dtype.token == "u8":
         a, b = abs(a), abs(b)
-    alpha, beta = 0.5, -2.0
-    want = (a @ b).astype(np.float32)
-    if form.epilogue:
-        want = want * np.float32(alpha)
-    if form.epilogue == "beta":
-        want = want + c.astype(np.float32) * np.float32(beta)
-    out = simulate(
-        *fitted(form, config, sizes),
-        a.T if form.transpose_A else a,
-        b.T if form.transpose_B else b,
-        c if form.epilogue == "beta" else None,
-        alpha,
-        beta,
-        **more,
-    )
-    return bool((out == want.astype(form.out.numpy)).all())
+    want, used = wanted(form, a, b, c)
+    left, right = a.T if form.transpose_A else a, b.T if form.transpose_B else b
+    out = simulate(*fitted(form, config, sizes), left, right, used, **more)
+    return bool((out == want).all())
 
 
 @pytest.mark.slow
@@ -90,10 +80,11 @@ def test_every_transpose_with_edges_and_pitches(
     assert exact(Form(dtype, None, *flips), config, EDGES, padding=8)
 
 
-@pytest.mark.parametrize("epilogue", ["alpha", "beta"])
+@pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize("out", ["float32", "bfloat16"])
-def test_every_epilogue(epilogue: str, out: str) -> None:
-    assert exact(Form("bfloat16", out, True, epilogue=epilogue), ONE, (136, 72, 72), padding=8)
+def test_alpha_and_beta(added: bool, out: str) -> None:
+    form = Form("bfloat16", out, True, epilogue=scaled(added, out))
+    assert exact(form, ONE, (136, 72, 72), padding=8)
 
 
 @pytest.mark.slow
@@ -135,7 +126,10 @@ def test_what_operands_of_8_bits_ask_for() -> None:
     for make, message in (
         (lambda: Form("e4m3"), "needs K-major operands"),
         (lambda: Form("s8", "float32", False, True), "s8 and u8 give s32"),
-        (lambda: Form("s8", None, False, True, epilogue="alpha"), "and '' for s32"),
+        (
+            lambda: Form("s8", None, False, True, epilogue=scaled(False, "float32")),
+            "must make s32 of sums in s32; got",
+        ),
         (lambda: program_of(form, Config()), "needs a wgmma config"),
         (
             lambda: tuning.default(form, (64, 64, 64), replace(H200, arch="sm_120")),
@@ -302,10 +296,11 @@ def test_tiles_that_leave_late_race_or_are_missed_too(config: Config, fault: str
     ("form", "late"),
     [
         (Form("float16", whole=True), True),
-        (Form("bfloat16", None, True, True, epilogue="alpha", whole=True), True),
+        (Form("bfloat16", None, True, True, epilogue=scaled(False, "bfloat16"), whole=True), True),
         (Form("float16", whole=False), False),
         (Form("float16", "float32", whole=True), False),
-        (Form("float16", epilogue="beta", whole=True), False),
+        (Form("float16", epilogue=scaled(True, "float16"), whole=True), True),
+        (Form("float16", epilogue=scaled(True, "float16")), False),
     ],
 )
 def test_a_tile_leaves_while_the_next_is_made(form: Form, late: bool) -> None:
@@ -319,11 +314,14 @@ def test_a_tile_leaves_while_the_next_is_made(form: Form, late: bool) -> None:
     assert sum(map(is_drain, walk(along.body))) == 2 * late
     assert any(map(is_drain, after)) is not late
     assert sum(map(is_of_the_last, after)) == late
-    assert not any(isinstance(op, Zero) for op in walk(ops))
+    zeros = late and form.epilogue is not None  # which frees registers between two tiles
+    assert any(isinstance(op, Zero) for op in walk(ops)) == zeros
     for at, op in enumerate(along.body):
         if is_of_the_turn_before(op):
             assert isinstance(along.body[at - 1], WgmmaCommit)
-            assert along.body[at + 1] == WgmmaWait(1)
+            loads = int(form.epilogue is not None and form.epilogue.reads)
+            assert along.body[at + 1 + loads] == WgmmaWait(1)
+            assert sum(isinstance(each, Load) for each in walk((along.body[at + 1],))) == 16 * loads
 
 
 @pytest.mark.slow
@@ -332,8 +330,8 @@ def test_the_assembler_runs_no_products_one_by_one(by: str) -> None:
     """It remarks upon a kernel that lacks a wait, and upon none of these."""
     for form in (
         Form("float16", whole=True),
-        Form("bfloat16", None, True, True, epilogue="alpha", whole=True),
-        Form("float16", epilogue="beta"),
+        Form("bfloat16", None, True, True, epilogue=scaled(False, "bfloat16"), whole=True),
+        Form("float16", epilogue=scaled(True, "float16")),
     ):
         body = program_of(form, PAIR).body
         assert machine_code(body, "k", "sm_90a", by, strict=True)[:4] == b"\x7fELF"
@@ -342,7 +340,7 @@ def test_the_assembler_runs_no_products_one_by_one(by: str) -> None:
         return None if isinstance(op, WgmmaWait) and not op.pending else op
 
     wrong = replace(body, ops=changed(body.ops, unawaited))
-    with pytest.raises(AssembleError, match=r"wgmma\.mma_async .* are serialized"):
+    with pytest.raises(AssembleError, match=r"wgmma\.(mma_async .* are serialized|wait_group is)"):
         machine_code(wrong, "k", "sm_90a", by, strict=True)
 
 
@@ -394,7 +392,9 @@ def test_shared_memory_is_free_of_conflicts(out: str) -> None:
 @pytest.mark.slow
 def test_a_whole_program_and_its_ptx_assemble() -> None:
     config = replace(TWO, stages=2)
-    form, config = fitted(Form("bfloat16", epilogue="beta"), config, (256, 128, 256))
+    form, config = fitted(
+        Form("bfloat16", epilogue=scaled(True, "bfloat16")), config, (256, 128, 256)
+    )
     program = program_of(form, config)
     made = cache.compile_program(program, "sm_90a")
     assert (made.threads, made.params) == (384, ("A", "B", "C", "D"))
@@ -483,8 +483,8 @@ def test_a_plan_has_the_schedule_and_three_maps(monkeypatch: pytest.MonkeyPatch)
         )
         launched: list[Any] = []  # noqa: RUF012
 
-        def ordered(self, scalars: dict[str, float]) -> dict[str, float]:
-            return {name: scalars[name] for name, _ in self.made.scalars}
+        def ordered(self, scalars: dict[str, float]) -> tuple[float, ...]:
+            return tuple(scalars[name] for name, _ in self.made.scalars)
 
         def launch(self, *arguments: Any) -> None:
             self.launched.append(arguments)
@@ -514,7 +514,8 @@ def test_a_plan_has_the_schedule_and_three_maps(monkeypatch: pytest.MonkeyPatch)
     ((grid, pointers, scalars, stream),) = Launcher.launched
     assert (grid, stream) == ((4, 1), 7)
     assert pointers == [4096 + 128 + 64, 4096 + 64 + 192, (1 << 20) + 128 + 192]
-    assert (scalars["turns"], scalars["total"], scalars["width"]) == (2, 6, 3)
+    named = dict(zip((name for name, _ in Launcher.made.scalars), scalars, strict=True))
+    assert (named["turns"], named["total"], named["width"]) == (2, 6, 3)
 
 
 @pytest.mark.gpu

@@ -77,7 +77,8 @@ class Launches:
         monkeypatch.setattr(api, "_PLANS", {})
         monkeypatch.setattr(api, "device", self._device)
         monkeypatch.setattr(api, "loaded", lambda *key: self)
-        self.made = SimpleNamespace(boxes=(), params=("A", "B", "D"))
+        factors = ("c", "f32"), ("e", "f32")
+        self.made = SimpleNamespace(boxes=(), params=("A", "B", "D"), scalars=factors)
 
     def _device(self, index: int) -> Device:
         return Device(index, "sm_80", 108, "A100", 163 * 1024, f"context {index}")
@@ -90,7 +91,7 @@ class Launches:
         return None
 
     def ordered(self, scalars: dict[str, float]) -> tuple[float, ...]:
-        return ()
+        return tuple(scalars.get(name, 0.0) for name, _ in self.made.scalars)
 
     def launch(self, grid: Any, pointers: Any, scalars: Any, stream: int) -> None:
         self.seen.append((self.current, stream))

@@ -1,0 +1,275 @@
+"""Expressions of fuzz programs: their trees, their Python text, and what each function means.
+
+The meaning is written here anew: of arrays in the type's own NumPy type, rounded once. Functions
+that hardware approximates are given such arguments alone that their results are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from tests.support.ptx_words import nearest
+
+Array = npt.NDArray[Any]
+PRED = "bool"
+
+SIGNS = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//",
+    "remainder": "%", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
+    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<",
+    "right_shift": ">>",
+}  # fmt: skip
+PREFIXES = {"negative": "-", "invert": "~"}
+COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
+KINDS: dict[str, Any] = {
+    "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32,
+    "float64": np.float64, "int32": np.int32, "int8": np.int8, "uint8": np.uint8,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2, PRED: np.bool_,
+}  # fmt: skip
+# Of floats: digits, the exponent of the least number, the largest number, whether it stands for inf
+FORMS = {
+    "float16": (11, -24, 65504.0, False), "bfloat16": (8, -133, (2 - 2**-7) * 2.0**127, False),
+    "float32": (24, -149, (2 - 2**-23) * 2.0**127, False),
+    "float8_e4m3fn": (4, -9, 448.0, True), "float8_e5m2": (3, -16, 57344.0, True),
+}  # fmt: skip
+
+
+class InexactError(Exception):
+    """A function is approximate at what it is given, or its result is not defined."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A tree of functions over leaves, of one type.
+
+    ``what``: "tile" (of a region), "number", "scalar" (its name), "value" (a number, such as a loop
+    variable's, with its text), "index" (a region and an axis), or the name of a function.
+    """
+
+    what: str
+    dtype: str
+    arguments: tuple[Any, ...]
+
+    def text(self, region: Callable[[Any], str]) -> str:
+        """Return Python, as a user would write it."""
+        if self.what == "tile":
+            return region(self.arguments[0])
+        if self.what in ("number", "scalar", "value"):
+            text = str(self.arguments[0])
+            return f"({text})" if " " in text or text.startswith("-") else text
+        if self.what == "index":
+            return f"lw.index({region(self.arguments[0])}, {self.arguments[1]})"
+        inside = [each.text(region) for each in self.arguments]
+        if self.what in SIGNS:
+            return f"({inside[0]} {SIGNS[self.what]} {inside[1]})"
+        if self.what in PREFIXES:
+            return f"{PREFIXES[self.what]}{inside[0]}"
+        if self.what == "absolute":
+            return f"abs({inside[0]})"
+        if self.what == "cast":
+            return f'lw.cast({inside[0]}, "{self.dtype}")'
+        return f"lw.{self.what}({', '.join(inside)})"
+
+    def leaves(self) -> Iterator[Node]:
+        """Yield the leaves, from left to right."""
+        if self.what in ("tile", "number", "scalar", "value", "index"):
+            yield self
+        else:
+            for each in self.arguments:
+                yield from each.leaves()
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield all nodes."""
+        yield self
+        for each in self.arguments:
+            if isinstance(each, Node):
+                yield from each.nodes()
+
+    def changed(self, change: Callable[[Node], Node]) -> Node:
+        """Return the tree with every node changed, leaves first."""
+        arguments = tuple(
+            each.changed(change) if isinstance(each, Node) else each for each in self.arguments
+        )
+        return change(replace(self, arguments=arguments))
+
+
+def apply(what: str, *arguments: Node) -> Node:
+    """Return a function of nodes."""
+    dtype = PRED if what in COMPARISONS else arguments[-1].dtype
+    return Node(what, dtype, arguments)
+
+
+def number(value: float, dtype: str) -> Node:
+    """Return a constant."""
+    return Node("number", dtype, (int(value) if dtype == "int32" else float(value),))
+
+
+# -- the meaning ----------------------------------------------------------------------------------
+
+
+def evaluate(node: Node, leaf: Callable[[Node], Array], where: Array | None) -> Array:
+    """Return the value of a tree; ``where``: the elements that are meant, None where any may be.
+
+    Raises:
+        InexactError: a function is approximate there.
+    """
+    known: dict[Node, Array] = {}
+
+    def value(each: Node) -> Array:
+        if each not in known:
+            known[each] = found(each)
+        return known[each]
+
+    def found(each: Node) -> Array:
+        if each.what in ("tile", "number", "scalar", "value", "index"):
+            return leaf(each).astype(KINDS[each.dtype])
+        inside = [value(argument) for argument in each.arguments]
+        if each.what == "cast":
+            return cast(inside[0], each.arguments[0].dtype, each.dtype)
+        return function(each.what, inside, where)
+
+    with np.errstate(all="ignore"):
+        return value(node)
+
+
+def cast(value: Array, source: str, target: str) -> Array:
+    """Return values of one type in another: floats rounded to nearest, ties to even.
+
+    To an integer, floats are cut, and held to its ends (0 for what is no number); of an integer the
+    low bits are kept.
+    """
+    if target in ("int8", "uint8", "int32"):
+        if value.dtype.kind in "iub":
+            return value.astype(np.int64).astype(KINDS[target])
+        ends = np.iinfo(KINDS[target])
+        wide = value.astype(np.float64)
+        whole = np.clip(np.trunc(np.where(np.isnan(wide), 0, wide)), ends.min, ends.max)
+        return whole.astype(np.int64).astype(KINDS[target])
+    wide = value.astype(np.float64)
+    return wide if target == "float64" else rounded(wide, target).astype(KINDS[target])
+
+
+def rounded(wide: Array, target: str) -> Array:
+    """Return float64 rounded to the numbers of a narrower type."""
+    digits, least, largest, holds = FORMS[target]
+    _, exponent = np.frexp(np.where(np.isfinite(wide), wide, 0))
+    unit = np.maximum(exponent - digits, least)
+    found = np.ldexp(np.rint(np.ldexp(wide, -unit)), unit)
+    over = np.copysign(largest if holds else np.inf, wide)
+    return np.where(np.abs(found) > largest, over, found)
+
+
+def function(what: str, arguments: list[Array], where: Array | None) -> Array:
+    """Return a function of arrays of its types.
+
+    Raises:
+        InexactError: it is approximate at an element that is meant.
+    """
+    values = list(np.broadcast_arrays(*arguments))
+    kind = values[-1].dtype
+    if where is not None and kind in APPROXIMATE.get(what, ()):
+        if (where & ~EXACT[what](*values)).any():
+            raise InexactError(f"{what} of what it approximates")
+    with np.errstate(all="ignore"):
+        found = np.asarray(FUNCTIONS[what](*values))
+    return found.astype(bool if what in COMPARISONS else kind)
+
+
+def _greater(a: Array, b: Array) -> Array:
+    return np.where((a > b) | ((a == b) & ~np.signbit(a)), a, b)
+
+
+def _extreme(sign: int) -> Callable[[Array, Array], Array]:
+    def rule(a: Array, b: Array) -> Array:
+        if a.dtype.kind == "i":
+            return np.maximum(a, b) if sign > 0 else np.minimum(a, b)
+        found = _greater(a, b) if sign > 0 else -_greater(-a, -b)
+        return np.where(np.isnan(a) | np.isnan(b), np.asarray(np.nan, a.dtype), found)
+
+    return rule
+
+
+def _fma(a: Array, b: Array, c: Array) -> Array:
+    """Round ``a·b + c`` once."""
+    if a.dtype.kind == "i":
+        wide = a.astype(np.int64) * b.astype(np.int64) + c.astype(np.int64)
+        return wide.astype(np.int32)
+    name = {np.dtype(np.float16): "f16", np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
+    token = name.get(a.dtype, "bf16")
+    wide = a.astype(np.longdouble) * b.astype(np.longdouble) + c.astype(np.longdouble)
+    out = np.array(wide.astype(np.float64).astype(a.dtype))
+    x, y, z = (each.astype(np.float64) for each in (a, b, c))
+    finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(z) & (wide != 0)
+    # What float64 holds exactly, or what lies far from a tie, needs no fractions.
+    near = (wide.astype(np.float64) != wide) | (out.astype(np.float64) != wide)
+    from fractions import Fraction
+
+    for at in np.argwhere(finite & near):
+        i = tuple(at)
+        exact = Fraction(float(x[i])) * Fraction(float(y[i])) + Fraction(float(z[i]))
+        if exact:
+            out[i] = nearest(exact, token)
+    return out
+
+
+def _wrapped(rule: Callable[..., Array]) -> Callable[..., Array]:
+    def do(*values: Array) -> Array:
+        if values[0].dtype.kind == "i":
+            return rule(*(each.astype(np.int64) for each in values)).astype(np.int32)
+        return rule(*values)
+
+    return do
+
+
+def _count(by: Array) -> Array:
+    """Return the places of a shift: all of 32 and more, or below 0, count as 32."""
+    return np.where((by < 0) | (by > 32), 32, by)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": _wrapped(np.add), "subtract": _wrapped(np.subtract), "multiply": _wrapped(np.multiply),
+    "divide": np.divide, "fma": _fma, "absolute": _wrapped(np.abs),
+    "negative": _wrapped(np.negative), "sqrt": np.sqrt, "maximum": _extreme(1),
+    "minimum": _extreme(-1), "where": np.where, "equal": np.equal, "not_equal": np.not_equal,
+    "less": np.less, "less_equal": np.less_equal, "greater": np.greater,
+    "greater_equal": np.greater_equal, "invert": np.invert, "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    "left_shift": _wrapped(lambda x, by: x << _count(by)),
+    "right_shift": _wrapped(lambda x, by: x >> _count(by)),
+    "floor_divide": _wrapped(lambda a, b: np.floor_divide(a, np.where(b == 0, 1, b))),
+    "remainder": _wrapped(lambda a, b: a - np.floor_divide(a, np.where(b == 0, 1, b)) * b),
+    "reciprocal": lambda x: np.asarray(1, x.dtype) / x,
+    "exp2": lambda x: np.exp2(x.astype(np.float64)), "exp": lambda x: np.exp(x.astype(np.float64)),
+    "log2": lambda x: np.log2(x.astype(np.float64)),
+    "rsqrt": lambda x: 1 / np.sqrt(x.astype(np.float64)),
+    "tanh": lambda x: np.tanh(x.astype(np.float64)),
+}  # fmt: skip
+
+# Where the approximate ones are exact, by argument; of which types they are approximate.
+_NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32))
+
+
+def _power(of: int) -> Callable[[Array], Array]:
+    def rule(x: Array) -> Array:
+        mantissa, exponent = np.frexp(x.astype(np.float64))
+        return (mantissa == 0.5) & ((exponent - 1) % of == 0) & (np.abs(exponent) < 20)
+
+    return rule
+
+
+EXACT: dict[str, Callable[..., Array]] = {
+    "exp2": lambda x: (x == np.rint(x)) & (np.abs(x) <= 14), "exp": lambda x: x == 0,
+    "log2": _power(1), "rsqrt": _power(2), "reciprocal": _power(1),
+    "tanh": lambda x: (x == 0) | (np.abs(x) >= 32),
+    "floor_divide": lambda a, b: b != 0, "remainder": lambda a, b: b != 0,
+}  # fmt: skip
+APPROXIMATE: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("exp2", "exp", "log2", "rsqrt", "reciprocal", "tanh"), _NARROW),
+    **dict.fromkeys(("floor_divide", "remainder"), (np.dtype(np.int32),)),
+}

@@ -14,6 +14,7 @@ from lowering.codegen.register_words import (
 )
 from lowering.codegen.writer import BYTE, Writer, emit
 from lowering.ir.ops import (
+    Atomic,
     Blend,
     Commit,
     Load,
@@ -143,6 +144,16 @@ def _store(writer: Writer, op: Store) -> None:
         values = words(writer.body, op.source)
     else:
         values = (extract(writer, bit_field(writer.body, op.source)),)
+    writer.call(asm, (), (writer.at(op.memory, op.address), *values))
+    if opened:
+        writer.close()
+
+
+@emit.of(Atomic)
+def _atomic(writer: Writer, op: Atomic) -> None:
+    opened = writer.guarded(op.guards)
+    asm = ptx.red(op.function, writer.token(op.source.buffer))
+    values = words(writer.body, op.source)
     writer.call(asm, (), (writer.at(op.memory, op.address), *values))
     if opened:
         writer.close()

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from layoutalg import LayoutError
+from lowering.dispatch.addresses import reach
 from lowering.dispatch.holders import ALL, ControlFlow
 from lowering.dispatch.registry import Lowered, context_of, dispatch
 from lowering.ir.convergence import same_over
-from lowering.ir.index import as_index
+from lowering.ir.index import Index, as_index
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import (
     Let,
@@ -111,6 +112,7 @@ class _Calls:
     def lowered(self, call: TilePrimitiveCall, flow: ControlFlow) -> Lowered:
         """Return what dispatch makes of a call."""
         self.check_begins(call, flow)
+        check_inside(call, flow)
         ir = self.ir
         return dispatch(context_of(call, "cuda", ir.threads, None, ir.arch, flow, self.buffers))
 
@@ -139,3 +141,42 @@ class _Calls:
                         f"{call.op}: the begin of {region} must be the same in all threads of a "
                         f"{what}, which access it together"
                     )
+
+
+def check_inside(call: TilePrimitiveCall, flow: ControlFlow) -> None:
+    """Refuse a region that leaves its buffer for some value of its variables, in some branch taken.
+
+    Dimensions with ``bounds`` are masked, TMA cuts its boxes at the edges of global memory, and
+    what depends on the launch is the launch's.
+
+    Raises:
+        LayoutError: the range and its values are named.
+
+    >>> from lowering.ir.index import Index
+    >>> from lowering.ir.tiles import Buffer, copy
+    >>> a, s = (Buffer(name, (64, 8), "float32", "shared") for name in "as")
+    >>> i = Index.of("i", 5)
+    >>> call = copy(s[0:16], a[i * 16 : i * 16 + 16])
+    >>> check_inside(call, ControlFlow().under([i < 4], 32))
+    >>> check_inside(call, ControlFlow())
+    Traceback (most recent call last):
+    layoutalg.errors.LayoutError: copy: a[i * 16:i * 16 + 16,0:8] must lie in 0:64 of dimension \
+0; it begins at 0 to 64: a larger buffer, or a condition such as `with k.when(i < 3):`, would fit
+    """
+    for region in call.operands.values():
+        buffer = region.buffer
+        if call.op == "bulk_copy" and buffer.scope == "global":
+            continue
+        for dim, (begin, _) in enumerate(region.ranges):
+            if buffer.bounds[dim] is not None or not isinstance(begin, Index):
+                continue
+            last = buffer.shape[dim] - region.shape[dim]
+            if begin.low >= 0 and begin.high <= last:
+                continue
+            found = reach(begin.replaced(flow.named), flow.guards)
+            if found is not None and (found[0] < 0 or found[1] > last):
+                raise LayoutError(
+                    f"{call.op}: {region} must lie in 0:{buffer.shape[dim]} of dimension {dim}; it "
+                    f"begins at {found[0]} to {found[1]}: a larger buffer, or a "
+                    "condition such as `with k.when(i < 3):`, would fit"
+                )

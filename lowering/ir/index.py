@@ -99,8 +99,10 @@ class Opaque:
             return f"({_remainder(left, right.constant)})"
         return f"({left} {self.op} {right.operand(style, wide)})"
 
-    def value(self, env: Mapping[str, Any]) -> Any:
-        """Evaluate with integers or arrays."""
+    def value(self, env: Mapping[Any, Any]) -> Any:
+        """Evaluate with integers or arrays; what stands in the place of all of it goes first."""
+        if self in env:
+            return env[self]
         left, right = self.left.value(env), self.right.value(env)
         operations = {
             "^": np.bitwise_xor,
@@ -354,23 +356,23 @@ class Index:
         """
         if not takes(other):
             return NotImplemented
-        other = as_index(other)
-        if not other.terms and not other.constant:
+        right = as_index(other)
+        if not right.terms and not right.constant:
             return self
         if not self.terms and not self.constant:
-            return other
-        reach = 1 << other.high.bit_length()
+            return right
+        reach = 1 << right.high.bit_length()
         split = self._split(reach)
         if split is None:
-            return self._opaque("^", other)
+            return self._opaque("^", right)
         upper, lower = split
         if not lower.terms and not lower.constant:
-            return upper * reach + other
+            return upper * reach + right
         if not upper.terms and not upper.constant:
-            return self._opaque("^", other)
-        return upper * reach + lower._opaque("^", other)
+            return self._opaque("^", right)
+        return upper * reach + lower._opaque("^", right)
 
-    def value(self, env: Mapping[str, Any]) -> Any:
+    def value(self, env: Mapping[Any, Any]) -> Any:
         """Evaluate with integers or integer arrays, one per variable.
 
         >>> Index.of("t", 32).value({"t": np.arange(3)})
@@ -437,22 +439,20 @@ class Index:
         """
         return {digit.var: digit.limit for digit, _ in self.digits()}
 
-    def period(self, var: str) -> int:
+    def period(self, var: str) -> int | None:
         """Return after how many values of a variable the index has only moved by a constant.
 
-        That constant may be a multiple of another variable. So a variable that only the launch
-        knows needs few values in a proof.
-
-        Raises:
-            LayoutError: it is multiplied by itself, or stands in an XOR.
+        That constant may be a multiple of another variable. So a variable of many values needs few
+        of them in a proof. None: never, since it is multiplied by itself or stands in an XOR.
 
         >>> block = Index.free("bx")
         >>> [each.period("bx") for each in (block * 64, block % 3 * 16, block // 4 + block % 6)]
         [1, 3, 12]
         """
-        return self._periodic(var)[0]
+        found = self._periodic(var)
+        return None if found is None else found[0]
 
-    def _periodic(self, var: str) -> tuple[int, bool]:
+    def _periodic(self, var: str) -> tuple[int, bool] | None:
         """Return the period in a variable, and whether the index moves from one to the next."""
         period, moves = 1, False
         for _, atom in self.terms:
@@ -462,15 +462,14 @@ class Index:
                     cut = atom.stride * atom.extent < atom.limit
                     own, moving = atom.stride * (atom.extent if cut else 1), not cut
             else:
-                (left, up), (right, down) = (e._periodic(var) for e in (atom.left, atom.right))
-                own, moving = math.lcm(left, right), (up or down) and atom.op != "%"
+                left, right = atom.left._periodic(var), atom.right._periodic(var)
+                if left is None or right is None:
+                    return None
+                own, moving = math.lcm(left[0], right[0]), (left[1] or right[1]) and atom.op != "%"
                 if atom.op in ("//", "%"):
-                    own *= atom.right.constant if up else 1
-                elif up and down if atom.op == "*" else moving:
-                    raise LayoutError(
-                        f"index: {self} is no polynomial of degree one in {var}, which only the "
-                        "launch knows"
-                    )
+                    own *= atom.right.constant if left[1] else 1
+                elif (left[1] and right[1]) if atom.op == "*" else moving:
+                    return None
             period, moves = math.lcm(period, own), moves or moving
         return period, moves
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from layoutalg import LayoutError
-from lowering.ir.expressions import Node
+from lowering.ir.expressions import Node, shown
 from lowering.ir.index import FREE, INT, Guard, Index
 from lowering.isa.mma import MmaInst
 from lowering.isa.smem_descriptor import Descriptor
@@ -167,9 +167,7 @@ class Compute(Op, unit="thread"):
     coordinates: tuple[tuple[Index, ...], ...] = ()
 
     def __str__(self) -> str:
-        text = str(self.value)
-        for number, each in reversed(list(enumerate(self.operands))):
-            text = text.replace(f"${number}", str(each))
+        text = shown(self.value, self.operands)
         for number, found in reversed(list(enumerate(self.coordinates))):
             text = text.replace(f"@{number}", f"({found[0]}{', …' * (len(found) > 1)})")
         return f"{self.into} = {text}"
@@ -225,6 +223,26 @@ class Store(Op, unit="thread", targets=("memory",)):
 
     def __str__(self) -> str:
         return f"{self.memory}[{self.address}] = {self.source}{_where(self.guards)}"
+
+
+@dataclass(frozen=True)
+class Atomic(Op, unit="thread", sources=("memory",), targets=("memory",)):
+    """``red``: cells of global memory become add, min or max of themselves and registers.
+
+    Each cell changes at once; the order of several changes is not said. ``guards``, ``copies``: as
+    of :class:`Store`. Neighbours of 16 bits share a word.
+    """
+
+    function: str
+    memory: str
+    address: Index
+    source: Registers
+    guards: tuple[Guard, ...] = ()
+    copies: int = 0
+
+    def __str__(self) -> str:
+        what = f"{self.memory}[{self.address}], {self.source}"
+        return f"red.{self.function}({what}){_where(self.guards)}"
 
 
 @dataclass(frozen=True)

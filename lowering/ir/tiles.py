@@ -17,7 +17,7 @@ from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.arguments import as_region as as_ranges
 from layoutalg.sizes.size import Size, as_extent, as_size, equal, is_sequence, less, product, tidy
-from lowering.ir.expressions import Arithmetic, Expression, Tile
+from lowering.ir.expressions import Arithmetic, Expression, Tile, shown
 from lowering.ir.index import Index, as_index
 from lowering.ir.names import plain
 from lowering.ir.ops import Op, Store, StoreMatrix, Transfer, When, rewrite, walk
@@ -291,7 +291,7 @@ def _ranges(given: Any, shape: tuple[Any, ...]) -> tuple[tuple[Any, Any], ...]:
     """
     if not is_sequence(given):
         return as_ranges(given, shape)
-    pairs, moving = list(given), dict[int, tuple[Any, Any]]()
+    pairs, moving = [*given], dict[int, tuple[Any, Any]]()
     for dim, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             continue
@@ -305,7 +305,7 @@ def _ranges(given: Any, shape: tuple[Any, ...]) -> tuple[tuple[Any, Any], ...]:
                     "number fits, as in b : b + 16"
                 )
             moving[dim], pairs[dim] = (begin, end), (0, count)
-    found = list(as_ranges(pairs, shape))
+    found = list(as_ranges(tuple(pairs), shape))
     for dim, (begin, end) in moving.items():
         found[dim] = begin, end
         if begin.high < 0 or less(shape[dim], end.low):
@@ -446,6 +446,9 @@ class TilePrimitiveCall(Op):
 
     def __str__(self) -> str:
         """Return the call as written, without arguments at their defaults."""
+        if self.op == "assign":
+            dst, *sources = self.operands.values()
+            return f"assign({dst} = {shown(self.config['value'], sources)}, scope={self.scope})"
         inside = [
             str(region) if region.buffer.name == role else f"{role}={region}"
             for role, region in self.operands.items()

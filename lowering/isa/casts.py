@@ -1,8 +1,9 @@
 """Casts between element types: one row for each pair, as PTX on 32-bit words, with its meaning.
 
-- To a float: rounded once, to nearest, ties to even, denormals kept; a NaN gets the bit pattern of
-  :data:`NANS`. Beyond its largest number f16, bf16 and f32 have infinity; e4m3 and e5m2 give the
-  largest number, for infinity too (``.satfinite``, without which PTX has no such cast).
+- To a float: rounded once, to nearest, ties to even, denormals kept; a NaN becomes that of
+  :data:`NANS`, or of the pairs in :data:`KEPT` a quiet one of its sign and first digits. Beyond its
+  largest number f16, bf16 and f32 have infinity; e4m3 and e5m2 give the largest number, for
+  infinity too (``.satfinite``, without which PTX has no such cast).
 - From a float to an integer: toward zero; beyond the ends the nearest end; 0 for a NaN.
 - From an integer to an integer: the low bits.
 - bf16 to f32 keeps the bits, of a NaN too.
@@ -33,11 +34,12 @@ from lowering.isa import dtypes
 from lowering.isa.functions import PRED, Function, Values, registers_of, to_odd
 from lowering.isa.ptx import letter
 
-# The bits of the NaN that a cast to a float gives.
+# The bits of the NaN that a cast to a float gives; and the pairs that keep its sign and digits.
 NANS = {
     "f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFE0000000, "e4m3": 0x7F,
     "e5m2": 0x7F,
 }  # fmt: skip
+KEPT = (("f32", "f64"), ("bf16", "f64"), ("f64", "f32"), ("f64", "f16"))
 _BYTES, _BYTE_FLOATS = ("s8", "u8"), ("e4m3", "e5m2")
 _TYPES = ("f16", "bf16", "f32", "f64", *_BYTES, "s32", *_BYTE_FLOATS)
 _PAIRS: tuple[tuple[str, str], ...] = (
@@ -264,8 +266,24 @@ def _to_float(source: str, target: str, values: Values) -> Values:
         found = near.astype(into.numpy)
     else:
         found = wide.astype(into.numpy)
-    result: Values = np.array(found)
-    result.view(into.word)[np.isnan(wide)] = NANS[target]
+    result, nan = np.array(found), np.isnan(wide)
+    bits = result.view(into.word)
+    if (source, target) in KEPT:
+        bits[nan] = _quiet(source, target, values[nan])
+    else:
+        bits[nan] = NANS[target]
+    return result
+
+
+def _quiet(source: str, target: str, values: Values) -> Values:
+    """Return the bits of NaNs in another type: quiet, with their signs and first digits."""
+    here, there = dtypes.get(source), dtypes.get(target)
+    bits = values.view(here.word).astype(np.uint64) << np.uint64(64 - here.bits)
+    nan, digits = NANS[target], {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
+    sign = bits >> np.uint64(63) << np.uint64(there.bits - 1)
+    fraction = bits << np.uint64(here.bits - digits[source]) >> np.uint64(64 - digits[target])
+    quiet = np.uint64(nan & -(1 << (digits[target] - 1)))
+    result: Values = sign | quiet | fraction
     return result
 
 

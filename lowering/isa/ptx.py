@@ -25,6 +25,7 @@ ARCHS = {
     "mbarrier.arrive.shared::cluster": "sm_90", "fence.mbarrier_init": "sm_90",
     "fence.proxy.async": "sm_90", "cp.async.bulk": "sm_90", "prefetch.tensormap": "sm_90",
     "mapa": "sm_90", "barrier.cluster": "sm_90", "griddepcontrol": "sm_90", "elect.sync": "sm_90",
+    "red.relaxed.gpu.global.add.noftz.bf16x2": "sm_90",
     "setmaxnreg": "sm_90a, sm_100a, sm_110a, sm_120a",
 }  # fmt: skip
 
@@ -89,10 +90,25 @@ class Asm:
         return min(reversed(found), key=lambda each: len(targets_of(_arch(each))))
 
     @property
+    def early(self) -> str:
+        """``&`` where an output may be set before the last input is read, else nothing.
+
+        Without it a compiler may give both one register, which several instructions do not survive.
+
+        >>> prmt(0x5410).early, cp_async_or_zero().early, mapa().early
+        ('', '', '')
+        >>> from lowering.isa.casts import cast
+        >>> cast("bf16", "f32").asm.constraints
+        '=&f,=&f,r'
+        """
+        return "&" if self.outputs and not self.in_place and self.text.count(";") > 1 else ""
+
+    @property
     def constraints(self) -> str:
         """The LLVM constraint string."""
         tied = map(str, range(len(self.outputs) * self.in_place))
-        return ",".join([*(f"={letter}" for letter in self.outputs), *self.inputs, *tied])
+        outputs = (f"={self.early}{letter}" for letter in self.outputs)
+        return ",".join([*outputs, *self.inputs, *tied])
 
     def c_text(self) -> str:
         """Return the text with the ``%n`` operands of CUDA C++."""
@@ -241,6 +257,26 @@ def store(space: str, token: str, bits: int) -> Asm:
     return Asm(
         name, f"st.{space}{vector}.{kind} [$0], {source};", "", _pointer(space) + register * length
     )
+
+
+# What memory does by itself, by function and type of an element; 16-bit neighbours share a word.
+REDUCTIONS = {
+    ("add", "f32"): "add.f32", ("add", "f64"): "add.f64", ("add", "s32"): "add.s32",
+    ("add", "u32"): "add.u32", ("add", "f16"): "add.noftz.f16x2",
+    ("add", "bf16"): "add.noftz.bf16x2", ("min", "s32"): "min.s32", ("max", "s32"): "max.s32",
+    ("min", "u32"): "min.u32", ("max", "u32"): "max.u32",
+}  # fmt: skip
+
+
+def red(function: str, token: str) -> Asm:
+    """Return the reduction of one word into global memory; operands: address, register.
+
+    >>> red("add", "f32").text, red("add", "bf16").min_arch
+    ('red.relaxed.gpu.global.add.f32 [$0], $1;', 'sm_90')
+    """
+    kind = REDUCTIONS[function, token]
+    text = f"red.relaxed.gpu.global.{kind} [$0], $1;"
+    return Asm(f"red_{kind.replace('.', '_')}", text, "", f"l{letter(token)}")
 
 
 def ldmatrix(count: int, trans: bool, token: str = "b32") -> Asm:

@@ -166,8 +166,9 @@ class Reg:
 class St:
     """A statement: a verb, its regions, other arguments, and the statements inside it.
 
-    Verbs: copy, zero, cast, blend, assign, gemm, gemm_async, sync, commit, wait, arrive, mbarrier_wait,
-    tma_load, tma_store, tma_store_wait, loop, when, producer, block (statements whose order is
+    Verbs: copy, zero, cast, blend, assign, gemm, gemm_async, sync, commit, wait, arrive,
+    mbarrier_wait, tma_load, tma_store, tma_store_wait, loop, when, producer, block (statements
+    whose order is
     their own affair).
     """
 
@@ -244,7 +245,7 @@ def source(program: Program, name: str = "fuzz") -> str:
     for name, (slots, arrivals) in program.barriers.items():
         lines.append(f'{name} = k.barrier("{name}", {slots}, {arrivals})')
     if program.grid > 1:
-        lines.append(f'cta = k.let("cta", Index.free("bx"), {program.grid})')
+        lines.append(f'cta = k.let("cta", k.block[0], {program.grid})')
     lines += _lines(program.body, program, 0, set())
     return "\n".join(lines) + "\n"
 

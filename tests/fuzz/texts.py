@@ -27,8 +27,9 @@ Array = npt.NDArray[Any]
 SPACING = 1 << 26  # bytes between the bases of two parameters
 SHARED = 1 << 18
 KINDS: dict[str, Any] = {
-    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "tf32": np.float32, "f64": np.float64,
-    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "s8": np.int8, "u8": np.uint8, "s32": np.int32,
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "tf32": np.float32,
+    "f64": np.float64, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
+    "s8": np.int8, "u8": np.uint8, "s32": np.int32,
 }  # fmt: skip
 CELLS: dict[str, Any] = {
     "u8": np.uint8,
@@ -244,13 +245,6 @@ class Machine:
         halves = np.ascontiguousarray(word).view(np.uint16).reshape(-1, 8, 8)
         flipped = np.ascontiguousarray(halves.transpose(0, 2, 1)).reshape(-1)
         return flipped.view(np.uint32)
-
-    def exchanged(self, mask: Any, value: Any, lanes: int) -> Array:
-        """Do ``shfl.sync.bfly`` of whole warps: lane i gets the value of lane ``i ^ lanes``."""
-        whole = np.ones(self.threads, dtype=bool) if mask is None else mask
-        if (whole.reshape(-1, 32).any(axis=1) != whole.reshape(-1, 32).all(axis=1)).any():
-            raise TextError("a shuffle of a part of a warp")
-        return np.broadcast_to(value, (self.threads,))[np.arange(self.threads) ^ lanes]
 
     # -- products --
 
@@ -489,6 +483,15 @@ def instruction(m: Machine, name: str) -> Instruction:
             return found[0] if len(found) == 1 else found
 
         return Instruction(len(outputs), len(inputs), text.replace("$", "%"), compute)
+    if found := re.fullmatch(r"shfl_bfly_(\d+)_([rfd])", name):
+        lanes = int(found[1])
+        one = f"shfl.sync.bfly.b32 {{0}}, {{1}}, {lanes}, 31, 0xffffffff;"
+        text = one.format("%0", "%1")
+        if found[2] == "d":
+            halves = " ".join(one.format(half, half) for half in "lh")
+            text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, %1; {halves} mov.b64 %0, {{l, h}}; }}"
+        other = np.arange(m.threads) ^ lanes
+        return Instruction(1, 1, text, lambda mask, value: m.from_lane(mask, value, other))
     if found := re.fullmatch(r"shfl_idx_([rfd])", name):
         one = "shfl.sync.idx.b32 {0}, {1}, %2, 31, 0xffffffff;"
         text = one.format("%0", "%1")
@@ -499,14 +502,6 @@ def instruction(m: Machine, name: str) -> Instruction:
     if name == "movmatrix_trans":
         text = "movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
         return Instruction(1, 1, text, m.transposed)
-    if found := re.fullmatch(r"shfl_bfly_(\d+)_([rfd])", name):
-        lanes = int(found[1])
-        one = f"shfl.sync.bfly.b32 {{0}}, {{1}}, {lanes}, 31, 0xffffffff;"
-        text = one.format("%0", "%1")
-        if found[2] == "d":
-            halves = " ".join(one.format(half, half) for half in "lh")
-            text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, %1; {halves} mov.b64 %0, {{l, h}}; }}"
-        return Instruction(1, 1, text, lambda mask, value: m.exchanged(mask, value, lanes))
     if found := re.fullmatch(r"(ld|st)_(global|shared)(?:_v([24]))?_(u8|u16|u32|f32|f64)", name):
         count, kind = int(found[3] or 1), found[4]
         vector = f".v{count}" if count > 1 else ""
@@ -844,7 +839,7 @@ def check_functions(source: str) -> dict[str, tuple[int, bool]]:
         got = re.sub(r"\s+", " ", text).strip()
         if known.text is not None and got != known.text:
             raise TextError(f"{name}: the text has {got!r}; the ISA says {known.text!r}")
-        if re.findall(r'"[=+]?\w"\((\w+)\)', constraints) != names:
+        if re.findall(r'"[=+]?&?\w"\((\w+)\)', constraints) != names:
             raise TextError(f"{name}: operands in another order: {constraints}")
         if (references, len(names) - references) != (known.out, known.ins):
             raise TextError(f"{name}: takes {known.out} and {known.ins}; got {arguments}")

@@ -319,6 +319,7 @@ def timed(made: Any, cells: int, size: int, arguments: int) -> dict[str, float]:
 def time_all(folder: Path, out: Path) -> None:
     """Time Triton's cubins and our kernels, and ours by the other means where that works."""
     from layoutalg import LayoutError, convert
+    from lowering.dispatch.registry import DispatchError
     from lowering.launch.cache import Compiled, compile_body
 
     rows = json.loads(DATA.read_text())["pairs"]
@@ -340,7 +341,7 @@ def time_all(folder: Path, out: Path) -> None:
                 body = ours(row, via).body
                 made = compile_body(body, "convert", f"sm_{TARGET}a")
                 line[via or "ours"] = timed(made, cells, bits // 8, 3)
-            except LayoutError as error:
+            except (LayoutError, DispatchError) as error:
                 line[via or "ours"] = str(error).splitlines()[0]
             if chosen.kind == "registers":
                 break

@@ -19,7 +19,7 @@ BYTE = 8
 def image(values: Array, bits: int) -> Array:
     """Return the bytes of elements: a view of them, unless two share a byte."""
     held = values.view(np.uint8)
-    return held if bits >= 8 else held[::2] & 15 | held[1::2] << 4
+    return held if bits >= BYTE else held[::2] & 15 | held[1::2] << 4
 
 
 def outputs(

@@ -125,10 +125,21 @@ assert np.abs(got - want).max() < 2e-3
 # %% [markdown]
 # ## 4. When the layouts differ, the copy is the conversion
 #
-# A statistic per row, held by one lane each, wants another layout than the products leave. `copy` between two register
-# tiles lowers what `convert` finds; `Conversion.cuda_source()` is the same as a device function.
+# Half a row in each lane: that is another layout than the products leave. `copy` between two register tiles lowers what
+# `convert` finds to be cheapest; `via=` asks for a kind. The recipe says how each lane finds what it takes, as a formula
+# of its number.
 
 # %%
-wide = parse("S[(16,2,16):(2@laneid,1@laneid,1)]")  # half a row in each lane
-found = convert(s.layout, wide, (ROWS, KEYS), bits=32)
-print(found.kind, found.shuffles, "shuffles", found.selects, "selects")
+halves = parse("S[(16,2,4,4):(2@laneid,1@laneid,1,4)]")
+found = convert(s.layout, halves, (ROWS, KEYS), bits=32, via="shuffle")
+print(found.shuffles, "shuffles", found.selects, "selects; the first step:", str(found).splitlines()[1])
+move = lw.Kernel("move")
+source, target = (move.param(name, (ROWS, KEYS), "float32") for name in ("source", "target"))
+before = move.alloc("before", (ROWS, KEYS), "float32", layout=s.layout)
+after = move.alloc("after", (ROWS, KEYS), "float32", layout=halves)
+move.copy(before, source), move.copy(after, before, via="shuffle"), move.copy(target, after)
+lowered = move.lower()
+assert lowered.cuda_source().count("shfl_idx_f(") - 1 == found.shuffles
+x = rng.standard_normal((ROWS, KEYS)).astype(np.float32)
+assert np.array_equal(lowered.simulate(source=x)["target"], x)
+print(convert(s.layout, halves, (ROWS, KEYS), bits=32).kind, "is what a plain copy takes")

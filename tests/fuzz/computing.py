@@ -63,6 +63,11 @@ class Computing:
                 self.vector(name, axis)
         if self.chance(0.3):
             self.twin(name)
+        if not self.active():
+            if self.chance(0.35):
+                self.statistic(name)
+            if self.chance(0.2):
+                self.converted(name)
         for _ in range(rng.choice((1, 1, 2, 3))):
             if self.chance(0.4):
                 name = self.new(name)
@@ -79,6 +84,33 @@ class Computing:
         dtype = buf.dtype if self.chance(0.7) else self.rng.choice(TYPES)
         bits = reduced(buf.bits, (buf.shape[0], buf.shape[1]), axis)
         return self.maker.load(shape, dtype, bits)
+
+    def statistic(self, name: str) -> None:
+        """Reduce a tile along an axis; what its threads hold of the result broadcasts onto it."""
+        maker, rng = self.maker, self.rng
+        buf = self.program.bufs[name]
+        assert buf.bits is not None
+        names = ["max", "min", "any"] if buf.dtype == "int32" else ["max", "min"]
+        if name not in maker.loose and buf.dtype in ("int32", "float32", "float64"):
+            names.append("sum")
+        axis = rng.randrange(2)
+        shape = (1, buf.shape[1]) if axis == 0 else (buf.shape[0], 1)
+        made = maker.tile(shape, buf.dtype, reduced(buf.bits, (buf.shape[0], buf.shape[1]), axis))
+        value = Node("reduce", buf.dtype, (maker.whole(name), axis, rng.choice(names)))
+        maker.emit("assign", maker.whole(made), value=value)
+        maker.tiles.append(made)
+        if name in maker.loose:
+            maker.loose.add(made)
+
+    def converted(self, name: str) -> None:
+        """Copy a tile to one whose threads hold it otherwise."""
+        maker = self.maker
+        buf = self.program.bufs[name]
+        made = maker.tile((buf.shape[0], buf.shape[1]), buf.dtype)
+        maker.emit("copy", maker.whole(made), maker.whole(name))
+        maker.tiles.append(made)
+        if name in maker.loose:
+            maker.loose.add(made)
 
     def twin(self, name: str) -> str:
         """Load a tile whose threads hold the same elements as another's, in other registers."""

@@ -25,6 +25,7 @@ SIGNS = {
     "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<",
     "right_shift": ">>",
 }  # fmt: skip
+LEAVES = ("tile", "number", "scalar", "value", "index", "reduce")
 PREFIXES = {"negative": "-", "invert": "~"}
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 KINDS: dict[str, Any] = {
@@ -49,7 +50,8 @@ class Node:
     """A tree of functions over leaves, of one type.
 
     ``what``: "tile" (of a region), "number", "scalar" (its name), "value" (a number, such as a loop
-    variable's, with its text), "index" (a region and an axis), or the name of a function.
+    variable's, with its text), "index" (a region and an axis), "reduce" (a region, an axis and how,
+    as a whole value), or the name of a function.
     """
 
     what: str
@@ -65,6 +67,9 @@ class Node:
             return f"({text})" if " " in text or text.startswith("-") else text
         if self.what == "index":
             return f"lw.index({region(self.arguments[0])}, {self.arguments[1]})"
+        if self.what == "reduce":
+            of, axis, name = self.arguments
+            return f"lw.{name}({region(of)}, axis={axis})"
         inside = [each.text(region) for each in self.arguments]
         if self.what in SIGNS:
             return f"({inside[0]} {SIGNS[self.what]} {inside[1]})"
@@ -78,7 +83,7 @@ class Node:
 
     def leaves(self) -> Iterator[Node]:
         """Yield the leaves, from left to right."""
-        if self.what in ("tile", "number", "scalar", "value", "index"):
+        if self.what in LEAVES:
             yield self
         else:
             for each in self.arguments:
@@ -127,7 +132,7 @@ def evaluate(node: Node, leaf: Callable[[Node], Array], where: Array | None) -> 
         return known[each]
 
     def found(each: Node) -> Array:
-        if each.what in ("tile", "number", "scalar", "value", "index"):
+        if each.what in LEAVES:
             return leaf(each).astype(KINDS[each.dtype])
         inside = [value(argument) for argument in each.arguments]
         if each.what == "cast":

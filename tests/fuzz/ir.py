@@ -441,6 +441,8 @@ class Meaning:
                     value = value + self.own(st.src) * scalars[a["beta"]][1]
                 exact(value[self.mask(st.dst)])
                 self.put(st.dst, value)
+            elif st.op == "assign" and a["value"].what == "reduce":
+                self.reduce(st.dst, *a["value"].arguments)
             elif st.op == "assign":
                 self.assign(st.dst, a["value"])
             elif st.op in ("gemm", "gemm_async"):
@@ -468,7 +470,13 @@ class Meaning:
     def copy(self, dst: Reg, src: Reg) -> None:
         """``dst = src``."""
         bufs = self.program.bufs
-        if bufs[dst.buf].scope == "local":
+        if bufs[dst.buf].scope == bufs[src.buf].scope == "local":
+            values, known = self.collapse(src)
+            self.check(values[known])
+            if not known.all():
+                raise RejectError("a copy of what nobody holds")
+            self.put(dst, values.reshape(dst.size))
+        elif bufs[dst.buf].scope == "local":
             values = self.memory_of(src)
             self.put(dst, values.reshape(dst.size))
         elif bufs[src.buf].scope == "local":
@@ -573,6 +581,18 @@ class Meaning:
             raise RejectError(str(error)) from None
         self.put(dst, found.astype(np.float64))
 
+    def reduce(self, dst: Reg, region: Reg, axis: int, name: str) -> None:
+        """Set what holds a row's or a column's one element."""
+        found, known = self.collapse(region)
+        self.check(found[known])
+        if not known.all():
+            raise RejectError("a reduction of what nobody holds")
+        rules = {"max": np.max, "min": np.min, "sum": np.sum, "any": np.any}
+        value = rules[name](found, axis=axis, keepdims=True).astype(np.float64)
+        if name == "sum":
+            exact(value)
+        self.put(dst, np.broadcast_to(value, (self.program.warps, *dst.size)))
+
     def gemm(self, st: St) -> None:
         """``D = A·B`` or ``D += A·B``."""
         operands = []
@@ -648,12 +668,10 @@ def kinds(program: Program) -> set[str]:
 
 def features(program: Program) -> dict[str, bool]:
     """Return what a program has of what the mix of kernels must have."""
-    ops = {st.op for _, _, st in statements(program.body)}
+    every = [st for _, _, st in statements(program.body)]
+    ops = {st.op for st in every}
     found = kinds(program)
-    stays = any(
-        st.op == "loop" and not st.args["unroll"] and st.args["extent"] > 1
-        for _, _, st in statements(program.body)
-    )
+    stays = any(st.op == "loop" and not st.args["unroll"] and st.args["extent"] > 1 for st in every)
     return {
         "two or more warps": program.warps > 1,
         "a loop that stays": stays,
@@ -670,6 +688,12 @@ def features(program: Program) -> dict[str, bool]:
         "a grid": program.grid > 1,
         "blend": "blend" in ops,
         "expressions": "assign" in ops,
+        "reductions": any(st.args["value"].what == "reduce" for st in every if st.op == "assign"),
+        "register copies": any(
+            {program.bufs[each.buf].scope for each in (st.dst, st.src)} == {"local"}
+            for st in every
+            if st.op == "copy"
+        ),
         "tma_store": "tma_store" in ops,
         "bounds": any(b.bounds and any(b.bounds) for b in program.bufs.values()),
     }

@@ -342,21 +342,21 @@ class Index:
         """
         if not takes(other):
             return NotImplemented
-        other = as_index(other)
-        if not other.terms and not other.constant:
+        right = as_index(other)
+        if not right.terms and not right.constant:
             return self
         if not self.terms and not self.constant:
-            return other
-        reach = 1 << other.high.bit_length()
+            return right
+        reach = 1 << right.high.bit_length()
         split = self._split(reach)
         if split is None:
-            return self._opaque("^", other)
+            return self._opaque("^", right)
         upper, lower = split
         if not lower.terms and not lower.constant:
-            return upper * reach + other
+            return upper * reach + right
         if not upper.terms and not upper.constant:
-            return self._opaque("^", other)
-        return upper * reach + lower._opaque("^", other)
+            return self._opaque("^", right)
+        return upper * reach + lower._opaque("^", right)
 
     def value(self, env: Mapping[str, Any]) -> Any:
         """Evaluate with integers or integer arrays, one per variable.

@@ -138,6 +138,7 @@ def plant_in(seed: int, found: Found, room: int) -> None:
     program, want, _ = generate(seed)
     if program.grid > 1 or count_statements(program) > MOST_STEPS:
         return
+    program = program.clone()  # in which every tile is declared before the statements
     try:
         made = machines.lower(program)
     except REFUSALS:

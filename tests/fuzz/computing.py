@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-
 import numpy as np
 
 from tests.fuzz.expressions import COMPARISONS, KINDS, PRED, Node, apply, number
@@ -90,7 +89,11 @@ class Computing:
         if self.chance(0.7):
             self.rng.shuffle(order)
         places = tuple((k, order[bit]) if k == "r" else (k, bit) for k, bit in buf.bits.places)
-        dtype = buf.dtype if self.chance(0.7) else self.rng.choice([each for each in KINDS if each != PRED])
+        dtype = (
+            buf.dtype
+            if self.chance(0.7)
+            else self.rng.choice([each for each in KINDS if each != PRED])
+        )
         return self.maker.load(buf.shape, dtype, replace(buf.bits, places=places))
 
     def reach(self, region: Reg) -> bool:

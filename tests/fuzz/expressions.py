@@ -173,9 +173,9 @@ def function(what: str, arguments: list[Array], where: Array | None) -> Array:
     """
     values = list(np.broadcast_arrays(*arguments))
     kind = values[-1].dtype
-    if where is not None and kind in APPROXIMATE.get(what, ()):
-        if (where & ~EXACT[what](*values)).any():
-            raise InexactError(f"{what} of what it approximates")
+    inexact = where is not None and kind in APPROXIMATE.get(what, ())
+    if inexact and (where & ~EXACT[what](*values)).any():
+        raise InexactError(f"{what} of what it approximates")
     with np.errstate(all="ignore"):
         found = np.asarray(FUNCTIONS[what](*values))
     return found.astype(bool if what in COMPARISONS else kind)

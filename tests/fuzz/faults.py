@@ -18,6 +18,7 @@ from layoutalg import LayoutError
 from lowering.dispatch.registry import DispatchError
 from lowering.programs.program import KernelProgram
 from tests.fuzz import engine, machines
+from tests.fuzz.expressions import COMPARISONS, Node
 from tests.fuzz.ir import Array, Ex, Program, Reg, St, statements
 from tests.fuzz.order import Order
 
@@ -300,6 +301,84 @@ def asynchronous(program: Program, rng: random.Random) -> bool:
     return True
 
 
+def _expressions(program: Program, test: Callable[[Node], bool]) -> list[tuple[St, Node]]:
+    """Return the nodes of assigned expressions that pass a test, each with its statement."""
+    return [
+        (st, node) for _, _, st in _places(program, "assign") for node in st.args["value"].nodes()
+        if test(node)
+    ]  # fmt: skip
+
+
+def _exchanged(st: St, old: Node, new: Node) -> None:
+    """Put a node into a statement's expression in place of another."""
+    st.args["value"] = st.args["value"].changed(lambda node: new if node == old else node)
+
+
+NEIGHBOURS = {
+    "less": "less_equal", "less_equal": "less", "greater": "greater_equal",
+    "greater_equal": "greater", "equal": "not_equal", "not_equal": "equal", "add": "subtract",
+    "subtract": "add", "maximum": "minimum", "minimum": "maximum", "multiply": "add",
+    "bitwise_and": "bitwise_or", "bitwise_or": "bitwise_xor", "bitwise_xor": "bitwise_and",
+    "floor_divide": "remainder", "remainder": "floor_divide", "left_shift": "right_shift",
+    "right_shift": "left_shift",
+}  # fmt: skip
+
+
+def other_function(program: Program, rng: random.Random) -> bool:
+    """Let an expression take another function: ``>`` for ``>=``, the larger for the smaller."""
+    found = _expressions(program, lambda node: node.what in NEIGHBOURS)
+    if not found:
+        return False
+    masks = [each for each in found if each[1].what in COMPARISONS]
+    st, node = rng.choice(masks if masks and rng.random() < 0.6 else found)
+    _exchanged(st, node, replace(node, what=NEIGHBOURS[node.what]))
+    return True
+
+
+def other_axis(program: Program, rng: random.Random) -> bool:
+    """Count an index along the other axis."""
+    found = _expressions(program, lambda node: node.what == "index")
+    if not found:
+        return False
+    st, node = rng.choice(found)
+    region, axis = node.arguments
+    _exchanged(st, node, replace(node, arguments=(region, 1 - axis)))
+    return True
+
+
+def other_operand(program: Program, rng: random.Random) -> bool:
+    """Let an expression take a neighbouring row or column of an operand."""
+    found = []
+    for st, node in _expressions(program, lambda node: node.what == "tile"):
+        region = node.arguments[0]
+        buf = program.bufs[region.buf]
+        for dim, extent in enumerate(buf.shape):
+            for step in (1, -1):
+                begin = region.begin[dim].const + step
+                if not region.begin[dim].terms and 0 <= begin <= extent - region.size[dim]:
+                    found.append((st, node, dim, step))
+    if not found:
+        return False
+    st, node, dim, step = rng.choice(found)
+    _exchanged(st, node, replace(node, arguments=(node.arguments[0].moved(dim, step),)))
+    return True
+
+
+def other_layout(program: Program, rng: random.Random) -> bool:
+    """Exchange two bits of the layout of a row, a column or another register tile."""
+    tiles = [b for b in program.bufs.values() if b.bits is not None and len(b.bits.places) > 1]
+    vectors = [b for b in tiles if 1 in b.shape]
+    if not tiles:
+        return False
+    buf = rng.choice(vectors if vectors and rng.random() < 0.7 else tiles)
+    assert buf.bits is not None
+    places = list(buf.bits.places)
+    one, other = rng.sample(range(len(places)), 2)
+    places[one], places[other] = places[other], places[one]
+    program.bufs[buf.name] = replace(buf, bits=replace(buf.bits, places=tuple(places)))
+    return True
+
+
 # -- planting in the operations --------------------------------------------------------------------
 
 
@@ -363,15 +442,18 @@ def ir_swap_registers(body: Any, rng: random.Random) -> Any:
             continue
         for each in fields(op):
             value = getattr(op, each.name)
-            if type(value).__name__ == "Registers" and len(value.numbers) > 1:
-                places.append((path, op, each.name, value))
+            for at, one in enumerate(value if isinstance(value, tuple) else (value,)):
+                if type(one).__name__ == "Registers" and len(one.numbers) > 1:
+                    places.append((path, op, each.name, value, at))
     if not places:
         return None
-    path, op, name, value = rng.choice(places)
-    numbers = list(value.numbers)
+    path, op, name, value, at = rng.choice(places)
+    several = list(value) if isinstance(value, tuple) else [value]
+    numbers = list(several[at].numbers)
     one, other = rng.sample(range(len(numbers)), 2)
     numbers[one], numbers[other] = numbers[other], numbers[one]
-    new = replace(op, **{name: replace(value, numbers=tuple(numbers))})
+    several[at] = replace(several[at], numbers=tuple(numbers))
+    new = replace(op, **{name: tuple(several) if isinstance(value, tuple) else several[0]})
     return replace(body, ops=_edit(body.ops, path, (new,)))
 
 
@@ -392,6 +474,29 @@ def ir_shift_address(body: Any, rng: random.Random) -> Any:
     step = rng.choice((count, -count))
     new = replace(op, **{name: getattr(op, name) + step})
     return replace(body, ops=_edit(body.ops, path, (new,)))
+
+
+def ir_shift_coordinate(body: Any, rng: random.Random) -> Any:
+    """Count the elements of an expression from another place on."""
+    places = [(path, op) for path, op in _ops(body.ops) if getattr(op, "coordinates", ())]
+    if not places:
+        return None
+    path, op = rng.choice(places)
+    at, step = rng.randrange(len(op.coordinates)), rng.choice((1, -1))
+    moved = list(op.coordinates)
+    moved[at] = tuple(index + step for index in moved[at])
+    new = replace(op, coordinates=tuple(moved))
+    return replace(body, ops=_edit(body.ops, path, (new,)))
+
+
+def ir_other_mask(body: Any, rng: random.Random) -> Any:
+    """Join the registers of another lane."""
+    places = [(path, op) for path, op in _ops(body.ops) if type(op).__name__ == "Butterfly"]
+    if not places:
+        return None
+    path, op = rng.choice(places)
+    mask = rng.choice([1 << bit for bit in range(5) if 1 << bit != op.mask])
+    return replace(body, ops=_edit(body.ops, path, (replace(op, mask=mask),)))
 
 
 def ir_exchange(body: Any, rng: random.Random) -> Any:
@@ -429,6 +534,10 @@ TILE: dict[str, Callable[[Program, random.Random], bool]] = {
     "another branch": other_branch,
     "exchange statements": exchange,
     "asynchronous instead": asynchronous,
+    "another function": other_function,
+    "another axis": other_axis,
+    "another operand": other_operand,
+    "another layout": other_layout,
 }
 OPERATIONS: dict[str, IrFault] = {
     "op: drop a sync": _without("Sync"),
@@ -439,6 +548,9 @@ OPERATIONS: dict[str, IrFault] = {
     "op: drop an arrive or await": _without("Arrive", "MbarrierWait"),
     "op: drop a wgmma fence": _without("WgmmaFence"),
     "op: drop a store, load or move": _without("Store", "Load", "Move", "Zero", "StoreMatrix"),
+    "op: drop a computation": _without("Compute", "Butterfly"),
+    "op: shift a coordinate": ir_shift_coordinate,
+    "op: another lane": ir_other_mask,
     "op: drop a predicate": ir_drop_predicate,
     "op: swap registers": ir_swap_registers,
     "op: shift an address": ir_shift_address,
@@ -450,6 +562,8 @@ RARE = (
     "alias a tile", "drop a branch", "another branch", "wrong slot", "asynchronous instead",
     "another register tile", "shift a region", "op: drop a proxy fence", "op: drop a wgmma fence",
     "drop an arrive", "wrong parity", "leave one group more pending", "drop a commit",
+    "another function", "another axis", "another operand", "another layout",
+    "op: drop a computation", "op: shift a coordinate", "op: another lane",
 )  # fmt: skip
 
 
@@ -470,7 +584,7 @@ def plant(
     rng = random.Random(f"{kind} {seed}")
     if kind in OPERATIONS:
         body = OPERATIONS[kind](made.body, rng)
-        if body is None or body == made.body:
+        if body is None or _same(body, made.body):
             return None
         return program, replace(made, lowered=body)
     wrong = program.clone()
@@ -480,6 +594,14 @@ def plant(
         other = machines.lower(wrong)
     except REFUSALS as error:
         return str(error)
-    if other.body == made.body:
+    if _same(other.body, made.body):
         return None
     return wrong, other
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Say whether two bodies are written alike; an index beside a number is not."""
+    try:
+        return bool(one == other)
+    except LayoutError:
+        return False

@@ -166,9 +166,9 @@ class Reg:
 class St:
     """A statement: a verb, its regions, other arguments, and the statements inside it.
 
-    Verbs: copy, zero, cast, blend, assign, gemm, gemm_async, sync, commit, wait, arrive, mbarrier_wait,
-    tma_load, tma_store, tma_store_wait, loop, when, producer, block (statements whose order is
-    their own affair).
+    Verbs: copy, zero, cast, blend, assign, gemm, gemm_async, sync, commit, wait, arrive,
+    mbarrier_wait, tma_load, tma_store, tma_store_wait, loop, when, producer, block (statements
+    whose order is their own affair).
     """
 
     op: str
@@ -631,8 +631,16 @@ def kinds(program: Program) -> set[str]:
             assert st.src is not None
             ends = [program.bufs[each.buf].scope for each in (st.src, st.dst)]
             found.add("cp.async" if st.args.get("asynchronous") else " to ".join(ends))
-        elif st.op in ("zero", "cast", "blend", "assign", "gemm", "gemm_async", "tma_load",
-                       "tma_store"):
+        elif st.op in (
+            "zero",
+            "cast",
+            "blend",
+            "assign",
+            "gemm",
+            "gemm_async",
+            "tma_load",
+            "tma_store",
+        ):
             found.add(st.op)
     return found
 

@@ -27,8 +27,9 @@ Array = npt.NDArray[Any]
 SPACING = 1 << 26  # bytes between the bases of two parameters
 SHARED = 1 << 18
 KINDS: dict[str, Any] = {
-    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "tf32": np.float32, "f64": np.float64,
-    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "s8": np.int8, "u8": np.uint8, "s32": np.int32,
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "tf32": np.float32,
+    "f64": np.float64, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
+    "s8": np.int8, "u8": np.uint8, "s32": np.int32,
 }  # fmt: skip
 CELLS: dict[str, Any] = {
     "u8": np.uint8,

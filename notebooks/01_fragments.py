@@ -117,7 +117,7 @@ except lw.DispatchError as error:
 # %% [markdown]
 # ## 5. Run it
 #
-# On the GPU through numba.cuda inline PTX where there is one, else on the NumPy warp. The reference is the
+# On the GPU, compiled by NVRTC, where there is one, else on the NumPy warp. The reference is the
 # float64 product of the rounded inputs.
 
 # %%

@@ -19,9 +19,8 @@ from layoutalg.algebra.axis import m
 from layoutalg.algebra.grouping import group_many
 from layoutalg.algebra.iters import Iters
 from layoutalg.algebra.parts import HasParts, Parts, canonicalize, span
-from layoutalg.algebra.tables import IntArray
-from layoutalg.conversions.recipe import Conversion, Exchange, Kind, Loop
-from layoutalg.conversions.search import Task
+from layoutalg.conversions.recipe import Conversion, Exchange, Kind, Loop, Price
+from layoutalg.conversions.search import Recipe, Task, padded
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.thread_slots import check_distributed, elements_held
@@ -95,49 +94,44 @@ def _concrete(
     src: HasParts, dst: HasParts, shape: tuple[Size, ...], bits: int, via: Kind | None
 ) -> Conversion:
     """Take the cheapest kind that works, and run its recipe on the element numbers."""
-    pack = max(1, 32 // bits)
     held = elements_held(src, shape, "convert", "src")
     wanted = elements_held(dst, shape, "convert", "dst")
-    threads = max(len(held), len(wanted))
-    padded = _padded(held, threads, pack), _padded(wanted, threads, pack)
-    task = Task(*padded, bits, shape, (src, dst))
+    task = Task.of(held, wanted, bits, shape)
+    kind, (steps, words), why = cheapest(task, via)
+    found = Conversion(
+        kind, src, dst, shape, bits, task.threads, held.shape[1], wanted.shape[1], steps, words, (),
+        why,
+    )  # fmt: skip
+    moved = found.execute(task.held[:, : held.shape[1]])
+    full = wanted >= 0
+    assert np.array_equal(moved[: len(wanted)][full], wanted[full]), (src, dst, kind)
+    names = () if kind == "registers" else task.relabellings(wanted.shape[1])
+    return replace(found, relabellings=names)
+
+
+def cheapest(task: Task, via: Kind | None = None) -> tuple[Kind, Recipe, tuple[str, ...]]:
+    """Return the cheapest kind that works, its recipe, and why no kind before it is taken.
+
+    Raises:
+        LayoutError: ``via`` does not work, with the reason.
+    """
     why: list[str] = []
-    best: Conversion | None = None
+    best: tuple[Price, Kind, Recipe] | None = None
     for kind in get_args(Kind):
-        if best is not None and (best.kind == "registers" or via is not None):
+        if best is not None and (best[1] == "registers" or via is not None):
             break
         answer = task.attempt(kind)
         if isinstance(answer, str):
             why.append(f"{kind}: {answer}")
             if via == kind:
                 raise LayoutError(f"convert: via {kind} it cannot be done: {answer}")
-        if isinstance(answer, str) or via not in (None, kind):
-            continue
-        steps, words = answer
-        found = Conversion(
-            kind, src, dst, shape, bits, threads, held.shape[1], wanted.shape[1], steps, words
-        )
-        if best is None or found.cost < best.cost:
-            why += [] if best is None else [f"{best.kind}: {_dearer(best, found)}"]
-            best = found
+        elif via in (None, kind):
+            price = task.price(answer)
+            if best is None or price.cycles < best[0].cycles:
+                why += [f"{best[1]}: {best[0]}: dearer than {price}"] if best else []
+                best = price, kind, answer
     assert best is not None, "shared memory always does"
-    moved = best.execute(task.held[:, : held.shape[1]])
-    full = wanted >= 0
-    assert np.array_equal(moved[: len(wanted)][full], wanted[full]), (src, dst, best.kind)
-    names = () if best.kind == "registers" else task.relabellings(wanted.shape[1])
-    return replace(best, why=tuple(why), relabellings=names)
-
-
-def _dearer(dear: Conversion, cheap: Conversion) -> str:
-    """Say why one kind is not taken though it works."""
-    return f"{dear.price}: dearer than {cheap.price}"
-
-
-def _padded(table: IntArray, threads: int, pack: int) -> IntArray:
-    """Pad a table with empty slots to whole registers and to this many threads."""
-    full = np.full((threads, -(-table.shape[1] // pack) * pack), -1, dtype=np.int64)
-    full[: len(table), : table.shape[1]] = table
-    return full
+    return best[1], best[2], tuple(why)
 
 
 def _symbolic(
@@ -191,7 +185,7 @@ def _symbolic(
             ),
         )
     filled = elements_held(after, tile.shape, "convert", "dst") >= 0
-    words = _padded(np.where(filled, 0, -1), tile.threads, pack).reshape(tile.threads, -1, pack)
+    words = padded(np.where(filled, 0, -1), tile.threads, pack).reshape(tile.threads, -1, pack)
     if ((words < 0).any(axis=(0, 2)) & (words >= 0).any(axis=(0, 2))).any():
         raise Undecided(
             f"convert: a tile of {dst} must fill its registers of {pack} elements, in every thread "

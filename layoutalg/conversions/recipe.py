@@ -8,8 +8,9 @@ holds one value for all threads, or one for each.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,8 @@ import numpy.typing as npt
 
 from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.parts import HasParts, substitute_parts
+from layoutalg.conversions.by_thread import formula
+from layoutalg.conversions.instructions import Builder, Instruction, PerThread, Verb
 from layoutalg.errors import LayoutError, Undecided
 from layoutalg.layouts.thread_slots import elements_held
 from layoutalg.layouts.tile_layout import Layout, TileLayout
@@ -25,7 +28,6 @@ from layoutalg.sizes.size import Size, is_int, substitute
 _BARRIER = 2  # cycles
 
 Kind = Literal["registers", "select", "movmatrix", "shuffle", "shared"]
-PerThread = tuple[int, ...]  # one entry for all threads, or one for each
 Values = npt.NDArray[Any]
 
 # 8x8 of 16 bits: lane 4*row + col//2 holds (row, col) as element col % 2 of one register; after the
@@ -70,35 +72,18 @@ class Word:
     def _uniform(self) -> bool:
         return all(len(column) == 1 for column in self.registers + self.parts)
 
-    @property
-    def selects(self) -> int:
-        """Selects between registers where threads differ: one fewer than the registers met.
-
-        Elements that come from the same registers share them.
-        """
-        return sum(len({*column} - {-1}) - 1 for column in {*self.registers} if len(column) > 1)
-
-    @property
-    def permutes(self) -> int:
-        """Byte permutes (``prmt``) that pack its elements; 0 where it is one register."""
-        columns = {c for c in self.registers if c != (-1,)}
-        aligned = all(
-            column == (e,) or self.registers[e] == (-1,) for e, column in enumerate(self.parts)
-        )
-        if len(columns) <= 1:
-            return 0 if aligned else 1
-        return len(columns) - 1
-
     def text(self, sources: int) -> str:
         """Describe the word; registers from ``sources`` on are results of steps."""
         number = self.register
         if number is not None:
             return "unused" if number < 0 else _name(number, sources)
+        used = [e for e, column in enumerate(self.registers) if column != (-1,)]
+        if len({self.registers[e] for e in used}) == 1 and all(self.parts[e] == (e,) for e in used):
+            return _chosen_text(self.registers[used[0]], sources)
         elements = []
         for register, part in zip(self.registers, self.parts, strict=True):
-            names = [_name(r, sources) for r in dict.fromkeys(register) if r >= 0]
-            where = str(part[0]) if len(part) == 1 else "by thread"
-            elements.append(f"{' or '.join(names) or 'nothing'}[{where}]")
+            where = str(part[0]) if len(part) == 1 else str(formula(part) or "by thread")
+            elements.append(f"{_chosen_text(register, sources)}[{where}]")
         return f"({', '.join(elements)})"
 
     def gather(self, registers: Values) -> Values:
@@ -126,11 +111,6 @@ class Shuffle:
         """The register that every thread offers; None where they differ."""
         return self.offer[0] if len(self.offer) == 1 else None
 
-    @property
-    def selects(self) -> int:
-        """Selects that choose the offered register."""
-        return len({*self.offer}) - 1
-
     def result(self, registers: Values) -> Values:
         """Return the register that every thread receives: an array (threads, elements)."""
         threads = np.arange(registers.shape[0])
@@ -140,14 +120,13 @@ class Shuffle:
 
     def text(self, sources: int) -> str:
         """Describe the instruction; registers from ``sources`` on are results of steps."""
-        number = self.register
-        offered = "a chosen register" if number is None else _name(number, sources)
+        offered = _chosen_text(self.offer, sources)
         return f"shfl.sync.idx {offered} from lane {_run_text(self.read)}"
 
 
 @dataclass(frozen=True)
 class Permute:
-    """A register packed from registers of the same thread, by ``prmt``.
+    """A register packed from registers of the same thread by ``prmt``, or one that selects choose.
 
     A shuffle offers it, or several words of the destination use it.
     """
@@ -159,18 +138,14 @@ class Permute:
         """None: it is packed from several."""
         return None
 
-    @property
-    def selects(self) -> int:
-        """Selects of the source where threads differ."""
-        return self.source.selects
-
     def result(self, registers: Values) -> Values:
         """Return the register: an array (threads, elements)."""
         return self.source.gather(registers)
 
     def text(self, sources: int) -> str:
         """Describe the register; registers from ``sources`` on are results of steps."""
-        return f"prmt {self.source.text(sources)}"
+        text = self.source.text(sources)
+        return f"prmt {text}" if text.startswith("(") else f"select {text}"
 
 
 @dataclass(frozen=True)
@@ -183,11 +158,6 @@ class Movmatrix:
     def register(self) -> int | None:
         """The register that is transposed; None where it is packed first."""
         return self.source.register
-
-    @property
-    def selects(self) -> int:
-        """Selects of the source: 0, since it is the same in every thread."""
-        return self.source.selects
 
     def result(self, registers: Values) -> Values:
         """Return the transposed 8x8: an array (threads, elements)."""
@@ -237,24 +207,60 @@ class Moves:
 class Exchange:
     """Through shared memory: store every element at its address, barrier, load.
 
-    ``staging`` maps a coordinate of the tile to its address, in elements. ``barrier`` is "warp"
-    where no element leaves its warp, else "cta". Where the words of a side are packed in another
-    order than its slots, ``before`` or ``after`` is the layout of its registers when they are
-    stored or have been loaded, which renaming and ``prmt`` lead to. The accesses of a tile whose
-    size is a symbol are not known.
+    Attributes:
+        staging: from a coordinate of the tile to its address, in elements.
+        barrier: "warp" where no element leaves its warp, else "cta".
+        accesses: stores and loads; none where a size is a symbol.
+        stored: a layout over the same threads in which the source is stored, its registers packed
+            by ``prmt``, without copies; None: as it is.
+        loaded: likewise, in which the destination is loaded.
     """
 
     staging: Layout
     barrier: Literal["warp", "cta"]
-    stores: Moves | None = None
-    loads: Moves | None = None
-    before: TileLayout | None = None
-    after: TileLayout | None = None
+    accesses: tuple[Moves, ...] = ()
+    stored: TileLayout | None = None
+    loaded: TileLayout | None = None
 
     def text(self, sources: int) -> str:
         """Describe the exchange; it works on slots, not on registers."""
         del sources
         return f"store to shared memory at {self.staging}, {self.barrier} barrier, load"
+
+
+@dataclass(frozen=True)
+class Price:
+    """How many instructions of each sort a thread executes."""
+
+    shuffles: int
+    movmatrices: int
+    selects: int
+    permutes: int
+    accesses: tuple[Moves, ...] = ()
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of a multiprocessor that one warp occupies, about.
+
+        A shuffle, movmatrix or wavefront takes one, a select or permute half of one, an access half
+        of one to be issued, a barrier two.
+
+        Source: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions".
+        """
+        registers = self.shuffles + self.movmatrices + (self.selects + self.permutes) / 2
+        through = sum(moves.wavefronts + moves.count / 2 for moves in self.accesses)
+        return registers + through + (_BARRIER if self.accesses else 0)
+
+    def __str__(self) -> str:
+        """Return the counts that are not 0."""
+        counts = [
+            (self.shuffles, "shfl"),
+            (self.movmatrices, "movmatrix"),
+            (self.selects, "select"),
+            (self.permutes, "prmt"),
+            *((moves.count, moves.name) for moves in self.accesses),
+        ]
+        return ", ".join(f"{number} {name}" for number, name in counts if number)
 
 
 Step = Shuffle | Permute | Movmatrix | Exchange
@@ -363,77 +369,78 @@ class Conversion:
             found.append(number)
         return tuple(found) if found else None
 
+    @cached_property
+    def _built(self) -> tuple[tuple[Instruction, ...], tuple[int, ...]]:
+        return built(self.steps, self.words, self.source_registers, self.pack)
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The instructions of one pass over the recipe, in order; none through shared memory.
+
+        Registers of the source are numbered from 0; each instruction makes the next number.
+        """
+        return self._built[0]
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The register of each register of the destination; -1 where anything will do."""
+        return self._built[1]
+
+    def _count(self, verb: Verb) -> int:
+        return sum(each.verb == verb for each in self.instructions)
+
     @property
     def shuffles(self) -> int:
         """``shfl`` instructions per thread; an element of 64 bits takes two."""
-        width = max(1, self.bits // 32)
-        return width * sum(isinstance(step, Shuffle) for step in self.steps)
+        return max(1, self.bits // 32) * self._count("shfl")
 
     @property
     def movmatrices(self) -> int:
         """``movmatrix`` instructions per warp."""
-        return sum(isinstance(step, Movmatrix) for step in self.steps)
+        return self._count("movmatrix")
 
     @property
     def selects(self) -> int:
-        """Selects per thread that choose a register by the thread's number."""
-        chosen = [s.selects for s in self.steps if not isinstance(s, Exchange)]
-        return sum(chosen) + sum(word.selects for word in self.words)
+        """Selects per thread that choose one of two registers by the thread's number."""
+        return self._count("select")
 
     @property
     def permutes(self) -> int:
         """``prmt`` instructions per thread that pack registers."""
-        built = [s.source.permutes for s in self.steps if isinstance(s, Permute | Movmatrix)]
-        built += [moves.permutes for moves in self._accesses if moves]
-        return sum(built) + sum(word.permutes for word in self.words)
-
-    @property
-    def _accesses(self) -> list[Moves | None]:
-        """Stores and loads of the exchange; None where they are not known."""
         exchanges = [step for step in self.steps if isinstance(step, Exchange)]
-        return [moves for step in exchanges for moves in (step.stores, step.loads)]
+        packed = sum(moves.permutes for step in exchanges for moves in step.accesses)
+        return self._count("prmt") + packed
 
     @property
     def accesses(self) -> tuple[Moves, ...]:
-        """Stores to shared memory and loads from it; none where the data stays in the warp."""
-        found = self._accesses
-        if None in found:
+        """Stores to shared memory and loads from it; none where the data stays in the warp.
+
+        Raises:
+            Undecided: a size is symbolic.
+        """
+        exchanges = [step for step in self.steps if isinstance(step, Exchange)]
+        if not all(step.accesses for step in exchanges):
             raise Undecided(
                 f"accesses: how wide {self.src} is stored depends on a symbol: substitute with "
                 ".subs, then convert"
             )
-        return tuple(moves for moves in found if moves is not None)
+        return tuple(moves for step in exchanges for moves in step.accesses)
 
     @property
-    def cost(self) -> float:
-        """Cycles in which one warp occupies a multiprocessor, about: what kinds are chosen by.
+    def price(self) -> Price:
+        """The instructions of a thread, and what they cost: what kinds are chosen by.
 
-        A shuffle, movmatrix or wavefront takes one, a select or permute half of one, an access half
-        of one to be issued, a barrier two.
-
-        Source: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions".
+        Raises:
+            Undecided: a size is symbolic.
         """
-        registers = self.shuffles + self.movmatrices + (self.selects + self.permutes) / 2
-        moves = self.accesses
-        through = sum(each.wavefronts + each.count / 2 for each in moves)
-        return registers + (through + _BARRIER if moves else 0)
-
-    @property
-    def price(self) -> str:
-        """What it takes, in words: the instructions of a thread."""
-        counts = [
-            (self.shuffles, "shfl"),
-            (self.movmatrices, "movmatrix"),
-            (self.selects, "select"),
-            (self.permutes, "prmt"),
-            *((moves.count, moves.name) for moves in self._accesses if moves),
-        ]
-        return ", ".join(f"{number} {name}" for number, name in counts if number)
+        counts = self.shuffles, self.movmatrices, self.selects, self.permutes
+        return Price(*counts, self.accesses)
 
     @property
     def min_arch(self) -> str:
         """The oldest architecture that has all instructions; others store and load otherwise."""
-        named = {moves.name.split(".")[0] for moves in self._accesses if moves}
+        exchanges = [step for step in self.steps if isinstance(step, Exchange)]
+        named = {moves.name.split(".")[0] for step in exchanges for moves in step.accesses}
         if "stmatrix" in named:
             return "sm_90"
         if "ldmatrix" in named or self.kind == "movmatrix":
@@ -499,12 +506,12 @@ class Conversion:
         if self.kind == "shared":
             self._exchange(slots, out)
             return
-        pack = self.pack
-        registers = [slots[:, pack * r : pack * (r + 1)] for r in range(self.source_registers)]
-        for step in self.steps:
+        pack, count = self.pack, self.source_registers
+        made = np.zeros((self.threads, count + len(self.steps), pack), dtype=slots.dtype)
+        made[:, :count] = slots[:, : pack * count].reshape(self.threads, count, pack)
+        for number, step in enumerate(self.steps, count):
             assert not isinstance(step, Exchange)
-            registers.append(step.result(np.stack(registers, axis=1)))
-        made = np.stack(registers, axis=1)
+            made[:, number] = step.result(made)
         for number, word in enumerate(self.words):
             value = word.gather(made)
             for e, column in enumerate(word.registers):
@@ -527,6 +534,38 @@ class Conversion:
         thread, slot = np.nonzero(loaded >= 0)
         out[thread, slot] = memory[address[loaded[thread, slot]]]
 
+    def cuda_source(self, arch: str = "sm_90") -> str:
+        """Return a kernel of CUDA C++ that loads, converts and stores: see :meth:`program`."""
+        text: str = self.program(arch).cuda_source()
+        return text
+
+    def ptx(self, arch: str = "sm_90") -> str:
+        """Return the kernel as PTX for a target; no GPU is needed, but numba-cuda is.
+
+        Raises:
+            LayoutError: as :meth:`program`; or numba-cuda is not installed.
+        """
+        text: str = self.program(arch).ptx()
+        return text
+
+    def program(self, arch: str = "sm_90") -> Any:
+        """Return the conversion as a kernel, to read and to run.
+
+        ``after`` gets what ``before`` has: each thread loads its elements, in the order of its
+        slots, converts and stores. Threads that a layout does not name hold copies.
+
+        Raises:
+            LayoutError: sizes are symbols, or the target lacks an instruction.
+
+        >>> from layoutalg import convert, parse
+        >>> found = convert(parse("S[(32,2):(1@laneid,1)]"), parse("S[(2,32):(1,1@laneid)]"), (64,))
+        >>> found.program()
+        KernelProgram(convert: 32 threads, 5 operations)
+        """
+        from lowering.programs.conversions import program_of
+
+        return program_of(self, arch)
+
     def _repr_markdown_(self) -> str:
         """Return the text as a block, for Jupyter."""
         return f"```text\n{self}\n```"
@@ -544,10 +583,44 @@ class Conversion:
             for k, step in enumerate(self.steps)
         ]
         lines += [f"  d{k} = {word.text(count)}" for k, word in enumerate(self.words)]
-        lines += [f"  per thread: {self.price}"] if self.price else []
+        known = [step.accesses for step in self.steps if isinstance(step, Exchange)]
+        price = str(self.price) if all(known) else ""
+        lines += [f"  per thread: {price}"] if price else []
         lines += [f"  {reason}" for reason in self.why]
         lines += [f"  or: {other}" for other in self.relabellings]
         return "\n".join(lines)
+
+
+def built(
+    steps: Sequence[Step], words: Sequence[Word], sources: int, pack: int
+) -> tuple[tuple[Instruction, ...], tuple[int, ...]]:
+    """Return the instructions of a recipe, and the register of each word; -1: anything will do.
+
+    Args:
+        steps: in order; an exchange is none of instructions.
+        words: of registers from ``sources`` on, those of the steps.
+        sources: registers of the source.
+        pack: elements of a register.
+    """
+    build = Builder(sources, pack)
+    number = list(range(sources))  # of a step's register among those of instructions
+
+    def word(each: Word) -> int:
+        registers = tuple(
+            tuple(number[r] if r >= 0 else -1 for r in column) for column in each.registers
+        )
+        return build.word(registers, each.parts)
+
+    for step in steps:
+        if isinstance(step, Shuffle):
+            whole = Word((step.offer,) * pack, tuple((e,) for e in range(pack)))
+            number.append(build.add("shfl", (word(whole),), (step.read,)))
+        elif isinstance(step, Movmatrix):
+            number.append(build.add("movmatrix", (word(step.source),)))
+        elif isinstance(step, Permute):
+            number.append(word(step.source))
+    results = tuple(word(each) for each in words)
+    return tuple(build.made), results
 
 
 def _with_values(side: HasParts, values: Mapping[Any, Any]) -> HasParts:
@@ -561,8 +634,18 @@ def _name(register: int, sources: int) -> str:
     return f"r{register}" if register < sources else f"t{register - sources}"
 
 
+def _chosen_text(column: PerThread, sources: int) -> str:
+    """Print a register; where threads differ, with the formula of its number."""
+    used = [number for number in dict.fromkeys(column) if number >= 0]
+    if len(used) <= 1:
+        return _name(used[0], sources) if used else "nothing"
+    found = formula([number - sources if min(used) >= sources else number for number in column])
+    if found is None or min(used) < sources <= max(used):
+        return " or ".join(_name(number, sources) for number in used)
+    return f"{'r' if max(used) < sources else 't'}[{found}]"
+
+
 def _run_text(column: PerThread) -> str:
-    """Print a per-thread column: one value, or the first lanes."""
-    if len(column) == 1:
-        return str(column[0])
-    return f"[{', '.join(map(str, column[:8]))}, …]"
+    """Print a per-thread column: one value, its formula, or the first lanes."""
+    found = str(column[0]) if len(column) == 1 else formula(column)
+    return f"[{', '.join(map(str, column[:8]))}, …]" if found is None else str(found)

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import WARP
-from layoutalg.algebra.parts import HasParts
 from layoutalg.algebra.tables import IntArray
+from layoutalg.conversions.by_thread import formula
+from layoutalg.conversions.instructions import PerThread
+from layoutalg.conversions.linear_plan import Move, Plan, Span, applied, network, plan
 from layoutalg.conversions.recipe import (
     MOVMATRIX_HALF,
     MOVMATRIX_LANE,
+    Exchange,
     Kind,
     Movmatrix,
     Permute,
-    PerThread,
+    Price,
     Relabelling,
     Shuffle,
     Step,
     Word,
+    built,
 )
 from layoutalg.conversions.shuffle_rounds import Round, Warp, rounds
 from layoutalg.conversions.staging import stage
@@ -40,24 +45,37 @@ class Task:
     Both arrays have whole registers of ``pack`` slots and the same threads, whole warps.
     """
 
-    def __init__(
-        self,
-        held: IntArray,
-        wanted: IntArray,
-        bits: int,
-        shape: Sequence[Size],
-        sides: tuple[HasParts, HasParts],
-    ) -> None:
-        """Take the elements held before and wanted after, of so many bits, and both layouts."""
+    def __init__(self, held: IntArray, wanted: IntArray, bits: int, shape: Sequence[Size]) -> None:
+        """Take the elements held before and wanted after, and the bits of an element."""
         self.held = held
         self.wanted = wanted
         self.bits = bits
-        self.sides = sides
         self.pack = pack = max(1, 32 // bits)
         self.shape = tuple(shape)
         self.threads = len(held)
-        self.sources = held.shape[1] // pack
-        self.results = wanted.shape[1] // pack
+        self.sources: int = held.shape[1] // pack
+        self.results: int = wanted.shape[1] // pack
+
+    @classmethod
+    def of(cls, held: IntArray, wanted: IntArray, bits: int, shape: Sequence[Size]) -> Task:
+        """Return the task of two tables, with empty slots and threads where they lack them."""
+        threads, pack = max(len(held), len(wanted)), max(1, 32 // bits)
+        return cls(padded(held, threads, pack), padded(wanted, threads, pack), bits, shape)
+
+    def price(self, recipe: Recipe) -> Price:
+        """Return what a recipe of this task costs."""
+        steps, words = recipe
+        made, _ = built(steps, words, self.sources, self.pack)
+        verbs = Counter(each.verb for each in made)
+        exchanges = [step for step in steps if isinstance(step, Exchange)]
+        moves = tuple(moves for step in exchanges for moves in step.accesses)
+        return Price(
+            max(1, self.bits // 32) * verbs["shfl"],
+            verbs["movmatrix"],
+            verbs["select"],
+            verbs["prmt"] + sum(each.permutes for each in moves),
+            moves,
+        )
 
     def attempt(self, kind: Kind) -> Recipe | str:
         """Return a recipe of this kind, or why there is none."""
@@ -186,6 +204,11 @@ class Task:
             if lost.any():
                 lane, slot = (int(at) for at in np.argwhere(lost)[0])
                 return self._held_elsewhere(slot, warp + lane)
+        ways = [*self._linear()] or [self._planned()]
+        return min(ways, key=lambda way: _cost(way, self.sources, self.pack))
+
+    def _planned(self) -> Recipe:
+        """Return a recipe of rounds that are planned for each warp."""
         far = np.repeat([word is None for word in self._uniform], self.pack)
         schedules = [
             _rounds_of(self.held[mine], np.where(far, self.wanted[mine], -1), self.pack)
@@ -202,13 +225,82 @@ class Task:
                         offered[warp * WARP + lane] = word
                     for reader, lane in reads.items():
                         read[warp * WARP + reader] = lane
-            lanes = _per_thread(read if len({*read} - {-1}) == 1 else _own_lane(read))
+            lanes = _lanes(read)
             offer = _chosen(_together(source, offered), offered)
             if offer is None:
                 offer = (made.shape[1],)
                 made = self._after(Permute(self._gathered(offered, source)), steps, made)
             made = self._after(Shuffle(offer, lanes), steps, made)
         return self._put_together(made, steps)
+
+    def _linear(self) -> Iterator[Recipe]:
+        """Yield recipes where bits of lanes and slots change places alike in every warp.
+
+        What a lane offers, and the words of the destination, are made by networks or one by one.
+        """
+        move = Move.between(self.held, self.wanted)
+        found = move and plan(move, self.pack.bit_length() - 1)
+        if move and found:
+            both, few = (False, True), [len(Span(each)) < 2 for each in (found.offers, found.gets)]
+            before = both if self.pack > 1 else (not few[0],)
+            after = both if self.pack > 1 or not few[1] else (False,)
+            for networks in itertools.product(before, after):
+                yield self._followed(move, found, *networks)
+
+    def _followed(self, move: Move, found: Plan, before: bool, after: bool) -> Recipe:
+        """Return the recipe of a plan; ``before``, ``after``: where there are networks."""
+        pack, warps, lane = self.pack, self.threads // WARP, range(WARP)
+        aligned = tuple((e,) for e in range(pack))
+        place = {slot: (j, i) for j, word in enumerate(found.words) for i, slot in enumerate(word)}
+        offers, gets = ([applied(each, at) for at in lane] for each in (found.offers, found.gets))
+        steps: list[Step] = []
+
+        def add(step: Shuffle | Permute) -> int:
+            steps.append(step)
+            return self.sources + len(steps) - 1
+
+        def spread(columns: Sequence[Sequence[Source]]) -> Word:
+            """Return the word of (register, element), per element of the word and lane."""
+            return self._word([[*each] * warps for each in columns])
+
+        def packed(word: Word) -> int:
+            number: int | None = word.register
+            return add(Permute(word)) if number is None else number
+
+        def chosen(zero: int, one: int, which: PerThread) -> int:
+            column = tuple(one if each else zero for each in which) * warps
+            return add(Permute(Word((column,) * pack, aligned)))
+
+        @cache
+        def source(j: int) -> int:
+            return packed(spread([[_place(slot, pack)] * WARP for slot in found.words[j]]))
+
+        def direct(j: int) -> int:
+            words = [found.words[j ^ each] for each in offers]
+            return packed(spread([[_place(word[e], pack) for word in words] for e in range(pack)]))
+
+        offered = network(source, found.offers, chosen) if before else direct
+        got: dict[int, int] = {}
+        for k, each in enumerate(found.rounds):
+            if each.read is not None:
+                got[k] = add(Shuffle((offered(each.number),), each.read * warps))
+            elif after:
+                got[k] = offered(each.number)
+        taken = network(got.__getitem__, found.gets, chosen)
+
+        def origin(slot: int, at: int) -> Source:
+            """Return where a lane has what belongs into a slot."""
+            k, cell = found.registers[slot], applied(move.columns, slot * WARP + at) ^ move.start
+            if not after and k ^ gets[at] not in got:
+                return _place(cell // WARP, pack)
+            register = taken(k) if after else got[k ^ gets[at]]
+            return register, place[cell // WARP][1]
+
+        words = []
+        for d, uniform in enumerate(self._uniform):
+            slots = range(d * pack, (d + 1) * pack)
+            words.append(uniform or spread([[origin(slot, at) for at in lane] for slot in slots]))
+        return tuple(steps), tuple(words)
 
     def _put_together(self, made: IntArray, steps: list[Step]) -> Recipe:
         """Return the steps, and the words made of the registers that there are after them.
@@ -232,11 +324,14 @@ class Task:
         joined: list[Step] = []
         for each in lacked:
             made = self._after(Permute(self._gathered(each, made)), joined, made)
-        sources = [step.source for step in joined if isinstance(step, Permute)]
-        whole = {d: self._gathered(wanted[:, d], made) for d in open_ if lacked}
-        if lacked and _cost([*sources, *whole.values()]) < _cost(words.values()):
-            steps, words = [*steps, *joined], whole
-        return tuple(steps), tuple(word or words[d] for d, word in enumerate(self._uniform))
+        ways = [(tuple(steps), words)]
+        if lacked:
+            ways.append(((*steps, *joined), {d: self._gathered(wanted[:, d], made) for d in open_}))
+        recipes = [
+            (all_, tuple(word or mine[d] for d, word in enumerate(self._uniform)))
+            for all_, mine in ways
+        ]
+        return min(recipes, key=lambda way: _cost(way, self.sources, self.pack))
 
     @staticmethod
     def _after(step: Shuffle | Permute, steps: list[Step], made: IntArray) -> IntArray:
@@ -276,7 +371,7 @@ class Task:
 
     def _shared(self) -> Recipe:
         shape = tuple(map(int, self.shape))
-        return (stage(self.held, self.wanted, shape, self.bits, self.sides),), ()
+        return (stage(self.held, self.wanted, shape, self.bits),), ()
 
     def relabellings(self, slots: int) -> tuple[Relabelling, ...]:
         """Return, per dimension, how renaming it would let the data stay in its threads.
@@ -331,6 +426,13 @@ class Task:
         return Relabelling(dim, tuple(map(int, permutation)), tuple(slots))
 
 
+def padded(table: IntArray, threads: int, pack: int) -> IntArray:
+    """Pad a table with empty slots to whole registers and to this many threads."""
+    full = np.full((threads, -(-table.shape[1] // pack) * pack), -1, dtype=np.int64)
+    full[: len(table), : table.shape[1]] = table
+    return full
+
+
 def _right(held: IntArray, column: IntArray) -> Bools:
     """Say which slots hold what the column wants, wherever it wants something."""
     found: Bools = ((held == column[:, None]) | (column[:, None] < 0)).all(axis=0)
@@ -345,21 +447,32 @@ def _place(slot: int, pack: int) -> Source:
 def _per_thread(column: Sequence[int], default: int = -1) -> PerThread:
     """Return one entry where all threads that care agree, or one for each.
 
-    Threads that do not care, -1, get what most of the others have; if none cares, the default.
+    Threads that do not care, -1, follow the formula of the others, or get what most of those have;
+    if none cares, the default.
 
     >>> _per_thread([3, -1, 3]), _per_thread([3, -1, 3, 4])
-    ((3,), (3, 3, 3, 4))
+    ((3,), (3, 4, 3, 4))
     """
     used = Counter(entry for entry in column if entry >= 0)
     if len(used) <= 1:
         return (next(iter(used), default),)
+    found = formula(column)
+    if found is not None:
+        whole = tuple(map(found, range(len(column))))
+        if used.keys() >= {*whole}:
+            return whole
     common = used.most_common(1)[0][0]
     return tuple(entry if entry >= 0 else common for entry in column)
 
 
-def _own_lane(read: Sequence[int]) -> list[int]:
-    """Let idle threads read their own lane."""
-    return [lane if lane >= 0 else thread % WARP for thread, lane in enumerate(read)]
+def _lanes(read: Sequence[int]) -> PerThread:
+    """Return the lanes to read from; idle threads follow the formula, or read their own."""
+    if len({*read} - {-1}) == 1:
+        return _per_thread(read)
+    found = formula(read)
+    if found is not None:
+        return tuple(found(thread) for thread in range(len(read)))
+    return tuple(lane if lane >= 0 else thread % WARP for thread, lane in enumerate(read))
 
 
 def _transposed_source(
@@ -373,8 +486,10 @@ def _transposed_source(
     return None
 
 
-def _cost(words: Iterable[Word]) -> int:
-    return sum(word.selects + word.permutes for word in words)
+def _cost(way: Recipe, sources: int, pack: int) -> tuple[int, int]:
+    """Return how many shuffles and how many instructions a recipe takes."""
+    made, _ = built(*way, sources, pack)
+    return sum(each.verb == "shfl" for each in made), len(made)
 
 
 def _fitting(made: IntArray, wanted: IntArray) -> Bools:

@@ -12,7 +12,7 @@ Source: PTX ISA, ldmatrix, stmatrix; CUDA C++ Programming Guide, "Shared Memory"
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -20,9 +20,8 @@ from typing import Literal
 import numpy as np
 
 from layoutalg.algebra import iters as algebra
-from layoutalg.algebra.axis import WARP, m
+from layoutalg.algebra.axis import WARP, m, tx
 from layoutalg.algebra.iters import Iter
-from layoutalg.algebra.parts import HasParts
 from layoutalg.algebra.tables import IntArray
 from layoutalg.conversions.recipe import Exchange, Moves
 from layoutalg.layouts.swizzle import ComposeLayout
@@ -38,24 +37,29 @@ Bits = tuple[int, ...]  # of a flat index, numbered; -1: none, the holders have 
 
 @dataclass(frozen=True)
 class Side:
-    """Which bit of an element's flat index each bit of the slot, the lane and the warp sets."""
+    """Which bit of an element's flat index each bit of the slot, the lane and the warp sets.
+
+    Threads from ``start`` on hold them, in slots from the first one that any thread fills.
+    """
 
     slots: Bits
     lanes: Bits
     warps: Bits
+    start: int = 0
 
     @classmethod
     def of(cls, table: IntArray, shape: Sequence[int]) -> Side | None:
         """Read a table (threads, slots) of element numbers; None: it is no such map."""
-        table = table[: np.flatnonzero((table >= 0).any(axis=1)).max() + 1]
-        table = table[:, : np.flatnonzero((table >= 0).any(axis=0)).max() + 1]
+        rows, columns = (np.flatnonzero((table >= 0).any(axis=axis)) for axis in (1, 0))
+        start = int(rows[0])
+        table = table[start : rows[-1] + 1, columns[0] : columns[-1] + 1]
         threads, slots = table.shape
         if any(n & (n - 1) for n in (threads, slots, *shape)) or (table < 0).any():
             return None
         of_slot = [int(table[0, 1 << i]) for i in range(slots.bit_length() - 1)]
         of_thread = [int(table[1 << i, 0]) for i in range(threads.bit_length() - 1)]
         bases = of_slot + of_thread
-        if table[0, 0] or any(base & (base - 1) for base in bases):
+        if start % WARP or table[0, 0] or any(base & (base - 1) for base in bases):
             return None
         made = np.zeros((1, 1), dtype=np.int64)
         for base in of_slot:
@@ -66,7 +70,7 @@ class Side:
             return None
         found = tuple(base.bit_length() - 1 for base in bases)
         at = len(of_slot)
-        return cls(found[:at], found[at : at + _LANES], found[at + _LANES :])
+        return cls(found[:at], found[at : at + _LANES], found[at + _LANES :], start)
 
     @cached_property
     def registers(self) -> Bits:
@@ -76,6 +80,19 @@ class Side:
     def packed(self, word: Bits) -> Bits:
         """Return the bits that slots set where these are the first, without copies."""
         return (*word, *(bit for bit in self.registers if bit not in word))
+
+    def layout(self, word: Bits) -> TileLayout | None:
+        """Return the layout of the same threads, their slots so packed; None: they are."""
+        order = self.packed(word)
+        if order == self.slots:
+            return None
+        places = {bit: Iter(2, 1 << at, m) for at, bit in enumerate(order)}
+        threads = [Iter(2, 1 << at, tx) for at in range(len(self.lanes + self.warps))]
+        of_thread = list(zip(self.lanes + self.warps, threads, strict=True))
+        places |= {bit: it for bit, it in of_thread if bit >= 0}
+        shard = [places[bit] for bit in sorted(places, reverse=True)]
+        copies = [it for bit, it in of_thread if bit < 0]
+        return TileLayout.from_iters(shard, copies, {tx: self.start} if self.start else {})
 
 
 @dataclass(frozen=True)
@@ -104,21 +121,14 @@ class _Plan:
         return found
 
 
-def stage(
-    held: IntArray,
-    wanted: IntArray,
-    shape: Sequence[int],
-    bits: int,
-    sides: tuple[HasParts, HasParts],
-) -> Exchange:
+def stage(held: IntArray, wanted: IntArray, shape: Sequence[int], bits: int) -> Exchange:
     """Return the exchange that takes the fewest wavefronts, then the fewest instructions.
 
     Args:
-        held: (threads, slots): the element in each slot before.
+        held: (threads, slots): the element in each slot before; whole warps.
         wanted: the same after.
         shape: logical extents.
         bits: of an element.
-        sides: the layouts of both.
     """
     warps = len(held) // WARP
     inside = all(
@@ -131,16 +141,15 @@ def stage(
     if not plans or before is None or after is None:
         layout: Layout = TileLayout.from_iters(algebra.row_major(shape))
         stored, loaded = (_one_by_one(*each, bits) for each in (("st", held), ("ld", wanted)))
-        return Exchange(layout, barrier, stored, loaded)
+        return Exchange(layout, barrier, (stored, loaded))
     best = min(plans, key=_cost)
     stores, loads = best.forms
     return Exchange(
         _layout(best, shape),
         barrier,
-        stores.moves,
-        loads.moves,
-        _repacked(sides[0], before, stores.word),
-        _repacked(sides[1], after, loads.word),
+        (stores.moves, loads.moves),
+        before.layout(stores.word),
+        after.layout(loads.word),
     )
 
 
@@ -149,27 +158,6 @@ def _one_by_one(way: str, side: IntArray, bits: int) -> Moves:
     size = max(1, bits // 8)
     count = int((side >= 0).any(axis=0).sum())
     return Moves(f"{way}.shared.b{8 * size}", count, size, count * max(1, size // WORD_BYTES))
-
-
-def _repacked(parts: HasParts, side: Side, word: Bits) -> TileLayout | None:
-    """Return the layout of registers whose words are packed so, without copies; None: they are."""
-    order = side.packed(word)
-    if order == side.slots:
-        return None
-    place = {1 << side.slots.index(bit): 1 << at for at, bit in enumerate(order)}
-    return TileLayout.from_iters(
-        [digit for it in parts.shard for digit in _moved(it, place)],
-        [it for it in parts.replica if it.axis is not m],
-        parts.offset,
-    )
-
-
-def _moved(it: Iter, place: Mapping[int, int]) -> list[Iter]:
-    """Return an iter over slots as digits of two in their new places; another as it is."""
-    if it.axis is not m or it.extent == 1:
-        return [it]
-    count = int(it.extent).bit_length() - 1
-    return [Iter(2, place[int(it.stride) << at], it.axis) for at in reversed(range(count))]
 
 
 def _cost(plan: _Plan) -> tuple[float, int]:
@@ -224,7 +212,9 @@ def _forms(side: Side, low: Bits, bits: int, way: str) -> Iterator[_Form]:
         name = f"{way}.shared.{_vector(size, bits)}"
         count = total >> width
         inner = low[: min(word, width)]
-        packed = _permutes(side, inner, word, -(-total * bits // 32), way, size)
+        words = -(-total * bits // 32)
+        parts = way == "ld" and size < WORD_BYTES  # of words, which are put together
+        packed = count - words if parts else _permutes(side, inner, word, words)
         moves = Moves(name, count, size, count * max(1, size // WORD_BYTES), packed)
         yield _Form(moves, inner, side.lanes[:lanes])
     words = total * bits // 32
@@ -236,11 +226,11 @@ def _forms(side: Side, low: Bits, bits: int, way: str) -> Iterator[_Form]:
     if len(side.lanes) < _LANES or (way == "st" and -1 in side.lanes):
         return  # whole warps take part; copies in a warp would be stored at once
     if len(low) == word + _ROWS and low[word:] == side.lanes[:_ROWS] and width >= word:
-        packed = _permutes(side, low[:word], word, words, way, WORD_BYTES)
+        packed = _permutes(side, low[:word], word, words)
         moves = Moves(name, count, matrices * WORD_BYTES, words, packed)
         yield _Form(moves, low[:word], side.lanes[_ROWS:])
     if bits == 16 and low == side.lanes[_ROWS:] and side.slots[0] >= 0:
-        packed = _permutes(side, side.slots[:1], word, words, way, WORD_BYTES)
+        packed = _permutes(side, side.slots[:1], word, words)
         moves = Moves(f"{name}.trans", count, matrices * WORD_BYTES, words, packed)
         yield _Form(moves, side.slots[:1], (side.slots[0], *side.lanes[:_ROWS]))
 
@@ -257,15 +247,14 @@ def _vector(size: int, bits: int) -> str:
     return f"v{8 * size // unit}.b{unit}"
 
 
-def _permutes(side: Side, word: Bits, bits: int, words: int, way: str, size: int) -> int:
+def _permutes(side: Side, word: Bits, bits: int, words: int) -> int:
     """Return the prmt that pack the words of a side, whose slots come in another order.
 
-    A word that takes elements of n registers takes n - 1; loads of parts of words are put together.
-    ``bits`` of the slot number the elements of a word.
+    A word that takes elements of n registers takes n - 1. ``bits`` of the slot number the elements
+    of a word.
     """
-    if way == "ld" and size < WORD_BYTES:
-        return words * (WORD_BYTES // size - 1)
-    mine, packed = side.slots[:bits], side.packed(word)[:bits]
+    packed = side.packed(word)[:bits]
+    mine = side.slots[: len(packed)]
     return 0 if mine == packed else words * max(1, (1 << len({*packed} - {*mine})) - 1)
 
 

@@ -148,6 +148,20 @@ def is_injective(parts: HasParts, shape: Sequence[Size] | None = None) -> Verdic
     return Verdict(True, claim, Certificate(argument, tuple(rows)), checked=checked)
 
 
+def is_plainly_injective(parts: HasParts) -> bool:
+    """Say whether strides alone keep all elements apart, replicas included: nothing is listed.
+
+    >>> from layoutalg import parse
+    >>> is_plainly_injective(parse("S[(4096,4096):(4100,1)]"))
+    True
+    >>> tile = parse("S[(2,3):(3,2)]")
+    >>> is_plainly_injective(tile), bool(tile.is_injective())
+    (False, True)
+    """
+    by_axis, _ = _digits(parts)
+    return all(_super_increasing(digits)[0] for digits in by_axis.values())
+
+
 def _concrete(digits: Sequence[ProofDigit]) -> bool:
     """Say whether the sums of the digits can be listed."""
     return is_small(Parts(tuple(Iter(d.extent, d.stride, d.axis) for d in digits), (), {}))

@@ -40,6 +40,7 @@ _BITS = ("4", "8", "16", "32", "64")
 @command(
     "layoutalg convert mma.m16n8k16.f16:D mma.m16n8k16.f16:A --shape 16,16",
     "layoutalg convert mma.m16n8k16.f16:A 'S[(32,8):(1@laneid,1)]' --shape 16,16 --json",
+    "layoutalg convert mma.m16n8k16.f16:D 'S[(32,4):(1@laneid,1)]' --shape 16,8 --cuda",
     "layoutalg convert '((4,8),2):((2,16),1)' --to tvm",
     "layoutalg convert 'ComposeLayout(3,3,3,S[(8,64):(64,1)])' --to cute --unit bytes --shape 8,64",
     "layoutalg convert '((4,8),(2,2)):((32,1),(16,8))' --from tv --shape 16,8 --to triton",
@@ -54,6 +55,7 @@ _BITS = ("4", "8", "16", "32", "64")
 )
 @click.option("--bits", type=click.Choice(_BITS), help="Of an element; 16 unless given.")
 @click.option("--via", type=click.Choice(get_args(Kind)), help="Use this kind of conversion.")
+@click.option("--cuda", is_flag=True, help="Print a kernel of CUDA C++ that converts.")
 @json_option
 def convert(
     layout: str,
@@ -64,13 +66,15 @@ def convert(
     unit: str | None,
     bits: str | None,
     via: Kind | None,
+    cuda: bool,
     as_json: bool,
 ) -> None:
     """Convert data to another layout, or a layout to a notation.
 
     Of two layouts, the cheapest kind of conversion and its recipe are printed: renamed registers,
-    selects, movmatrix, shfl, or shared memory. LAYOUT and OTHER are in any notation, fragments,
-    files, or - for standard input. The notation of LAYOUT is guessed; only tv must be named.
+    selects, movmatrix, shfl, or shared memory; or its code. LAYOUT and OTHER are in any notation,
+    fragments, files, or - for standard input. The notation of LAYOUT is guessed; only tv must be
+    named.
     """
     if (other is None) == (to is None):
         raise LayoutError(
@@ -85,12 +89,12 @@ def convert(
         src, dst = _plain(left), _plain(right)
         found = convert_layouts(src, dst, extents, size or 16, via)
         if as_json:
-            echo_json(_recipe(found))
+            echo_json(_recipe(found) | ({"cuda": found.cuda_source()} if cuda else {}))
         else:
-            click.echo(found)
+            click.echo(found.cuda_source() if cuda else found)
         return
-    if via is not None:
-        raise LayoutError("convert: --via is for two layouts")
+    if via is not None or cuda:
+        raise LayoutError(f"convert: {'--cuda' if via is None else '--via'} is for two layouts")
     text = write(left.layout, str(to), left.shape, unit or "elements", size or 16)
     if as_json:
         echo_json({"notation": to, "text": text, "shape": left.shape})

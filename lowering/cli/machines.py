@@ -53,7 +53,7 @@ def demo(output: Path, as_json: bool) -> None:
     program = Case(name, (1, 1, 1)).program()
     machine = machine_name()
     result = check(program, "demo", machine, tolerance=1e-6)
-    where = "GPU (numba.cuda, inline PTX)"
+    where = "GPU (CUDA C++, NVRTC)"
     if machine != "device":
         why = "no CUDA device" if installed() else f"for a GPU: {INSTALL}"
         where = f"NumPy warp ({why})"

@@ -89,7 +89,7 @@ def _function(asm: Asm) -> list[str]:
     inputs = [(_TYPES[kind], f"i{i}") for i, kind in enumerate(asm.inputs)]
     arguments = [f"{kind}& {name}" for kind, name in outputs]
     arguments += [f"{kind} {name}" for kind, name in inputs]
-    sign = "+" if asm.in_place else "="
+    sign = "+" if asm.in_place else f"={asm.early}"
     into = ", ".join(f'"{sign}{k}"({n})' for k, (_, n) in zip(asm.outputs, outputs, strict=True))
     source = ", ".join(f'"{k}"({n})' for k, (_, n) in zip(asm.inputs, inputs, strict=True))
     statement, clobbers = ("asm", "") if asm.pure else ("asm volatile", ' : "memory"')

@@ -152,7 +152,7 @@ def _transfer(row: dict[str, Any], op: ops.Transfer) -> None:
             "target": _tree(op.into_address),
             "from": op.memory,
             "address": _tree(op.address),
-            "when": _when(op.guards),
+            "when": _when(op.guards + op.edges),
         }
     )
 

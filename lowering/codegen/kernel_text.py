@@ -9,6 +9,7 @@ from lowering.codegen import (  # noqa: F401 - they fill the table
     elementwise,
     movement,
     reductions,
+    shuffles,
     tcgen05,
 )
 from lowering.codegen.barriers import barriers_elsewhere, initialise, mbarrier

@@ -14,6 +14,7 @@ from lowering.codegen.register_words import (
 )
 from lowering.codegen.writer import BYTE, Writer, emit
 from lowering.ir.ops import (
+    Atomic,
     Blend,
     Commit,
     Load,
@@ -27,7 +28,7 @@ from lowering.ir.ops import (
     Wait,
     Zero,
 )
-from lowering.isa import ptx
+from lowering.isa import functions, ptx
 
 WORD = 0xFFFFFFFF
 
@@ -83,23 +84,36 @@ def _move(writer: Writer, op: Move) -> None:
         names = zip(words(writer.body, op.into), words(writer.body, op.source), strict=True)
         for name, value in names:
             writer.line(writer.dialect.assign(name, value))
-    else:
-        pairs = zip(
-            bit_fields(writer.body, op.into), bit_fields(writer.body, op.source), strict=True
-        )
-        for place, from_place in pairs:
-            mask = writer.dialect.number(from_place.mask >> from_place.shift, "u32")
-            insert(writer, place, f"({extract(writer, from_place)} & {mask})")
+        return
+    masks: dict[tuple[str, str, int], int] = {}  # of the elements that go by one shift
+    for place, origin in zip(*(bit_fields(writer.body, each) for each in (op.into, op.source)),
+                             strict=True):  # fmt: skip
+        way = place.variable, origin.variable, place.shift - origin.shift
+        masks[way] = masks.get(way, 0) | place.mask
+    for (name, value, shift), mask in masks.items():
+        if shift:
+            sign, by = ("<<", shift) if shift > 0 else (">>", -shift)
+            value = f"({value} {sign} {writer.dialect.number(by, 'u32')})"
+        if mask != WORD:
+            number, keep = (writer.dialect.number(each, "u32") for each in (mask, WORD & ~mask))
+            value = f"({name} & {keep}) | ({value} & {number})"
+        writer.line(writer.dialect.assign(name, value))
 
 
 @emit.of(Blend)
 def _blend(writer: Writer, op: Blend) -> None:
-    """Write ``alpha * into + beta * source`` for each f32."""
+    """Write ``alpha * into + beta * source``, each product and sum rounded, for each f32."""
+    multiply, add = (functions.get(name, ("f32", "f32")).asm for name in ("multiply", "add"))
     into = words(writer.body, op.into)
     source = into if op.source is None else words(writer.body, op.source)
     for name, other in zip(into, source, strict=True):
-        more = "" if op.source is None else f" + {op.beta} * {other}"
-        writer.line(writer.dialect.assign(name, f"{op.alpha} * {name}{more}"))
+        if op.source is None:
+            writer.call(multiply, (name,), (op.alpha, name))
+            continue
+        more = writer.temporary()
+        writer.call(multiply, (more,), (op.beta, other))
+        writer.call(multiply, (name,), (op.alpha, name))
+        writer.call(add, (name,), (name, more))
 
 
 @emit.of(Load)
@@ -135,15 +149,25 @@ def _store(writer: Writer, op: Store) -> None:
         writer.close()
 
 
+@emit.of(Atomic)
+def _atomic(writer: Writer, op: Atomic) -> None:
+    opened = writer.guarded(op.guards)
+    asm = ptx.red(op.function, writer.token(op.source.buffer))
+    values = words(writer.body, op.source)
+    writer.call(asm, (), (writer.at(op.memory, op.address), *values))
+    if opened:
+        writer.close()
+
+
 @emit.of(LoadMatrix)
 def _load_matrix(writer: Writer, op: LoadMatrix) -> None:
-    asm = ptx.ldmatrix(op.count, op.trans)
+    asm = ptx.ldmatrix(op.count, op.trans, writer.token(op.into.buffer))
     writer.call(asm, words(writer.body, op.into), (writer.at(op.memory, op.address),))
 
 
 @emit.of(StoreMatrix)
 def _store_matrix(writer: Writer, op: StoreMatrix) -> None:
-    asm = ptx.stmatrix(op.count, op.trans)
+    asm = ptx.stmatrix(op.count, op.trans, writer.token(op.source.buffer))
     writer.call(asm, (), (writer.at(op.memory, op.address), *words(writer.body, op.source)))
 
 
@@ -159,21 +183,27 @@ def _transfer(writer: Writer, op: Transfer) -> None:
     """Copy from memory to memory: ``cp.async``, or a load and a store."""
     bits = op.count * writer.body.buffer(op.into).dtype.bits
     target, source = writer.at(op.into, op.into_address), writer.at(op.memory, op.address)
-    if op.fill:
-        conditions = [writer.text(guard) for guard in op.guards]
+    opened = writer.guarded(op.guards)
+    if op.asynchronous and op.edges:
+        conditions = [writer.text(guard) for guard in op.edges]
         whole, nothing = (writer.dialect.number(size, "u32") for size in (bits // BYTE, 0))
         size = writer.dialect.choice(conditions, whole, nothing)
         writer.call(ptx.cp_async_or_zero(), (), (target, source, size))
-        return
-    opened = writer.guarded(op.guards)
-    if op.asynchronous:
+    elif op.asynchronous:
         writer.call(ptx.cp_async(bits // 8), (), (target, source))
     else:
-        load = ptx.load(space(writer.body, op.memory), writer.token(op.memory), bits)
+        inside = writer.guarded(op.edges)
+        token = writer.token(op.memory)
+        load = ptx.load(space(writer.body, op.memory), token, bits)
         store = ptx.store(space(writer.body, op.into), writer.token(op.into), bits)
         values = tuple(writer.temporary() for _ in load.outputs)
         writer.call(load, values, (source,))
         writer.call(store, (), (target, *values))
+        if inside:
+            writer.otherwise()
+            zero = writer.dialect.number(0, token)
+            writer.call(store, (), (target, *(zero for _ in values)))
+            writer.close()
     if opened:
         writer.close()
 

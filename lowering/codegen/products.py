@@ -66,9 +66,12 @@ def _commit(writer: Writer, op: WgmmaCommit) -> None:
 @emit.of(WgmmaWait)
 def _wait(writer: Writer, op: WgmmaWait) -> None:
     """Wait, with the registers that are complete as operands: reading them depends on it."""
-    names = [name for each in op.complete for name in words(writer.body, each)]
-    letters = "".join(writer.letters(each) for each in op.complete)
-    writer.call(wgmma.wait(op.pending, letters), tuple(names), ())
+    letters = {
+        name: letter
+        for each in op.complete
+        for name, letter in zip(words(writer.body, each), writer.letters(each), strict=True)
+    }  # each once: products may share a part of an accumulator
+    writer.call(wgmma.wait(op.pending, "".join(letters.values())), tuple(letters), ())
 
 
 @emit.of(ProxyFence)

@@ -141,10 +141,16 @@ class Writer:
 
     def close(self) -> None:
         """Close a branch or a loop."""
+        self._fill()
         self.indent -= 1
         end = self.dialect.end()
         if end is not None:
             self.line(end)
+
+    def _fill(self) -> None:
+        """Give Python a statement where a block has none."""
+        if self.lines[-1].endswith(":"):
+            self.line("pass")
 
     def guarded(self, guards: tuple[Guard, ...]) -> bool:
         """Open the branch that guards ask for; say whether there is one."""
@@ -157,6 +163,7 @@ class Writer:
 
     def otherwise(self) -> None:
         """Turn to the other side of the branch."""
+        self._fill()
         self.indent -= 1
         self.line(self.dialect.begin_else())
         self.indent += 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,13 +15,15 @@ import numpy.typing as npt
 from layoutalg import Axis, Iter, LayoutError, TileLayout, m
 from layoutalg.algebra import iters as algebra
 from layoutalg.sizes.size import Size, is_int
-from lowering.ir.index import FREE, Digit, Guard, Index, as_index
+from lowering.ir.index import FREE, Digit, Guard, Index, Opaque, as_index
 from lowering.ir.register_map import thread_coordinate
 from lowering.ir.tiles import Buffer, BufferRegion
 
 Coordinate = tuple[Index, ...]
 MOST = 1 << 16  # values of variables together, up to which a range is exact
 PERIOD = 1 << 12  # values of a number of the launch that are tried one by one
+TOGETHER = 1 << 24  # threads times values of variables that are evaluated one by one
+SEVERAL = 8  # values that are not worth a search for fewer
 
 
 @dataclass(frozen=True)
@@ -128,8 +131,8 @@ def region_tile(region: BufferRegion) -> TileLayout:
     piece = layout.slice(region.buffer.shape, region.ranges)
     if piece is None:
         raise LayoutError(
-            f"copy: no layout says the region {region}: two digits of {layout} would have to move "
-            "at once"
+            f"registers: no layout says the region {region}: two digits of {layout} would have to "
+            "move at once"
         )
     return piece  # type: ignore[no-any-return]
 
@@ -304,40 +307,95 @@ def _strided(digit: Index, stride: Size) -> Index:
     return digit * Index.free(symbol.name) * int(factor)
 
 
-def environment(indices: Sequence[Index], threads: int) -> dict[str, npt.NDArray[np.int64]]:
+def environment(indices: Sequence[Index], threads: int) -> dict[Any, npt.NDArray[np.int64]]:
     """Return arrays over every thread and enough values of the variables, to evaluate with.
 
     Two indices are equal everywhere, or one is divisible by a power of two everywhere, if they are
     so here; :func:`every_value` is for other questions. Of a variable whose digits only add up,
     that takes 0, one step of each digit, and the last value; digits inside an XOR, a quotient or a
-    remainder take all their values. In a number that only the launch knows, an index is of degree
-    one from one period to the next (:meth:`Index.period`): all values of the first period, and of
-    an odd number of periods later, are enough.
+    remainder take all their values. Or, since an index is of degree one from one period of a
+    variable to the next (:meth:`Index.period`), all values of the first period, and of an odd
+    number of periods later: so of a number that only the launch knows. Where that makes them fewer,
+    a quotient or remainder without the thread counts as a variable of its own, which takes any
+    value below its bound: more than there are, so what holds for them holds.
 
     Raises:
-        LayoutError: as :meth:`Index.period`; or a period has too many values.
+        LayoutError: a number that only the launch knows has no period, or too long a one; or there
+            are too many values together.
 
     >>> environment([Index.of("k", 2) * 16], 2)["k"].tolist()
     [0, 0, 1, 1]
     >>> environment([Index.of("k", 4096) * 16 + Index.of("k", 4096) % 2], 1)["k"].tolist()
     [0, 1, 2, 4095]
+    >>> i, j = Index.of("i", 4096), Index.of("j", 4096)
+    >>> len(environment([(i * 4096 + j) % 3 * 512], 1)["thread"])
+    3
     """
-    limits: dict[str, int] = {}
-    for index in indices:
-        limits |= index.limits()
+    quotients = dict.fromkeys(atom for index in indices for atom in _quotients(index))
+    names = {atom: f"quotient {number}" for number, atom in enumerate(quotients)}
+    values = _samples([_renamed(index, names) for index in indices] if names else indices)
+    if names:
+        with suppress(LayoutError):
+            plain = _samples(indices)
+            if _count(plain) <= _count(values):
+                values, names = plain, {}
+    if _count(values) * threads > TOGETHER:
+        raise LayoutError(
+            f"index: {' and '.join(map(str, indices[:2]))} take too many values together, of "
+            f"{', '.join(values)}, to be compared: name a part by let()"
+        )
+    grid = np.meshgrid(*values.values(), np.arange(threads), indexing="ij")
+    env: dict[Any, npt.NDArray[np.int64]] = {
+        name: each.reshape(-1).astype(np.int64)
+        for name, each in zip((*values, "thread"), grid, strict=True)
+    }
+    return env | {atom: env.get(name, env["thread"] * 0) for atom, name in names.items()}
+
+
+def _samples(indices: Sequence[Index]) -> dict[str, npt.NDArray[np.int64]]:
+    """Return enough values of each variable other than the thread.
+
+    Raises:
+        LayoutError: a number that only the launch knows has no period, or too long a one.
+    """
+    limits = _limits(indices)
     limits.pop("thread", None)
     found = [each for index in indices for each in index.digits()]
-    values = [
-        _of_launch(name, indices)
-        if limit >= FREE
-        else _enough(limit, [(digit, mixed) for digit, mixed in found if digit.var == name])
-        for name, limit in limits.items()
-    ]
-    grid = np.meshgrid(*values, np.arange(threads), indexing="ij")
     return {
-        name: each.reshape(-1).astype(np.int64)
-        for name, each in zip((*limits, "thread"), grid, strict=True)
+        name: _of_launch(name, indices)
+        if limit >= FREE
+        else _fewest(name, limit, indices, [each for each in found if each[0].var == name])
+        for name, limit in limits.items()
     }
+
+
+def _count(values: Mapping[str, npt.NDArray[np.int64]]) -> int:
+    return math.prod(len(each) for each in values.values())
+
+
+def _quotients(index: Index) -> Iterator[Opaque]:
+    """Yield the outermost quotients and remainders on which no thread has a say."""
+    for _, atom in index.terms:
+        if isinstance(atom, Opaque):
+            if atom.op in ("//", "%") and "thread" not in atom.left.variables():
+                yield atom
+            else:
+                yield from _quotients(atom.left)
+                yield from _quotients(atom.right)
+
+
+def _renamed(index: Index, names: Mapping[Opaque, str]) -> Index:
+    """Return an index with variables in the place of some of its parts."""
+    total = Index((), index.constant)
+    for coefficient, atom in index.terms:
+        part = Index(((1, atom),))
+        if isinstance(atom, Opaque):
+            sides = _renamed(atom.left, names), _renamed(atom.right, names)
+            part = Index(((1, Opaque(atom.op, *sides)),))
+            if atom in names:
+                part = Index.of(names[atom], atom.high + 1)
+        total += part * coefficient
+    return total
 
 
 def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np.int64]] | None:
@@ -349,10 +407,7 @@ def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np
     >>> every_value([Index.of("k", 3) * 16], 8)["k"].tolist()
     [0, 1, 2]
     """
-    limits: dict[str, int] = {}
-    for index in indices:
-        for name, limit in index.limits().items():
-            limits[name] = min(limit, limits.get(name, limit))
+    limits = _limits(indices)
     values = [np.array([0, FREE - 1]) if n >= FREE else np.arange(n) for n in limits.values()]
     count = 1
     for each in values:
@@ -365,44 +420,75 @@ def every_value(indices: Sequence[Index], most: int) -> dict[str, npt.NDArray[np
 
 
 def reach(index: Index, guards: Sequence[Guard] = ()) -> tuple[int, int] | None:
-    """Return the least and the largest value of an index where conditions hold; None: nowhere.
+    """Return the least and the largest value of an index where conditions hold; None: not known.
 
     They are exact where its variables have few values together, else those of its digits' bounds.
+    Not known is what depends on numbers of the launch, or where conditions hold nowhere.
 
     >>> i, j = Index.of("i", 8), Index.of("j", 8)
     >>> reach(i * 16 - 16), reach(i * 16 - 16, [i >= 1]), reach(i - i % 4), reach(j, [i < j])
     ((-16, 96), (0, 96), (0, 4), (1, 7))
     """
     known, related = index.variables(), list[Guard]()
-    for _ in guards:  # a guard may relate others to the index
+    for _ in (*guards, ()):  # a guard may relate others to the index
         related = [guard for guard in guards if guard.variables() & known]
         known = known.union(*(guard.variables() for guard in related))
     sides = [side for guard in related for side in (guard.index, as_index(guard.high))]
+    limits = _limits([index, *sides])
+    if any(limit >= FREE for limit in limits.values()):
+        return None
     env = every_value([index, *sides], MOST)
     if env is None:
         return index.low, index.high
-    taking = np.ones(len(next(iter(env.values()))), dtype=bool)
+    taking = np.ones(len(env["thread"]), dtype=bool)
     for guard in related:
         taking &= guard.holds(env)
     found = np.broadcast_to(index.value(env), taking.shape)[taking]
     return (int(found.min()), int(found.max())) if found.size else None
 
 
+def _limits(indices: Sequence[Index]) -> dict[str, int]:
+    """Return the number of values of each variable: the least that an index says of it."""
+    limits: dict[str, int] = {}
+    for index in indices:
+        for name, limit in index.limits().items():
+            limits[name] = min(limit, limits.get(name, limit))
+    return limits
+
+
+def _period(name: str, indices: Sequence[Index]) -> int | None:
+    """Return the common period of indices in a variable; None: some have none."""
+    periods = [period for index in indices if (period := index.period(name))]
+    return math.lcm(*periods) if len(periods) == len(indices) else None
+
+
 def _of_launch(name: str, indices: Sequence[Index]) -> npt.NDArray[np.int64]:
     """Return enough values of a number that only the launch knows.
 
     Raises:
-        LayoutError: a period has too many.
+        LayoutError: there is no period, or it has too many.
     """
-    period = math.lcm(*(index.period(name) for index in indices))
-    if period > PERIOD:
+    period = _period(name, indices)
+    if period is None or period > PERIOD:
+        shown = next((index for index in indices if not index.period(name)), indices[0])
         raise LayoutError(
-            f"index: {name}, which only the launch knows, is divided by {period}; at most {PERIOD} "
-            "can be proved"
+            f"index: {shown} depends on {name}, which only the launch knows, otherwise than by "
+            f"sums, multiples, and // and % by at most {PERIOD}"
         )
     later = FREE // period - 1
     first = np.arange(period)
     return np.append(first, first + period * (later - (later % 2 == 0)))
+
+
+def _fewest(
+    name: str, limit: int, indices: Sequence[Index], digits: Sequence[tuple[Digit, bool]]
+) -> npt.NDArray[np.int64]:
+    """Return enough values of a variable: by its digits or by its period, whichever are fewer."""
+    mixed = math.prod(digit.high + 1 for digit in {digit for digit, inside in digits if inside})
+    period = _period(name, indices) if mixed > SEVERAL else None
+    if period is None or 2 * period >= min(mixed, limit):
+        return _enough(limit, digits)
+    return np.arange(2 * period)
 
 
 def _enough(limit: int, digits: Sequence[tuple[Digit, bool]]) -> npt.NDArray[np.int64]:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from layoutalg import LayoutError, TileLayout
 from layoutalg.algebra.axis import WARP
 from layoutalg.layouts.thread_slots import THREADS_IN
-from lowering.dispatch.addresses import Coordinate, region_tile, register_tile
+from lowering.dispatch.addresses import MOST, Coordinate, every_value, region_tile, register_tile
 from lowering.ir.index import Guard, Index, as_index
 from lowering.ir.ops import Op, When
 from lowering.ir.register_map import (
@@ -130,12 +130,13 @@ class ControlFlow:
 
     ``active``: the threads for which the conditions around the call hold; None: all, or none.
     ``unknown``: a condition on the thread and on values that are not known here: fewer may be
-    active. ``named``: the value of each named index.
+    active. ``named``: the value of each named index. ``guards``: the conditions, with these values.
     """
 
     active: Mask | None = None
     unknown: str = ""
     named: Mapping[str, Index] = field(default_factory=dict)
+    guards: tuple[Guard, ...] = ()
 
     def under(self, guards: Sequence[Guard], threads: int) -> ControlFlow:
         """Return the control flow under more conditions.
@@ -149,6 +150,7 @@ class ControlFlow:
         found = self
         for guard in guards:
             known = guard.replaced(self.named)
+            found = replace(found, guards=(*found.guards, known))
             if known.variables() == {"thread"}:
                 taking = np.broadcast_to(known.holds({"thread": np.arange(threads)}), (threads,))
                 active = taking if found.active is None else taking & found.active
@@ -163,29 +165,33 @@ class ControlFlow:
         A region that begins at an index that varies with the thread is another in each of them.
 
         Raises:
-            LayoutError: it begins where the thread and other variables say other than by a sum.
+            LayoutError: two threads begin at one place for some values of other variables, and not
+                for others; or there are too many values.
         """
-        env = {"thread": np.arange(threads)}
-        values = [
-            np.broadcast_to(self._moving(begin, memory).value(env), threads)
-            for begin, _ in memory.ranges
-        ]
-        _, group = np.unique(np.stack(values, axis=1), axis=0, return_inverse=True)
+        moving = [self._moving(begin) for begin, _ in memory.ranges]
+        env = every_value([Index.of("thread", threads), *moving], MOST)  # the thread comes first
+        if env is None or any(each.free_variables() for each in moving):
+            raise LayoutError(
+                f"registers: {memory} begins at too many places by thread and by other variables "
+                "to say which of several copies is stored: add the thread's part and theirs"
+            )
+        begins = [np.broadcast_to(each.value(env), len(env["thread"])) for each in moving]
+        _, place = np.unique(np.stack(begins, axis=1), axis=0, return_inverse=True)
+        table = place.reshape(threads, -1)
+        rows, group = np.unique(table, axis=0, return_inverse=True)
+        if (np.diff(np.sort(rows, axis=0), axis=0) == 0).any():
+            raise LayoutError(
+                f"registers: some threads begin {memory} at one place for some values of its "
+                "variables only; which of several copies is stored is not known"
+            )
         return np.asarray(group, dtype=np.int64).reshape(-1)
 
-    def _moving(self, begin: Any, memory: BufferRegion) -> Index:
+    def _moving(self, begin: Any) -> Index:
         """Return the terms of a begin that vary with the thread."""
         varying = {name: value for name, value in self.named.items() if _by_thread(value)}
         index = as_index(begin).replaced(varying)
-        parts = [Index((term,)) for term in index.terms]
-        moving = [part for part in parts if _by_thread(part)]
-        for part in moving:
-            if part.variables() != {"thread"}:
-                raise LayoutError(
-                    f"registers: {memory} begins where {part} says; who stores of several copies "
-                    "is known where the thread's part and the rest are added"
-                )
-        return sum(moving, Index())
+        parts = (Index((term,)) for term in index.terms)
+        return sum((part for part in parts if _by_thread(part)), Index())
 
 
 def _by_thread(index: Index) -> bool:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from layoutalg import Iter, TileLayout, m
+from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.parts import moves
 from layoutalg.layouts.thread_slots import THREADS_OF
 from lowering.dispatch.addresses import region_tile
 from lowering.ir.tiles import BufferRegion
-
-WARP = 32
 
 
 @dataclass(frozen=True)
@@ -93,30 +92,46 @@ def shares(region: BufferRegion, axes: Sequence[int]) -> Shares:
     result = layout.reduced(extents, axes)
     partial = layout.reduced(shape, inside) if inside else layout
     left = _ones(shape, inside)
-    order = [dim for dim in range(len(shape)) if dim not in outside] + outside
-    strides, stride = [0] * len(shape), 1
-    for dim in reversed(order):
-        strides[dim] = stride
-        stride *= left[dim]
-    scratch = TileLayout.from_iters(Iter(n, s) for n, s in zip(left, strides, strict=True))
-    gathered = _gathered(partial, left, outside, strides) if outside else result
+    scratch = _scratch(partial, left, outside)
+    gathered = _gathered(partial, left, outside) if outside else result
     return Shares(
-        tuple(shape), tuple(inside), tuple(outside), result, partial, scratch.canonicalize(),
-        gathered,
+        tuple(shape), tuple(inside), tuple(outside), result, partial, scratch, gathered,
     )  # fmt: skip
 
 
-def _gathered(
-    partial: TileLayout, shape: tuple[int, ...], outside: list[int], strides: list[int]
-) -> TileLayout:
+def _scratch(partial: TileLayout, shape: tuple[int, ...], outside: list[int]) -> TileLayout:
+    """Return a dense layout in memory: digits of registers, then of threads, then ``outside``.
+
+    So threads of a warp store and load side by side, and load an element's results as one vector.
+    """
+    grouped, seps = partial.group(shape)
+    digits = [(dim, it) for dim, (a, b) in enumerate(pairwise(seps)) for it in grouped.shard[a:b]]
+
+    def slowness(at: int) -> tuple[int, int]:
+        dim, it = digits[at]
+        if dim in outside:
+            return 0, -at
+        step = _digits(it)[-1][1]
+        return (1, step) if step else (2, int(it.stride))
+
+    found, dense = [it for _, it in digits], 1
+    for at in sorted(range(len(digits)), key=slowness):
+        found[at] = Iter(found[at].extent, dense, m)
+        dense *= int(found[at].extent)
+    return TileLayout.from_iters(found).canonicalize()
+
+
+def _gathered(partial: TileLayout, shape: tuple[int, ...], outside: list[int]) -> TileLayout:
     """Return a layout that has, in each thread, the elements along some dimensions in registers."""
     count = math.prod(shape[dim] for dim in outside)
     whole = partial.reduced(shape, outside)
     grouped, seps = whole.group(_ones(shape, outside))
     shard: list[Iter] = []
+    dense = count
     for dim, (a, b) in enumerate(pairwise(seps)):
         if dim in outside:
-            shard.append(Iter(shape[dim], strides[dim], m))
+            dense //= shape[dim]
+            shard.append(Iter(shape[dim], dense, m))
         else:
             own = grouped.shard[a:b]
             shard += [Iter(i.extent, i.stride * (count if i.axis is m else 1), i.axis) for i in own]

@@ -23,6 +23,7 @@ from layoutalg.algebra.axis import Axis
 from layoutalg.algebra.iters import Iter, Iters
 from layoutalg.fragments import Fragment
 from layoutalg.sizes.size import is_int, product
+from lowering.dispatch.holders import check_static
 from lowering.dispatch.registry import Context, fail
 from lowering.ir.ops import Registers
 from lowering.ir.tiles import TilePrimitiveCall, cells
@@ -63,6 +64,10 @@ def sliced(context: Context, role: str) -> TileLayout:
             "substitute them with .subs"
         )
     try:
+        check_static(region)
+    except LayoutError as error:
+        fail(f"{role}: {str(error).removeprefix('registers: ')}")
+    try:
         piece: TileLayout | None = buffer.layout.slice(buffer.shape, region.ranges, target="cuda")
         if piece is None:
             fail(
@@ -94,8 +99,6 @@ def sliced(context: Context, role: str) -> TileLayout:
             f"{role}: a thread has at most {LOCAL_BYTES} bytes of registers and local memory; "
             f"{buffer.layout} needs {size}"
         )
-    if not is_int(base_of(piece)):
-        fail(f"{role}: the register offset must be static; got {base_of(piece)}")
     return piece
 
 

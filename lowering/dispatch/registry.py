@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from lowering.dispatch.destinations import check_writes
 from lowering.dispatch.holders import ALL, ControlFlow
 from lowering.ir.ops import Mma, Op, Registers, Wgmma
 from lowering.ir.readers import unknown
-from lowering.ir.tiles import TilePrimitiveCall
+from lowering.ir.tiles import Buffer, TilePrimitiveCall
 from lowering.isa.mma import compute_capability
 
 TARGETS = ("cuda",)
@@ -86,7 +87,8 @@ class Context:
     """What a variant sees of a call: the call, the target, and which threads are active.
 
     ``active`` maps each axis that the call's scope spans to its ``(begin, end)``, as the caller of
-    :func:`lowering.lower` narrows it; ``flow`` is the control flow around the call.
+    :func:`lowering.lower` narrows it; ``flow`` is the control flow around the call. ``taken``: the
+    names in use, each with the buffer that a call before this one needed besides its operands.
     """
 
     call: TilePrimitiveCall
@@ -95,6 +97,23 @@ class Context:
     active: Mapping[str, tuple[int, int]]
     arch: str = "sm_90"
     flow: ControlFlow = ALL
+    taken: Mapping[str, Buffer | None] = field(default_factory=dict)
+
+    def fresh(self, buffer: Buffer) -> Buffer:
+        """Return a buffer under the first free name; or that of an equal one of a call before.
+
+        >>> from lowering.ir.tiles import copy
+        >>> s = Buffer("s", (8,), "float32", "shared")
+        >>> context_of(copy(s, s)).fresh(s).name
+        's'
+        >>> replace(context_of(copy(s, s)), taken={"s": None}).fresh(s).name
+        's2'
+        """
+        for count in itertools.count(1):
+            each = replace(buffer, name=f"{buffer.name}{count}" if count > 1 else buffer.name)
+            if each.name not in self.taken or self.taken[each.name] == each:
+                return each
+        raise AssertionError
 
     def whole(self) -> dict[str, tuple[int, int]]:
         """Return the axes of the scope with their full ranges."""
@@ -134,10 +153,12 @@ class Lowered:
 
     ``placements`` says for each register operand which threads hold its elements, where that is
     more than its layout says: the layout with a replica for each copy that must be there.
+    ``buffers``: what the operations need besides the operands, in registers or shared memory.
     """
 
     ops: tuple[Op, ...]
     placements: Mapping[str, TileLayout] = field(default_factory=dict)
+    buffers: tuple[Buffer, ...] = ()
     variant: str = ""
 
     def __post_init__(self) -> None:
@@ -275,6 +296,7 @@ def context_of(
     active: Mapping[str, Any] | None = None,
     arch: str = "sm_90",
     flow: ControlFlow = ALL,
+    taken: Mapping[str, Buffer | None] | None = None,
 ) -> Context:
     """Return the context of a call, its arguments checked.
 
@@ -289,7 +311,8 @@ def context_of(
         threads = int(threads)
     _check_threads(call, threads)
     compute_capability(arch)
-    return Context(call, target, threads, _narrowed(call, threads, active), arch, flow)
+    narrowed = _narrowed(call, threads, active)
+    return Context(call, target, threads, narrowed, arch, flow, taken or {})
 
 
 def dispatch(context: Context) -> Lowered:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from layoutalg import LayoutError
 from layoutalg.layouts.thread_slots import THREADS_IN
-from lowering.ir.index import Guard, Index
+from lowering.ir.index import Guard, Index, Opaque
 from lowering.ir.ops import Arrive, Let, Loop, Op, WarpSpecialize, When
 from lowering.ir.readers import unknown
 
@@ -59,17 +60,17 @@ def uniform_over(
     if not varying:
         return widest
     found = min((_stepwise(part, threads) for part in varying), key=UNITS.index)
-    holds = None if found == "cta" else _holds(varying, threads)
-    if holds is not None:
-        found = max(found, _alike(holds, threads), key=UNITS.index)
+    if found != "cta":
+        found = max(found, _by_values(tuple(varying), threads), key=UNITS.index)
     return found
 
 
 def same_over(index: Index, unit: str, threads: int) -> bool:
     """Say whether an index is one number within each warp, warpgroup or CTA.
 
-    >>> same_over(Index.of("thread", 128) // 32 + Index.free("i"), "warp", 128)
-    True
+    >>> turn = Index.of("thread", 128) // 32 + Index.free("i")
+    >>> same_over(turn, "warp", 128), same_over(turn % 4, "warp", 128), same_over(turn, "cta", 128)
+    (True, True, False)
     """
     if "thread" not in index.variables():
         return True
@@ -92,18 +93,25 @@ def _alike(table: npt.NDArray[np.generic], threads: int) -> str:
 
 
 def _stepwise(part: Index, threads: int) -> str:
-    """Return over which unit an index is one number, by the terms that the thread alone decides."""
-    own = [(c, atom) for c, atom in part.terms if "thread" in Index(((c, atom),)).variables()]
-    if any(Index((term,)).variables() != {"thread"} for term in own):
-        return "thread"
-    values = np.broadcast_to(Index(tuple(own)).value({"thread": np.arange(threads)}), (threads,))
-    return _alike(values[None], threads)
+    """Return over which unit an index surely is one number, whatever the other variables are."""
+    varying = [Index((term,)) for term in part.terms]
+    varying = [each for each in varying if "thread" in each.variables()]
+    own = sum((each for each in varying if each.variables() == {"thread"}), Index())
+    values = np.broadcast_to(own.value({"thread": np.arange(threads)}), (threads,))
+    found = [_alike(values[None], threads)]
+    for each in varying:
+        if each.variables() != {"thread"}:
+            ((_, atom),) = each.terms
+            assert isinstance(atom, Opaque)  # a digit has one variable
+            found += [_stepwise(side, threads) for side in (atom.left, atom.right)]
+    return min(found, key=UNITS.index)
 
 
-def _holds(parts: Sequence[Index], threads: int) -> npt.NDArray[np.bool_] | None:
-    """Return for all values of the variables in which threads no index is negative.
+@lru_cache(maxsize=512)
+def _by_values(parts: tuple[Index, ...], threads: int) -> str:
+    """Return within which unit all threads agree on whether some index is negative.
 
-    None where there are too many.
+    By all values of the variables; "thread" where there are too many.
     """
     limits: dict[str, int] = {}
     for part in parts:
@@ -114,13 +122,13 @@ def _holds(parts: Sequence[Index], threads: int) -> npt.NDArray[np.bool_] | None
     for limit in limits.values():
         count *= limit
         if count > MOST:
-            return None
+            return "thread"
     grid = np.meshgrid(*map(np.arange, limits.values()), np.arange(threads), indexing="ij")
     env = dict(zip((*limits, "thread"), grid, strict=True))
     holds = np.ones(grid[-1].shape, dtype=bool)
     for part in parts:
         holds &= np.asarray(part.value(env)) >= 0
-    return holds.reshape(-1, threads)
+    return _alike(holds.reshape(-1, threads), threads)
 
 
 def check(ops: Sequence[Op], threads: int) -> None:

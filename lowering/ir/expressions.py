@@ -8,7 +8,7 @@ that of the other side, and ``cast`` changes it. Extents of 1 are broadcast, as 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -155,6 +155,18 @@ _SIGNS = {
     "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=", "bitwise_and": "&",
     "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<", "right_shift": ">>",
 }  # fmt: skip
+
+
+def shown(node: Node, operands: Sequence[object]) -> str:
+    """Return a tree as text, with what stands for its operands.
+
+    >>> shown(Apply(functions.get("negative", ("f32",)), (Operand(0, "f32"),)), ["r[0,1]"])
+    'negative(r[0,1])'
+    """
+    text = str(node)
+    for number, each in reversed(list(enumerate(operands))):
+        text = text.replace(f"${number}", str(each))
+    return text
 
 
 def leaves(node: Node) -> Iterator[Node]:

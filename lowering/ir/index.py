@@ -58,7 +58,7 @@ class Digit:
 
 @dataclass(frozen=True)
 class Opaque:
-    """``left op right`` for an operator that has no linear form: ``^ & // % *``.
+    """``left op right`` for an operator that has no linear form: ``^ & // % * >>``.
 
     The left side of ``//`` and ``%`` is nowhere negative: there, C rounds otherwise than Python.
     """
@@ -76,6 +76,8 @@ class Opaque:
             return self.right.constant - 1
         if self.op == "*":
             return self.left.high * self.right.high
+        if self.op == ">>":
+            return self.left.high
         if self.op == "^":
             return (1 << max(self.left.high, self.right.high).bit_length()) - 1
         return min(self.left.high, self.right.high)
@@ -97,8 +99,10 @@ class Opaque:
             return f"({_remainder(left, right.constant)})"
         return f"({left} {self.op} {right.operand(style, wide)})"
 
-    def value(self, env: Mapping[str, Any]) -> Any:
-        """Evaluate with integers or arrays."""
+    def value(self, env: Mapping[Any, Any]) -> Any:
+        """Evaluate with integers or arrays; what stands in the place of all of it goes first."""
+        if self in env:
+            return env[self]
         left, right = self.left.value(env), self.right.value(env)
         operations = {
             "^": np.bitwise_xor,
@@ -106,6 +110,7 @@ class Opaque:
             "//": np.floor_divide,
             "%": np.mod,
             "*": np.multiply,
+            ">>": np.right_shift,
         }
         return operations[self.op](left, right)
 
@@ -323,6 +328,15 @@ class Index:
         """Shift right by a constant: divide by a power of two."""
         return self // (1 << bits) if is_number(bits) else NotImplemented
 
+    @classmethod
+    def table(cls, bits: int, place: Index) -> Index:
+        """Return a bit of a constant: the one at a place.
+
+        >>> str(Index.table(0b0110, Index.of("lane", 4)))
+        '((6 >> lane) % 2)'
+        """
+        return Index((), bits)._opaque(">>", place) % 2
+
     def __and__(self, mask: int) -> Index:
         """Keep the bits of a constant."""
         if not is_number(mask):
@@ -358,7 +372,7 @@ class Index:
             return self._opaque("^", right)
         return upper * reach + lower._opaque("^", right)
 
-    def value(self, env: Mapping[str, Any]) -> Any:
+    def value(self, env: Mapping[Any, Any]) -> Any:
         """Evaluate with integers or integer arrays, one per variable.
 
         >>> Index.of("t", 32).value({"t": np.arange(3)})
@@ -425,22 +439,20 @@ class Index:
         """
         return {digit.var: digit.limit for digit, _ in self.digits()}
 
-    def period(self, var: str) -> int:
+    def period(self, var: str) -> int | None:
         """Return after how many values of a variable the index has only moved by a constant.
 
-        That constant may be a multiple of another variable. So a variable that only the launch
-        knows needs few values in a proof.
-
-        Raises:
-            LayoutError: it is multiplied by itself, or stands in an XOR.
+        That constant may be a multiple of another variable. So a variable of many values needs few
+        of them in a proof. None: never, since it is multiplied by itself or stands in an XOR.
 
         >>> block = Index.free("bx")
         >>> [each.period("bx") for each in (block * 64, block % 3 * 16, block // 4 + block % 6)]
         [1, 3, 12]
         """
-        return self._periodic(var)[0]
+        found = self._periodic(var)
+        return None if found is None else found[0]
 
-    def _periodic(self, var: str) -> tuple[int, bool]:
+    def _periodic(self, var: str) -> tuple[int, bool] | None:
         """Return the period in a variable, and whether the index moves from one to the next."""
         period, moves = 1, False
         for _, atom in self.terms:
@@ -450,15 +462,14 @@ class Index:
                     cut = atom.stride * atom.extent < atom.limit
                     own, moving = atom.stride * (atom.extent if cut else 1), not cut
             else:
-                (left, up), (right, down) = (e._periodic(var) for e in (atom.left, atom.right))
-                own, moving = math.lcm(left, right), (up or down) and atom.op != "%"
+                left, right = atom.left._periodic(var), atom.right._periodic(var)
+                if left is None or right is None:
+                    return None
+                own, moving = math.lcm(left[0], right[0]), (left[1] or right[1]) and atom.op != "%"
                 if atom.op in ("//", "%"):
-                    own *= atom.right.constant if up else 1
-                elif up and down if atom.op == "*" else moving:
-                    raise LayoutError(
-                        f"index: {self} is no polynomial of degree one in {var}, which only the "
-                        "launch knows"
-                    )
+                    own *= atom.right.constant if left[1] else 1
+                elif (left[1] and right[1]) if atom.op == "*" else moving:
+                    return None
             period, moves = math.lcm(period, own), moves or moving
         return period, moves
 

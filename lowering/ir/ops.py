@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from layoutalg import LayoutError
-from lowering.ir.expressions import Node
+from lowering.ir.expressions import Node, shown
 from lowering.ir.index import FREE, INT, Guard, Index
 from lowering.isa.mma import MmaInst
 from lowering.isa.smem_descriptor import Descriptor
@@ -167,9 +167,7 @@ class Compute(Op, unit="thread"):
     coordinates: tuple[tuple[Index, ...], ...] = ()
 
     def __str__(self) -> str:
-        text = str(self.value)
-        for number, each in reversed(list(enumerate(self.operands))):
-            text = text.replace(f"${number}", str(each))
+        text = shown(self.value, self.operands)
         for number, found in reversed(list(enumerate(self.coordinates))):
             text = text.replace(f"@{number}", f"({found[0]}{', …' * (len(found) > 1)})")
         return f"{self.into} = {text}"
@@ -228,6 +226,26 @@ class Store(Op, unit="thread", targets=("memory",)):
 
 
 @dataclass(frozen=True)
+class Atomic(Op, unit="thread", sources=("memory",), targets=("memory",)):
+    """``red``: cells of global memory become add, min or max of themselves and registers.
+
+    Each cell changes at once; the order of several changes is not said. ``guards``, ``copies``: as
+    of :class:`Store`. Neighbours of 16 bits share a word.
+    """
+
+    function: str
+    memory: str
+    address: Index
+    source: Registers
+    guards: tuple[Guard, ...] = ()
+    copies: int = 0
+
+    def __str__(self) -> str:
+        what = f"{self.memory}[{self.address}], {self.source}"
+        return f"red.{self.function}({what}){_where(self.guards)}"
+
+
+@dataclass(frozen=True)
 class LoadMatrix(Op, unit="warp", aligned=True, sources=("memory",)):
     """``ldmatrix``: each lane gives the address of one 16-byte row; 1, 2 or 4 matrices."""
 
@@ -271,6 +289,55 @@ class MoveMatrix(Op, unit="warp", aligned=True):
 
 
 @dataclass(frozen=True)
+class Select(Op, unit="thread"):
+    """One register of two: ``one`` where ``which``, 0 or 1, is 1, else ``zero``.
+
+    A register is the elements that share a 32-bit word, or one wider element; of a source, those of
+    them that count. The same goes for :class:`Permute` and :class:`Shuffle`. All three move what
+    nothing wrote as well: it stays unwritten.
+    """
+
+    into: Registers
+    zero: Registers
+    one: Registers
+    which: Index
+
+    def __str__(self) -> str:
+        return f"{self.into} = {self.one} if {self.which} else {self.zero}"
+
+
+@dataclass(frozen=True)
+class Permute(Op, unit="thread"):
+    """``prmt``: a register put together from the bytes of two.
+
+    Hexadecimal digit i of ``selector`` says which of the eight bytes of both sources is byte i; of
+    elements of 4 bits, which of the 16 elements is element i.
+    """
+
+    into: Registers
+    first: Registers
+    second: Registers
+    selector: Index
+
+    def __str__(self) -> str:
+        constant = self.selector.constant
+        how = str(self.selector) if self.selector.terms else f"0x{constant:04x}"
+        return f"{self.into} = prmt({self.first}, {self.second}, {how})"
+
+
+@dataclass(frozen=True)
+class Shuffle(Op, unit="warp", aligned=True):
+    """``shfl.sync.idx``: the register that a lane of the warp, ``lane``, has."""
+
+    into: Registers
+    source: Registers
+    lane: Index
+
+    def __str__(self) -> str:
+        return f"{self.into} = shfl.idx({self.source}, {self.lane})"
+
+
+@dataclass(frozen=True)
 class Butterfly(Op, unit="warp", aligned=True, updates=("into",)):
     """Join registers with those of the lane whose number differs in one bit, in every lane.
 
@@ -291,7 +358,7 @@ class Transfer(Op, unit="thread", shared_out="cta", sources=("memory",), targets
     """Memory to memory, ``count`` consecutive elements per thread.
 
     ``asynchronous``: by ``cp.async``, complete after :class:`Wait`; else through registers.
-    ``fill``: where the guards do not hold, zeros are written and nothing is read. ``aliases`` as of
+    ``edges``: where one does not hold, zeros are written and nothing is read. ``aliases`` as of
     :class:`Store`.
     """
 
@@ -302,13 +369,13 @@ class Transfer(Op, unit="thread", shared_out="cta", sources=("memory",), targets
     count: int
     guards: tuple[Guard, ...] = ()
     asynchronous: bool = False
-    fill: bool = False
+    edges: tuple[Guard, ...] = ()
     aliases: int = 0
 
     def __str__(self) -> str:
         verb = "cp.async" if self.asynchronous else "copy"
         target, source = f"{self.into}[{self.into_address}]", f"{self.memory}[{self.address}]"
-        rest = " else 0" if self.fill else ""
+        rest = f"{_where(self.edges)} else 0" if self.edges else ""
         return f"{verb}.{self.count}({target}, {source}){_where(self.guards)}{rest}"
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from layoutalg import Axis, ComposeLayout, LayoutError, TCol, TileLayout, TLane, m
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.iters import row_major
+from layoutalg.conversions.recipe import Kind
 from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.arguments import as_region as as_ranges
 from layoutalg.sizes.size import Size, as_extent, as_size, equal, is_sequence, less, product, tidy
-from lowering.ir.expressions import Arithmetic, Expression, Tile
+from lowering.ir.expressions import Arithmetic, Expression, Tile, shown
 from lowering.ir.index import Index, as_index
 from lowering.ir.names import plain
 from lowering.ir.ops import Op, Store, StoreMatrix, Transfer, When, rewrite, walk
@@ -290,7 +291,7 @@ def _ranges(given: Any, shape: tuple[Any, ...]) -> tuple[tuple[Any, Any], ...]:
     """
     if not is_sequence(given):
         return as_ranges(given, shape)
-    pairs, moving = list(given), dict[int, tuple[Any, Any]]()
+    pairs, moving = [*given], dict[int, tuple[Any, Any]]()
     for dim, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             continue
@@ -304,7 +305,7 @@ def _ranges(given: Any, shape: tuple[Any, ...]) -> tuple[tuple[Any, Any], ...]:
                     "number fits, as in b : b + 16"
                 )
             moving[dim], pairs[dim] = (begin, end), (0, count)
-    found = list(as_ranges(pairs, shape))
+    found = list(as_ranges(tuple(pairs), shape))
     for dim, (begin, end) in moving.items():
         found[dim] = begin, end
         if begin.high < 0 or less(shape[dim], end.low):
@@ -445,6 +446,9 @@ class TilePrimitiveCall(Op):
 
     def __str__(self) -> str:
         """Return the call as written, without arguments at their defaults."""
+        if self.op == "assign":
+            dst, *sources = self.operands.values()
+            return f"assign({dst} = {shown(self.config['value'], sources)}, scope={self.scope})"
         inside = [
             str(region) if region.buffer.name == role else f"{role}={region}"
             for role, region in self.operands.items()
@@ -455,11 +459,15 @@ class TilePrimitiveCall(Op):
 
 @dataclass(frozen=True)
 class Dispatched(Op):
-    """A call and the operations that a variant made of it; or a branch that no thread takes."""
+    """A call and the operations that a variant made of it; or a branch that no thread takes.
+
+    ``buffers``: what the operations need besides the operands.
+    """
 
     what: TilePrimitiveCall | When
     variant: str
     ops: tuple[Op, ...]
+    buffers: tuple[Buffer, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -660,8 +668,12 @@ def copy(
     dispatch: str | None = None,
     asynchronous: bool = False,
     aliases: bool = False,
+    via: Kind | None = None,
 ) -> TilePrimitiveCall:
     """Call ``dst = src``, element by element, between global, shared and register tiles.
+
+    Between register tiles the data goes as :func:`layoutalg.convert` finds: within warps where they
+    have it, else through shared memory, which the copy allocates.
 
     Args:
         dst: destination region.
@@ -670,10 +682,12 @@ def copy(
         dispatch: keep only the variant of this name.
         asynchronous: by ``cp.async``, from global to shared memory: complete after a wait.
         aliases: elements of dst may share an address, where any of them stays; else refused.
+        via: between register tiles: take this kind of conversion even if a cheaper one works.
 
     Raises:
-        LayoutError: an operand is no buffer, extents or dtypes differ, a flag is no bool, or an
-            asynchronous copy does not go from global to shared memory.
+        LayoutError: an operand is no buffer, extents or dtypes differ, a flag is no bool, an
+            asynchronous copy does not go from global to shared memory, or ``via`` is no kind, or
+            not of a copy between register tiles.
 
     Source: the ``copy`` tile primitive of Apache TVM's TIRx.
     """
@@ -681,7 +695,16 @@ def copy(
     copied_shape(operands["dst"], operands["src"])
     flags = {"asynchronous": asynchronous, "aliases": aliases}
     _check_flags("copy", **flags)
-    config = {name: True for name, flag in flags.items() if flag}
+    config: dict[str, Any] = {name: True for name, flag in flags.items() if flag}
+    if via is not None:
+        if via not in get_args(Kind):
+            raise LayoutError(f"copy: via must be one of {', '.join(get_args(Kind))}; got {via!r}")
+        if any(region.buffer.scope != "local" for region in operands.values()):
+            raise LayoutError(
+                "copy: via is of copies between register tiles; got "
+                f"{operands['dst']} = {operands['src']}"
+            )
+        config["via"] = via
     return TilePrimitiveCall("copy", operands, scope, dispatch, config)
 
 

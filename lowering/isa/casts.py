@@ -1,8 +1,9 @@
 """Casts between element types: one row for each pair, as PTX on 32-bit words, with its meaning.
 
-- To a float: rounded once, to nearest, ties to even, denormals kept; a NaN gets the bit pattern of
-  :data:`NANS`. Beyond its largest number f16, bf16 and f32 have infinity; e4m3 and e5m2 give the
-  largest number, for infinity too (``.satfinite``, without which PTX has no such cast).
+- To a float: rounded once, to nearest, ties to even, denormals kept; a NaN becomes that of
+  :data:`NANS`, or of the pairs in :data:`KEPT` a quiet one of its sign and first digits. Beyond its
+  largest number f16, bf16 and f32 have infinity; e4m3 and e5m2 give the largest number, for
+  infinity too (``.satfinite``, without which PTX has no such cast).
 - From a float to an integer: toward zero; beyond the ends the nearest end; 0 for a NaN.
 - From an integer to an integer: the low bits.
 - bf16 to f32 keeps the bits, of a NaN too.
@@ -12,7 +13,8 @@
 A row is a path of steps, of one instruction or a few each, and no step but the last rounds: what
 f32 cannot hold is first rounded to odd (toward zero, with the last bit set where that lost
 something), which the last rounding, to fewer digits, cannot tell from the exact number. Integers of
-4 and 8 bits are put into the low digits of a float, and what it had before is subtracted.
+4 and 8 bits are put into the low digits of a float, and what it had before is subtracted; e2m1 are
+looked up.
 
 Source: PTX ISA, cvt, cvt.pack, prmt, lop3.
 """
@@ -32,16 +34,17 @@ from lowering.isa import dtypes
 from lowering.isa.functions import PRED, Function, Values, registers_of, to_odd
 from lowering.isa.ptx import letter
 
-# The bits of the NaN that a cast to a float gives.
+# The bits of the NaN that a cast to a float gives; and the pairs that keep its sign and digits.
 NANS = {
     "f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFE0000000, "e4m3": 0x7F,
     "e5m2": 0x7F,
 }  # fmt: skip
-_BYTES, _BYTE_FLOATS, _NIBBLES = ("s8", "u8"), ("e4m3", "e5m2"), ("s4", "u4", "e2m1")
+KEPT = (("f32", "f64"), ("bf16", "f64"), ("f64", "f32"), ("f64", "f16"))
+_BYTES, _BYTE_FLOATS = ("s8", "u8"), ("e4m3", "e5m2")
 _TYPES = ("f16", "bf16", "f32", "f64", *_BYTES, "s32", *_BYTE_FLOATS)
 _PAIRS: tuple[tuple[str, str], ...] = (
     *((source, target) for source in _TYPES for target in _TYPES if source != target),
-    *((source, target) for source in _NIBBLES for target in ("f16", "bf16")),
+    *((source, target) for source in ("s4", "u4", "e2m1") for target in ("f16", "bf16")),
     ("f32", "tf32"),
     (PRED, "s32"),
 )
@@ -154,36 +157,46 @@ def _of_integers() -> _Steps:
 def _of_nibbles() -> _Steps:
     """Yield the steps from the 8 elements of a word, of 4 bits each, to pairs of 16 bits.
 
-    Bytes are permuted so that each half of a word has an element in its low four bits (s4, u4), or
-    in its highest (e2m1).
+    s4 and u4: bytes are permuted so that each half of a word has an element in its low four bits,
+    and the rest is made a power of two, which the result lacks again.
     """
-    # Per target: a power of two whose last digits count 1, 1, -1; of e2m1 how far exponent and
-    # digit move, where they then are, and the power of two that they lack.
-    forms = {
-        "f16": (0x64006400, 0x3C003C00, 3, 0x0E000E00, 0x74007400),
-        "bf16": (0x43004300, 0x3F803F80, 6, 0x01C001C0, 0x7E807E80),
-    }
-    sign = 0x80008000
-    for half, (power, one, by, digits, scale) in forms.items():
-        for nibble in _NIBBLES:
-            if nibble == "e2m1":
-                text = "{ .reg .b32 w, t, u, m, n; shl.b32 w, $4, 4; "
-                low, high, factor, addend = "w", "$4", scale, sign
-                put = (
-                    f"shr.u32 u, t, {by}; and.b32 t, t, {sign:#x}; "
-                    f"lop3.b32 t, u, {digits:#x}, t, 0xea; "
-                )
-            else:
-                text = "{ .reg .b32 w, t, m, n; shr.u32 w, $4, 4; "
-                start = power | (0x00080008 if nibble == "s4" else 0)  # s4: 8 more is unsigned
-                low, high, factor, addend = "$4", "w", one, start ^ sign
-                put = f"lop3.b32 t, t, 0x000f000f, {start:#x}, 0x6a; "
-            text += f"mov.b32 m, {factor:#x}; mov.b32 n, {addend:#x}; "
+    ones = {"f16": (0x64006400, 0x3C003C00), "bf16": (0x43004300, 0x3F803F80)}
+    for half, (power, one) in ones.items():
+        for nibble in ("s4", "u4"):
+            start = power | (0x00080008 if nibble == "s4" else 0)  # s4: 8 more has no sign
+            text = (
+                "{ .reg .b32 w, t, m, n; shr.u32 w, $4, 4; "
+                f"mov.b32 m, {one:#x}; mov.b32 n, {start ^ 0x80008000:#x}; "
+            )
             for at in range(4):
-                place = 0x4400 + 0x1111 * at
-                text += f"prmt.b32 t, {low}, {high}, {place:#x}; {put}"
-                text += f"fma.rn.{half}x2 ${at}, t, m, n; "
+                text += (
+                    f"prmt.b32 t, $4, w, {0x4400 + 0x1111 * at:#x}; "
+                    f"lop3.b32 t, t, 0x000f000f, {start:#x}, 0x6a; fma.rn.{half}x2 ${at}, t, m, n; "
+                )
             yield (nibble, half), _Step(8, text + "}")
+        yield ("e2m1", half), _Step(8, _looked_up(half))
+
+
+def _looked_up(half: str) -> str:
+    """Return PTX of 8 e2m1 in a word: ``prmt`` looks the bytes of their sizes up, four at a time.
+
+    Of the bytes of the word and of the word four bits up, four have those elements in front: there
+    their signs are.
+    """
+    sizes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6]).astype(dtypes.get(half).numpy)
+    low, high = sizes.view(np.uint8).reshape(8, 2).T
+    text = "{ .reg .b32 w, s, t, a, b, l, h; shl.b32 w, $4, 4; and.b32 s, $4, 0x77777777; "
+    for at, four in ((0, 0x5140), (2, 0x7362)):
+        for name, table in (("l", low), ("h", high)):
+            first, last = np.ascontiguousarray(table).view(np.uint32)
+            if table.any():
+                text += f"mov.b32 a, {first:#x}; mov.b32 b, {last:#x}; prmt.b32 {name}, a, b, s; "
+            else:
+                text += f"mov.b32 {name}, 0; "
+        text += f"prmt.b32 t, w, $4, {four:#x}; lop3.b32 h, t, 0x80808080, h, 0xea; "
+        text += f"prmt.b32 ${at}, l, h, 0x5140; prmt.b32 ${at + 1}, l, h, 0x7362; "
+        text += "shr.u32 s, s, 16; " if at == 0 else "}"
+    return text
 
 
 _STEPS = dict((*_between_floats(), *_of_integers(), *_of_nibbles()))
@@ -253,8 +266,24 @@ def _to_float(source: str, target: str, values: Values) -> Values:
         found = near.astype(into.numpy)
     else:
         found = wide.astype(into.numpy)
-    result: Values = np.array(found)
-    result.view(into.word)[np.isnan(wide)] = NANS[target]
+    result, nan = np.array(found), np.isnan(wide)
+    bits = result.view(into.word)
+    if (source, target) in KEPT:
+        bits[nan] = _quiet(source, target, values[nan])
+    else:
+        bits[nan] = NANS[target]
+    return result
+
+
+def _quiet(source: str, target: str, values: Values) -> Values:
+    """Return the bits of NaNs in another type: quiet, with their signs and first digits."""
+    here, there = dtypes.get(source), dtypes.get(target)
+    bits = values.view(here.word).astype(np.uint64) << np.uint64(64 - here.bits)
+    nan, digits = NANS[target], {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
+    sign = bits >> np.uint64(63) << np.uint64(there.bits - 1)
+    fraction = bits << np.uint64(here.bits - digits[source]) >> np.uint64(64 - digits[target])
+    quiet = np.uint64(nan & -(1 << (digits[target] - 1)))
+    result: Values = sign | quiet | fraction
     return result
 
 

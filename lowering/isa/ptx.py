@@ -25,6 +25,7 @@ ARCHS = {
     "mbarrier.arrive.shared::cluster": "sm_90", "fence.mbarrier_init": "sm_90",
     "fence.proxy.async": "sm_90", "cp.async.bulk": "sm_90", "prefetch.tensormap": "sm_90",
     "mapa": "sm_90", "barrier.cluster": "sm_90", "griddepcontrol": "sm_90", "elect.sync": "sm_90",
+    "red.relaxed.gpu.global.add.noftz.bf16x2": "sm_90",
     "setmaxnreg": "sm_90a, sm_100a, sm_110a, sm_120a",
 }  # fmt: skip
 
@@ -89,10 +90,25 @@ class Asm:
         return min(reversed(found), key=lambda each: len(targets_of(_arch(each))))
 
     @property
+    def early(self) -> str:
+        """``&`` where an output may be set before the last input is read, else nothing.
+
+        Without it a compiler may give both one register, which several instructions do not survive.
+
+        >>> prmt(0x5410).early, cp_async_or_zero().early, mapa().early
+        ('', '', '')
+        >>> from lowering.isa.casts import cast
+        >>> cast("bf16", "f32").asm.constraints
+        '=&f,=&f,r'
+        """
+        return "&" if self.outputs and not self.in_place and self.text.count(";") > 1 else ""
+
+    @property
     def constraints(self) -> str:
         """The LLVM constraint string."""
         tied = map(str, range(len(self.outputs) * self.in_place))
-        return ",".join([*(f"={letter}" for letter in self.outputs), *self.inputs, *tied])
+        outputs = (f"={self.early}{letter}" for letter in self.outputs)
+        return ",".join([*outputs, *self.inputs, *tied])
 
     def c_text(self) -> str:
         """Return the text with the ``%n`` operands of CUDA C++."""
@@ -243,8 +259,28 @@ def store(space: str, token: str, bits: int) -> Asm:
     )
 
 
-def ldmatrix(count: int, trans: bool) -> Asm:
-    """Return ``ldmatrix`` of 1, 2 or 4 matrices.
+# What memory does by itself, by function and type of an element; 16-bit neighbours share a word.
+REDUCTIONS = {
+    ("add", "f32"): "add.f32", ("add", "f64"): "add.f64", ("add", "s32"): "add.s32",
+    ("add", "u32"): "add.u32", ("add", "f16"): "add.noftz.f16x2",
+    ("add", "bf16"): "add.noftz.bf16x2", ("min", "s32"): "min.s32", ("max", "s32"): "max.s32",
+    ("min", "u32"): "min.u32", ("max", "u32"): "max.u32",
+}  # fmt: skip
+
+
+def red(function: str, token: str) -> Asm:
+    """Return the reduction of one word into global memory; operands: address, register.
+
+    >>> red("add", "f32").text, red("add", "bf16").min_arch
+    ('red.relaxed.gpu.global.add.f32 [$0], $1;', 'sm_90')
+    """
+    kind = REDUCTIONS[function, token]
+    text = f"red.relaxed.gpu.global.{kind} [$0], $1;"
+    return Asm(f"red_{kind.replace('.', '_')}", text, "", f"l{letter(token)}")
+
+
+def ldmatrix(count: int, trans: bool, token: str = "b32") -> Asm:
+    """Return ``ldmatrix`` of 1, 2 or 4 matrices into registers of a type.
 
     >>> ldmatrix(2, True).text
     'ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {$0,$1}, [$2];'
@@ -252,11 +288,13 @@ def ldmatrix(count: int, trans: bool) -> Asm:
     form = f"x{count}{'.trans' * trans}"
     text = f"ldmatrix.sync.aligned.m8n8.{form}.shared.b16 {braced(0, count)}, [${count}];"
     arch = fragments.get(f"ldmatrix.m8n8.{form}.b16", "dst").min_arch
-    return Asm(f"ldmatrix_{form.replace('.', '_')}", text, "r" * count, "r", arch)
+    register = letter(token)
+    name = f"ldmatrix_{form.replace('.', '_')}{register.strip('r')}"
+    return Asm(name, text, register * count, "r", arch)
 
 
-def stmatrix(count: int, trans: bool) -> Asm:
-    """Return ``stmatrix`` of 1, 2 or 4 matrices (sm_90); operands: address, registers.
+def stmatrix(count: int, trans: bool, token: str = "b32") -> Asm:
+    """Return ``stmatrix`` of 1, 2 or 4 matrices (sm_90); operands: address, registers of a type.
 
     >>> stmatrix(4, False).text
     'stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1,$2,$3,$4};'
@@ -264,7 +302,9 @@ def stmatrix(count: int, trans: bool) -> Asm:
     form = f"x{count}{'.trans' * trans}"
     text = f"stmatrix.sync.aligned.m8n8.{form}.shared.b16 [$0], {braced(1, count)};"
     arch = fragments.get(f"stmatrix.m8n8.{form}.b16", "src").min_arch
-    return Asm(f"stmatrix_{form.replace('.', '_')}", text, "", "r" + "r" * count, arch)
+    register = letter(token)
+    name = f"stmatrix_{form.replace('.', '_')}{register.strip('r')}"
+    return Asm(name, text, "", "r" + register * count, arch)
 
 
 # Shapes of ldmatrix and stmatrix for 8-, 6- and 4-bit types, which have no rows in the fragment
@@ -571,6 +611,37 @@ def prmt(selector: int) -> Asm:
     return Asm(
         f"prmt_{selector:04x}", f"prmt.b32 $0, $1, $2, 0x{selector:04x};", "r", "rr", pure=True
     )
+
+
+def prmt_by_thread() -> Asm:
+    """Return ``prmt`` with the selector in a register, the third operand."""
+    return Asm("prmt", "prmt.b32 $0, $1, $2, $3;", "r", "rrr", pure=True)
+
+
+def nibbles_by_thread() -> Asm:
+    """Return eight neighbours of the 16 elements of 4 bits in two words, from any of them on.
+
+    The third operand is the bit at which the first begins; after the last come the first ones.
+    """
+    text = (
+        "{ .reg .pred p; .reg .b32 a, b; shf.r.wrap.b32 a, $1, $2, $3; "
+        "shf.r.wrap.b32 b, $2, $1, $3; setp.lt.u32 p, $3, 32; selp.b32 $0, a, b, p; }"
+    )
+    return Asm("nibbles", text, "r", "rrr", pure=True)
+
+
+def shuffle(token: str) -> Asm:
+    """Return ``shfl.sync.idx`` of a whole warp; operands: register, lane. 64 bits take two.
+
+    >>> shuffle("f32").text
+    'shfl.sync.idx.b32 $0, $1, $2, 31, 0xffffffff;'
+    """
+    kind, text = letter(token), "shfl.sync.idx.b32 {0}, {1}, $2, 31, 0xffffffff;"
+    if kind != "d":
+        return Asm(f"shfl_idx_{kind}", text.format("$0", "$1"), kind, f"{kind}r")
+    halves = " ".join(text.format(each, each) for each in "lh")
+    text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, $1; {halves} mov.b64 $0, {{l, h}}; }}"
+    return Asm("shfl_idx_d", text, "d", "dr")
 
 
 def constant(bits: int, token: str) -> Asm:

@@ -491,8 +491,10 @@ def _on_host(
     """Multiply NumPy arrays: to device 0 and back."""
     sides = {name: each for name, each in operands.items() if not isinstance(each, Real)}
     for role, matrix in ({"a": a, "b": b, "out": out} | sides).items():
-        most = matrix is None or (isinstance(matrix, np.ndarray) and matrix.ndim <= 2)
-        if not most or (epilogue is None and matrix is not None and matrix.ndim != 2):
+        free = epilogue is not None and role in sides  # in its dimensions
+        if matrix is not None and not (
+            isinstance(matrix, np.ndarray) and (free or matrix.ndim == 2)
+        ):
             got = getattr(matrix, "shape", type(matrix).__name__)
             raise LayoutError(
                 f"matmul: {role} must be a NumPy array of two dimensions, as a and b; got {got}"
@@ -512,16 +514,21 @@ def _on_host(
             + ("" if out.flags.writeable else ", read-only")
         )
     host = np.empty(shape, kind.numpy) if out is None else out
+    numbers = {name: float(each) for name, each in operands.items() if name not in sides}
+    if epilogue is not None:  # refused before anything is copied
+        placed = {
+            name: DeviceMatrix(0, each.shape, each.strides, arrays.taken(each.dtype, name), 0)
+            for name, each in sides.items()
+        }
+        _fused(epilogue, read, kind, shape, numbers, placed)
     with Uploaded() as memory:
         left, right = memory.put(a, "a"), memory.put(b, "b")
-        given: dict[str, DeviceMatrix | float] = {
+        given = {
             name: memory.put(np.ascontiguousarray(np.atleast_2d(each)), name)
-            if isinstance(each, np.ndarray)
-            else float(each)
-            for name, each in operands.items()
+            for name, each in sides.items()
         }
         result = memory.put(np.empty(host.shape, kind.numpy), "out")
-        multiply(left, right, result, epilogue, given, config)
+        multiply(left, right, result, epilogue, {**numbers, **given}, config)
         memory.get(host, result)
     return host
 

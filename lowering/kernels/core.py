@@ -136,9 +136,10 @@ class AsyncCore:
         """Wait for all products of a tile of the result."""
 
     def _multiply(self, a: BufferRegion, b: BufferRegion, tile: KTile, scope: str | None) -> None:
+        accum = tile.number.constant > 0 if tile.opens else tile.number
         self.kernel.gemm_async(
             self.total, a, b, scope=scope, transA=self.form.transpose_A,
-            transB=self.form.transpose_B, accum=tile.number,
+            transB=self.form.transpose_B, accum=accum,
         )  # fmt: skip
 
 
@@ -160,7 +161,10 @@ class WgmmaCore(AsyncCore):
     def release(self, tile: KTile, free: Barrier) -> None:
         """Wait for the product before, if there is one, and free its stage."""
         self.kernel.wait(1, "gemm")
-        self.kernel.arrive(free, tile.before, tile.number > 0, everywhere=True)
+        if not tile.opens:
+            self.kernel.arrive(free, tile.before, tile.number > 0, everywhere=True)
+        elif tile.number.constant:
+            self.kernel.arrive(free, tile.before, everywhere=True)
 
     def finish(self, last: Any, free: Barrier) -> None:
         """Wait for all products, and free the last stage."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -236,9 +237,15 @@ class TmaEpilogue(Epilogue):
     A block goes through one of two swizzled tiles in shared memory, each warpgroup its own rows, so
     that one is written while TMA reads the other. Where registers have room for a converted tile
     beside the accumulator (``late``), it is stored while the first K tiles of the next tile are
-    multiplied, a block for each: the tensor cores wait for the arithmetic alone. An operand of D's
-    shape and type comes into the registers of that tile while the last K tiles are multiplied.
+    multiplied, a block for each: the tensor cores wait for the arithmetic alone.
+
+    A late epilogue with arithmetic (``opens``) has the first round of the stages outside the loop
+    along K: its first product overwrites the sums at all times, so that the assembler gives their
+    registers to the arithmetic. An operand of D's shape and type comes into the registers of the
+    tile that has left, spread over some rounds, since it takes sectors of 32 bytes from many rows.
     """
+
+    PARTS = 4  # of a block of that operand: each is loaded in a round of its own (8: no faster)
 
     def __init__(self, kernel: Kernel, form: Form, config: Config, total: Buffer) -> None:
         """Declare the buffers that the form needs."""
@@ -248,6 +255,7 @@ class TmaEpilogue(Epilogue):
         blocks = (total.shape[0] // rows) * (total.shape[1] // cols)
         late = form.whole and form.out.bits == 16 and not in_tensor and blocks <= config.stages
         super().__init__(kernel, form, config, total, (rows, cols), late)
+        self.opens = late and form.epilogue is not None
 
     def begin(self) -> None:
         """Begin a tile: name where the tile before began."""
@@ -258,22 +266,50 @@ class TmaEpilogue(Epilogue):
     def meanwhile(self, tile: KTile, starts: Corner) -> None:
         """Load and store what can be while wgmma multiplies a K tile.
 
-        The first round of the stages stores the tile before, a block for each stage. The last one
-        loads what the first block needs; and the operand that waits in registers, block by block.
+        The first round of the stages stores the tile before, a block for each stage. Those after it
+        load the operand that waits in registers, at the first stages, since its loads are waited
+        for at the end of a round. The last one loads what the first block needs besides.
         """
         kernel, whole, stages = self.kernel, self.form.whole, self.config.stages
-        last = Index.free("tiles"), tile.number + (stages + 1 if whole else 2)
-        if self.sources and not (whole and tile.stage):
-            with kernel.when(*last):
+        if self.sources and not tile.opens and not (whole and tile.stage):
+            with kernel.when(Index.free("tiles") <= tile.number + (stages if whole else 1)):
                 self.ahead(starts)
         if not self.late or tile.stage >= len(self.blocks):
             return
-        kept = self._block(self.made, tile.stage)
-        with kernel.when(0, Index.free("turn")), kernel.when(tile.number, stages):
-            self._store(tile.stage, kept, self.before)
-        if self.early is not None:
-            with kernel.when(*last):
-                kernel.copy(kept, self.early.at(self._corner(tile.stage, starts)))
+        if tile.opens or not self.opens:
+            first = nullcontext() if tile.opens else kernel.when(tile.number < stages)
+            with kernel.when(Index.free("turn") > 0), first:
+                self._store(tile.stage, self._block(self.made, tile.stage), self.before)
+        if self.early is None or tile.opens:
+            return
+        brought = range(2 * tile.stage, min(2 * tile.stage + 2, len(self.blocks)))
+        for part in range(self.PARTS) if brought else ():
+            with kernel.when(tile.number, (part + 2) * stages, (part + 1) * stages):
+                for number in brought:
+                    self._bring(number, part, starts)
+
+    def complete(self, starts: Corner) -> None:
+        """Load what the rounds would have loaded that a short K lacks."""
+        if not (self.opens and (self.early or self.sources)):
+            return
+        rounds = Index.free("rounds")
+        with self.kernel.when(rounds <= self.PARTS):
+            for part in range(self.PARTS) if self.early else ():
+                with self.kernel.when(rounds <= part + 1):
+                    for number in range(len(self.blocks)):
+                        self._bring(number, part, starts)
+            if self.sources:
+                with self.kernel.when(rounds <= 1):
+                    self.ahead(starts)
+
+    def _bring(self, number: int, part: int, starts: Corner) -> None:
+        """Load a part of a block of the operand that waits in registers: some of its columns."""
+        assert self.early is not None
+        (row, col), wide = self._corner(number, starts), self.shape[1] // self.PARTS
+        (top, left), rows, begin = self.blocks[number], self.shape[0], part * wide
+        kept = self.made[top : top + rows, left + begin : left + begin + wide]
+        given = self.early.memory[row : row + rows, col + begin : col + begin + wide]
+        self.kernel.copy(kept, given)
 
     def write(self, starts: Corner) -> None:
         """Store the tile; where ``late``, only make it, and store it where it is the last."""
@@ -283,7 +319,7 @@ class TmaEpilogue(Epilogue):
         for number in range(len(self.blocks)):
             self._value(number, starts)
         number_after = Index.free("number") + Index.free("ctas")
-        with self.kernel.when(Index.free("total"), number_after + 1):
+        with self.kernel.when(Index.free("total") <= number_after):
             for number in range(len(self.blocks)):
                 self._store(number, self._block(self.made, number), starts)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from layoutalg import LayoutError, S, TileLayout
 from lowering.ir import expressions
-from lowering.ir.expressions import Arithmetic, Expression, Node, Tile, Variable
+from lowering.ir.expressions import Arithmetic, Expression, Node, Reduction, Tile, Variable
 from lowering.ir.index import FREE, as_index
 from lowering.ir.tiles import Buffer
 from lowering.isa import dtypes
@@ -136,11 +136,9 @@ class Fused:
 
     @property
     def letters(self) -> dict[Given, str]:
-        """The operands with their names in a kernel: capitals of matrices, small letters else."""
-        return {
-            each: letter.lower() if each.extents is None else letter
-            for each, letter in zip(self.operands, _LETTERS, strict=False)
-        }
+        """The operands with their names in a kernel: capitals of matrices, else small letters."""
+        capitals, small = iter(_LETTERS), iter(_LETTERS.lower())
+        return {each: next(small if each.extents is None else capitals) for each in self.operands}
 
     @property
     def reads(self) -> bool:
@@ -204,16 +202,19 @@ def _leaf(operand: Given, sizes: tuple[int, int]) -> Expression:
 
 
 def _check_leaves(value: Expression, known: set[str]) -> None:
-    """Refuse what is of no launch of a product: tiles and indices of another kernel.
+    """Refuse what no block of D has: tiles and indices of a kernel, and reductions.
 
     Raises:
         LayoutError: the first such leaf is named.
     """
     for leaf in expressions.leaves(value.node):
-        foreign = (isinstance(leaf, Tile) and leaf.region.buffer.name not in known) or (
-            isinstance(leaf, Variable) and leaf.value not in known
-        )
-        if foreign:
+        if isinstance(leaf, Reduction):
+            raise LayoutError(
+                f"matmul: an epilogue computes element by element; {leaf} would join elements of "
+                "other tiles of the result"
+            )
+        name = leaf.region.buffer.name if isinstance(leaf, Tile) else getattr(leaf, "value", None)
+        if isinstance(leaf, (Tile, Variable)) and name not in known:
             raise LayoutError(
                 f"matmul: {leaf} is no operand of the epilogue; give it by name, as a keyword"
             )

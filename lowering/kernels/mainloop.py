@@ -13,7 +13,7 @@ from lowering.ir.index import Index
 from lowering.kernels.config import EDGE, Config, Form
 from lowering.kernels.core import AsyncCore, MmaSync
 from lowering.kernels.epilogue import TmaEpilogue
-from lowering.kernels.pipeline import KTiles, Operand, Operands, TmaStages
+from lowering.kernels.pipeline import KTile, KTiles, Operand, Operands, TmaStages
 from lowering.kernels.schedule import persistent_tiles
 from lowering.programs.kernel import Kernel
 
@@ -203,14 +203,21 @@ def warp_specialized(
             pipeline.load(tile.stage, starts, tile.number, tile.filled + 1, rank)
     with persistent_tiles(kernel, config, "") as starts:
         epilogue.begin()
-        with k_tiles.loop("") as tiles:
+
+        def multiply(tile: KTile) -> None:
+            with core.starting():
+                kernel.mbarrier_wait(pipeline.full, tile.stage, tile.filled)
+            a, b = (operand.stages[tile.stage] for operand in operands)
+            core.start(a, b, tile, pipeline.free)
+            epilogue.meanwhile(tile, starts)
+            core.release(tile, pipeline.free)
+
+        for tile in k_tiles.opening() if epilogue.opens else ():
+            multiply(tile)
+        with k_tiles.loop("", epilogue.opens) as tiles:
             for tile in tiles:
-                with core.starting():
-                    kernel.mbarrier_wait(pipeline.full, tile.stage, tile.filled)
-                a, b = (operand.stages[tile.stage] for operand in operands)
-                core.start(a, b, tile, pipeline.free)
-                epilogue.meanwhile(tile, starts)
-                core.release(tile, pipeline.free)
+                multiply(tile)
+        epilogue.complete(starts)
         core.finish(k_tiles.last, pipeline.free)
         epilogue.write(starts)
     kernel.tma_store_wait()

@@ -12,7 +12,7 @@ from typing import Any
 
 from layoutalg import S, TileLayout
 from layoutalg.layouts.hardware import swizzled_tile
-from lowering.ir.index import FREE, Index, as_index
+from lowering.ir.index import FREE, Index
 from lowering.ir.tiles import Buffer, BufferRegion
 from lowering.kernels.config import EDGE, Config, Form
 from lowering.programs.kernel import Kernel
@@ -120,10 +120,15 @@ class TmaStages:
 class KTile:
     """A K tile: its number, its stage, the stage before, how often its stage was filled before."""
 
-    number: Any
+    number: Index
     stage: Any
     before: Any
     filled: Index
+
+    @property
+    def opens(self) -> bool:
+        """Whether it is of a round outside the loop: its number is known."""
+        return not self.number.terms
 
 
 class KTiles:
@@ -139,24 +144,42 @@ class KTiles:
         kernel.let("tiles", (Index.free("K") + (config.tile[2] - 1)) // config.tile[2])
         kernel.let("rounds", Index.free("tiles") // self.stages)
 
+    def opening(self) -> list[KTile]:
+        """Return the K tiles of the consumers' first round, of a whole form: outside their loop."""
+        return self._round(self._first(""), Index())
+
     @contextmanager
-    def loop(self, prefix: str) -> Iterator[list[KTile]]:
-        """Loop over K; yields the K tiles of all stages, or one K tile."""
+    def loop(self, prefix: str, opened: bool = False) -> Iterator[list[KTile]]:
+        """Loop over K; yields the K tiles of all stages, or one K tile.
+
+        Args:
+            prefix: of the variables.
+            opened: whether :meth:`opening` had the first round.
+        """
         kernel, stages = self.kernel, self.stages
-        steps = Index.free("rounds" if self.whole else "tiles")
-        first = as_index(kernel.let(f"{prefix}first", Index.free(f"{prefix}turn") * steps))
+        first = Index.free("first") if opened else self._first(prefix)
+        steps = Index.free("rounds" if self.whole else "tiles") - int(opened)
         with kernel.loop(f"{prefix}{'round' if self.whole else 'tile'}", steps) as step:
-            position = first + as_index(step)
             if self.whole:
-                yield [
-                    KTile(step * stages + stage, stage, (stage - 1) % stages, position)
-                    for stage in range(stages)
-                ]
+                yield self._round(first, step + int(opened))
                 return
-            position = as_index(kernel.let(f"{prefix}position", position))
+            position = kernel.let(f"{prefix}position", first + step)
             stage = kernel.let(f"{prefix}stage", position % stages, stages)
-            before = (as_index(stage) + (stages - 1)) % stages
+            before = (stage + (stages - 1)) % stages
             yield [KTile(step, stage, before, position // stages)]
+
+    def _first(self, prefix: str) -> Index:
+        """Name the first position of a persistent tile, in K tiles or in rounds."""
+        steps = Index.free("rounds" if self.whole else "tiles")
+        return self.kernel.let(f"{prefix}first", Index.free(f"{prefix}turn") * steps)
+
+    def _round(self, first: Index, step: Index) -> list[KTile]:
+        """Return the K tiles of one round of the stages."""
+        stages = self.stages
+        return [
+            KTile(step * stages + stage, stage, (stage - 1) % stages, first + step)
+            for stage in range(stages)
+        ]
 
     @property
     def last(self) -> Any:

@@ -125,7 +125,7 @@ def persistent_tiles(kernel: Kernel, config: Config, prefix: str) -> Iterator[tu
     """
     with kernel.loop(f"{prefix}turn", Index.free("turns")):
         turn = Index.free(f"{prefix}turn")
-        number = turn * Index.free("ctas") + Index.free("bx")
+        number = turn * Index.free("ctas") + kernel.block[0]
         kernel.let(f"{prefix}number", number)
         with kernel.when(Index.free(f"{prefix}number"), Index.free("total")):
             yield starts_of(kernel, config, prefix)
@@ -141,7 +141,7 @@ def starts_of(kernel: Kernel, config: Config, prefix: str) -> tuple[Any, Any]:
     number, reciprocal = Index.free(f"{prefix}number"), Index.of("reciprocal", 2 << ROUNDING)
     group = let("group", number * reciprocal // (1 << ROUNDING))
     along = let("along", number - group * Index.free("width"))
-    rank = Index.free("bx") % config.cluster
+    rank = kernel.block[0] % config.cluster
     row, col = (
         place * (span // tile) + (rank if span > tile else 0)
         for place, tile, span in zip(

@@ -2,8 +2,8 @@
 
 A kernel is kept in a file of its own, per target, for this process and those to come. The file's
 name has a digest of all that decides its content. For a body that is its text; a kernel that is
-made from a few numbers is found by these and the sources that make it, so that loading it takes
-neither the layouts nor a compiler.
+made from a few numbers is found by these and the sources that make it, so that nothing is lowered
+or compiled to load it.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ from lowering.ir.tiles import (
     BufferRegion,
     TilePrimitiveCall,
     as_region,
+    copied_shape,
     copy,
     gemm,
     gemm_async,
@@ -80,6 +81,7 @@ from lowering.isa.functions import PRED
 from lowering.isa.mma import compute_capability
 from lowering.isa.ptx import ARCHS
 from lowering.programs import stages
+from lowering.programs.groups import Group, pending_after
 from lowering.programs.program import KernelProgram
 
 CLUSTERS = (1, 2)  # CTAs that may run together
@@ -144,6 +146,8 @@ class Kernel:
         self.scalars: dict[str, Scalar] = {}
         self.barriers: dict[str, Barrier] = {}
         self._blocks: list[list[Op]] = [[]]
+        self._apart = [""]  # of each: why groups closed before it cannot be waited for in it
+        self._groups = 0  # closed so far
         self._variables: set[str] = set()
         self._visible: list[str] = []  # variables that have a value here
         self._unrolled: list[str] = []  # those of unrolled loops
@@ -340,22 +344,24 @@ class Kernel:
         It issues the TMA loads. The threads of the kernel are the consumers: they run what follows
         the block, to the end of the enclosing one. A kernel has one producer, in no loop.
         """
-        with self._block() as body:
+        with self._block(apart="the producer, whose groups are its own") as body:
             yield
         self._add(WarpSpecialize(_closed(body), ()))
 
     @contextmanager
-    def _block(self, *loop: str, unrolled: bool = False) -> Iterator[list[Op]]:
+    def _block(self, *loop: str, unrolled: bool = False, apart: str = "") -> Iterator[list[Op]]:
         """Collect the statements of a block; the variable of a loop has values inside."""
         body: list[Op] = []
         before = len(self._visible), len(self._unrolled)
         self._blocks.append(body)
+        self._apart.append("a loop, which would wait for it in each step" if loop else apart)
         self._visible += loop
         self._unrolled += loop if unrolled else ()
         try:
             yield body
         finally:
             self._blocks.pop()
+            self._apart.pop()
             del self._visible[before[0] :], self._unrolled[before[1] :]
 
     @contextmanager
@@ -450,6 +456,59 @@ class Kernel:
         """Add ``dst = src``: see :func:`lowering.copy`."""
         _check_keywords(copy, config, ("dst", "src", "scope"))
         self._add_call(copy(dst, src, scope or self.scope, **config))
+
+    def atomic_add(self, dst: Any, src: Any) -> None:
+        """Add a register tile to a region of global memory: ``dst = dst + src``, atomically.
+
+        Threads and CTAs may add to the same elements at once; in which order is not said, so that
+        sums of floating-point numbers may differ from run to run. Of copies of an element in
+        several threads one is added. Subnormal numbers of f32 count as 0. ``dst`` must have values
+        before; no barrier of a kernel orders it before loads of another CTA.
+
+        Args:
+            dst: a region of a parameter, f32, f64, s32, u32, f16 or bf16 (from sm_90 on); of 16
+                bits, neighbours in a register must be neighbours in memory.
+            src: a region in registers, of the same extents and type.
+
+        Raises:
+            LayoutError: an operand is no buffer, or extents or types differ; other types are
+                refused when the kernel is lowered.
+
+        >>> from layoutalg import S, TileLayout, laneid
+        >>> k = Kernel("sums", threads=32)
+        >>> x, total = k.param("x", (32,), "float32"), k.param("total", (1,), "float32")
+        >>> r = k.alloc("r", (32,), "float32", layout=TileLayout(S[32 : 1 @ laneid]))
+        >>> k.copy(r, x)
+        >>> for lane in range(2):
+        ...     k.atomic_add(total, r[lane : lane + 1])
+        >>> found = k.lower().simulate(x=np.arange(1, 33), total=np.array([4]))
+        >>> found["total"]
+        array([7.], dtype=float32)
+
+        Source: PTX ISA, red.
+        """
+        self._atomic("add", dst, src)
+
+    def atomic_min(self, dst: Any, src: Any) -> None:
+        """Set elements of global memory to the least of themselves and a register tile.
+
+        For s32 and u32; see :meth:`atomic_add`.
+        """
+        self._atomic("min", dst, src)
+
+    def atomic_max(self, dst: Any, src: Any) -> None:
+        """Set elements of global memory to the largest of themselves and a register tile.
+
+        For s32 and u32; see :meth:`atomic_add`.
+        """
+        self._atomic("max", dst, src)
+
+    def _atomic(self, function: str, dst: Any, src: Any) -> None:
+        name = f"atomic_{function}"
+        operands = {"dst": as_region(dst, "dst", name), "src": as_region(src, "src", name)}
+        copied_shape(operands["dst"], operands["src"])
+        config = {"function": function}
+        self._add_call(TilePrimitiveCall("atomic", operands, self.scope, config=config))
 
     def cast(self, dst: Any, src: Any) -> None:
         """Add ``dst = src`` for register tiles of one layout and two types.
@@ -891,13 +950,15 @@ class Kernel:
             raise LayoutError(f"sync: {self.threads} threads are no whole warpgroups")
         self._add(Sync(scope, memory and scope == "cluster"))
 
-    def commit(self, of: str = "copy", barrier: Barrier | None = None, slot: Any = 0) -> None:
-        """Close a group of asynchronous copies ("copy") or products ("gemm").
+    def commit(
+        self, of: str = "copy", barrier: Barrier | None = None, slot: Any = 0
+    ) -> Group | None:
+        """Close a group of asynchronous copies ("copy") or products ("gemm"); return it.
 
         Args:
             of: which.
             barrier: of ``tcgen05``: its mbarrier gets an arrival when all products and copies to
-                tensor memory so far are complete; :meth:`mbarrier_wait` for it.
+                tensor memory so far are complete; :meth:`mbarrier_wait` for it. No group is closed.
             slot: which of the barrier's mbarriers.
 
         Raises:
@@ -907,17 +968,39 @@ class Kernel:
             if _asynchronous(of) != "gemm":
                 raise LayoutError(f"commit: a barrier is for of='gemm'; got {of!r}")
             self._add(TensorCommit(barrier.name, self._slot(barrier, slot, "commit")))
-            return
-        self._add(WgmmaCommit() if _asynchronous(of) == "gemm" else Commit())
+            return None
+        statement = WgmmaCommit() if _asynchronous(of) == "gemm" else Commit()
+        self._groups += 1
+        self._add(statement)
+        return Group(of, self._groups - 1, statement, self._blocks[-1])
 
-    def wait(self, pending: int = 0, of: str = "copy") -> None:
-        """Wait until at most ``pending`` groups are in flight.
+    def wait(self, pending: int | Group = 0, of: str = "copy") -> None:
+        """Wait for a group and those before it, or until at most so many are in flight.
 
-        After ``wait(0, "gemm")`` the accumulators of all products so far may be touched.
+        After ``wait(0, "gemm")`` the accumulators of all products so far may be touched; after a
+        wait for a group those of its products and of older ones.
+
+        Args:
+            pending: what :meth:`commit` returned, or a number of groups.
+            of: which groups, where it is a number.
 
         Raises:
-            LayoutError: another kind, or no number of groups.
+            LayoutError: another kind, or no number of groups; or how many groups were closed after
+                the one given depends on a branch or a loop.
+
+        >>> k = Kernel("k", threads=128, arch="sm_90a")
+        >>> older, newer = k.commit("gemm"), k.commit("gemm")
+        >>> k.wait(older)
+        >>> k.wait(newer)
+        >>> print(k.lower().script())
+        wgmma.commit
+        wgmma.commit
+        wgmma.wait(1)
+        wgmma.wait(0)
         """
+        if isinstance(pending, Group):
+            of = pending.of
+            pending = pending_after(pending, [*zip(self._blocks, self._apart, strict=True)])
         _check_pending(pending, "wait")
         self._add(WgmmaWait(pending) if _asynchronous(of) == "gemm" else Wait(pending))
 

@@ -9,7 +9,7 @@ import lowering.dispatch.variants  # noqa: F401 - registers what dispatch picks 
 from layoutalg import LayoutError
 from layoutalg.sizes.budget import OPERATIONS, check_budget
 from lowering.codegen import cuda_cpp
-from lowering.dispatch.calls import dispatched
+from lowering.dispatch.calls import allocated, dispatched
 from lowering.ir import convergence, names
 from lowering.ir.kernel_ir import KernelIR, Scalar
 from lowering.ir.ops import Op
@@ -55,7 +55,7 @@ def lower(ir: KernelIR, name: str) -> dict[str, KernelIR]:
     for stage, passes in STAGES.items():
         for each in passes:
             ir = replace(ir, ops=each(ir))
-        found[stage] = ir
+        found[stage] = ir = allocated(ir)
     check(ir, name)
     return found
 

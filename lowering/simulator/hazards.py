@@ -71,6 +71,7 @@ from lowering.simulator.order import FOREVER, MEMORY, PROXY, Bools, Ints, Order
 
 NEVER = -1  # the clock of what did not happen
 CELL, WHO, STAMP, COPY, ASYNC = range(5)  # rows of what is known of writes that alias
+ATOMIC = -1  # where a copy that aliases has its rank: changes by one function are like one copy
 ROOM = 256  # how many reads are kept before those that everybody knows of are dropped
 
 
@@ -150,7 +151,8 @@ class Cells:
       last; 0: none did. ``numbers``: those of all such copies. ``beside``: the writes of cells that
       such a copy wrote last, and the ones before: columns of :data:`CELL` and so on, sorted by
       cell.
-    - ``elsewhere``: what CTAs that ran before wrote, and read.
+    - ``elsewhere``: what CTAs that ran before wrote, and read; and by which function they changed
+      what they only changed atomically, else 0.
     """
 
     name: str
@@ -160,7 +162,7 @@ class Cells:
     shared: bool
     reads: list[Read] = field(default_factory=list)
     readers: dict[tuple[int, ...], Ints] = field(default_factory=dict)
-    elsewhere: tuple[Bools, Bools] | None = None
+    elsewhere: tuple[Bools, Bools, Ints] | None = None
 
     @classmethod
     def of(cls, name: str, values: Matrix, written: bool, tracked: bool, shared: bool) -> Cells:
@@ -247,6 +249,16 @@ class Cells:
         self.start(op, cell, by, order, aliases)
         self.finish(cell, values)
 
+    def change(self, op: Op, cell: Ints, by: By, order: Order, function: int) -> None:
+        """Note atomic changes of cells, which race with all but changes by the same function.
+
+        Raises:
+            SimulationError: as of :meth:`start`; or nothing wrote a cell before.
+        """
+        self.check_bounds(op, cell)
+        self.check_written(op, cell)
+        self.start(op, cell, by, order, (ATOMIC, function))
+
     def start(
         self, op: Op, cell: Ints, by: By, order: Order, aliases: tuple[int, ...] = ()
     ) -> None:
@@ -279,6 +291,11 @@ class Cells:
             )
         self.wrote[cell] = order.clock
         self.async_proxy[cell] = isinstance(by, Async)
+
+    def _function(self, copy: int) -> int:
+        """Return by which function the writes of a copy change cells; 0: they are stores."""
+        key = next(key for key, number in self.numbers.items() if number == copy)
+        return key[1] if key[0] == ATOMIC else 0
 
     def _begin(self, cell: Ints, order: Order) -> None:
         """Drop the history of cells whose new write is ordered after all of it."""
@@ -428,7 +445,10 @@ class Cells:
                     f"at {int(flat[at][first])}, which {order.name(int(writer[first]))} {wrong}"
                 )
         if self.elsewhere is not None:
-            self._check_elsewhere(op, cell, by, order, verb, self.elsewhere[0], "wrote")
+            touched, _, changed = self.elsewhere
+            if copy != NEVER and (ATOMIC, mine := self._function(copy)) in self.numbers:
+                touched = touched & (changed != mine)
+            self._check_elsewhere(op, cell, by, order, verb, touched, "wrote")
         if not isinstance(by, Async):
             return
         fenced = order.row(PROXY, by.starters)
@@ -516,9 +536,14 @@ class Cells:
             return
         if self.elsewhere is None:
             size = len(self.values)
-            self.elsewhere = np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
-        wrote, read = self.elsewhere
-        wrote |= self.writer >= 0
+            nothing = np.zeros(size, dtype=bool)
+            self.elsewhere = nothing, nothing.copy(), np.zeros(size, dtype=np.int64)
+        wrote, read, changed = self.elsewhere
+        here = self.writer >= 0
+        by = np.array([0, *map(self._function, self.numbers.values())])[self.copy]
+        by[self.beside[CELL, self.beside[COPY] == 0]] = 0  # stored to before
+        changed[here] = np.where(wrote & (changed != by), 0, by)[here]
+        wrote |= here
         read |= self.latest >= 0
         for latest in self.readers.values():
             read |= latest >= 0

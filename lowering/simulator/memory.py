@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from layoutalg.algebra.axis import WARP
 from lowering.ir.expressions import Apply, Coordinate, Node, Number, Operand, Variable
 from lowering.ir.ops import (
+    Atomic,
     Blend,
     Commit,
     Compute,
@@ -113,6 +116,47 @@ def _store(machine: Machine, op: Store) -> None:
     )
 
 
+ATOMICS: Mapping[str, np.ufunc] = {"add": np.add, "min": np.minimum, "max": np.maximum}
+
+
+@simulate.of(Atomic)
+def _atomic(machine: Machine, op: Atomic) -> None:
+    """Change cells one after the other, in the order of the threads; f32 sums flush subnormals.
+
+    They race with loads and stores, and with another function, but not among themselves.
+    """
+    taking = machine.active(op.guards)
+    values = machine.read(op.source, op)
+    count = len(op.source.numbers)
+    start = machine.addresses(op.address)
+    machine.check_aligned(op.memory, start[taking], count, op)
+    cells = start[:, None] + np.arange(count)
+    _check_copies(machine, op, cells, taking)
+    memory, cell, who = machine.memory[op.memory], cells[taking], machine.agents[taking, None]
+    memory.change(op, cell, who, machine.order, 1 + list(ATOMICS).index(op.function))
+    flat, given = cell.reshape(-1), values[taking].reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    turn = np.empty_like(order)  # how many changes of the same cell come before
+    turn[order] = np.arange(len(order)) - np.searchsorted(flat[order], flat[order])
+    sums = op.function == "add" and memory.values.dtype == np.float32
+    for each in range(int(turn.max(initial=-1)) + 1):
+        now = turn == each
+        old, new = memory.values[flat[now]], given[now].astype(memory.values.dtype)
+        result = ATOMICS[op.function](_flushed(old), _flushed(new)) if sums else (
+            ATOMICS[op.function](old, new)
+        )  # fmt: skip
+        memory.values[flat[now]] = _flushed(result) if sums else result
+
+
+def _flushed(values: Values) -> Values:
+    """Return f32 values, those below the normal ones as zeros of their sign.
+
+    Source: PTX ISA, "red": additions of f32 in global memory.
+    """
+    tiny = np.abs(values) < np.finfo(np.float32).tiny
+    return np.where(tiny, np.copysign(np.float32(0), values), values)
+
+
 def _of_copy(machine: Machine, op: Store | StoreMatrix | Transfer) -> tuple[int, ...]:
     """Return of which copy, in which step of its loops, a store that aliases is; () if not."""
     if not op.aliases:
@@ -120,17 +164,20 @@ def _of_copy(machine: Machine, op: Store | StoreMatrix | Transfer) -> tuple[int,
     return (machine.rank, op.aliases, *(each.step for each in machine.strand.frames if each.var))
 
 
-def _check_copies(machine: Machine, op: Store | StoreMatrix, cells: Ints, taking: Bools) -> None:
+def _check_copies(
+    machine: Machine, op: Store | StoreMatrix | Atomic, cells: Ints, taking: Bools
+) -> None:
     """Refuse to store a value of which another thread that comes here holds a different copy.
 
     ``cells``: (threads, cells), where each thread would store. ``taking``: which threads do.
     """
-    if not op.copies or op.aliases or not taking.any():
+    aliases = not isinstance(op, Atomic) and op.aliases
+    if not op.copies or aliases or not taking.any():
         return
     threads = np.arange(machine.body.threads)
     around = machine.strand.frames[-2].mask if len(machine.strand.frames) > 1 else machine.mask
     others = around & [bool(op.copies >> int(each) & 1) for each in threads]
-    others = machine.active(op.guards if isinstance(op, Store) else (), others)
+    others = machine.active(() if isinstance(op, StoreMatrix) else op.guards, others)
     numbers = np.asarray(op.source.numbers)
     values = machine.registers[op.source.buffer][:, numbers]
     order = np.argsort(cells[taking], axis=None)
@@ -208,16 +255,14 @@ def _transpose(machine: Machine, op: MoveMatrix) -> None:
 @simulate.of(Transfer)
 def _transfer(machine: Machine, op: Transfer) -> None:
     """Copy cells from memory to memory: now, or by ``cp.async`` at the wait for its group."""
-    taking = machine.active(op.guards)
+    reading = machine.active(op.guards + op.edges)
     for name, address in ((op.memory, op.address), (op.into, op.into_address)):
-        machine.check_aligned(name, machine.addresses(address)[taking], op.count, op)
-    reading = taking
+        machine.check_aligned(name, machine.addresses(address)[reading], op.count, op)
     source = machine.addresses(op.address)[:, None] + np.arange(op.count)
     origin, target = machine.memory[op.memory], machine.memory[op.into]
     values = np.zeros((machine.body.threads, op.count), dtype=origin.values.dtype)
-    values[taking] = origin.read(op, source[taking], machine.agents[taking, None], machine.order)
-    if op.fill:
-        taking = machine.mask
+    values[reading] = origin.read(op, source[reading], machine.agents[reading, None], machine.order)
+    taking = machine.active(op.guards)
     into = machine.addresses(op.into_address)[taking, None] + np.arange(op.count)
     size = op.count * machine.body.buffer(op.into).dtype.bits // 8
     machine.count_banks(op.into, machine.addresses(op.into_address), size, op)

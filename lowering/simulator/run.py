@@ -21,7 +21,13 @@ from lowering.ir.ops import Let, Loop, MbarrierWait, Op, Sync, TmaLoad, WarpSpec
 from lowering.ir.readers import Reader
 from lowering.ir.tiles import cells
 from lowering.ir.tmem_ops import TensorOp
-from lowering.simulator import memory, products, shuffles, tensor_cores, tma  # noqa: F401 - rows of the table
+from lowering.simulator import (  # noqa: F401 - rows of the table
+    memory,
+    products,
+    shuffles,
+    tensor_cores,
+    tma,
+)
 from lowering.simulator.barriers import passes
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.machine import Machine, simulate

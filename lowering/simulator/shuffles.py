@@ -1,12 +1,73 @@
-"""Exchanges between lanes on the NumPy warp."""
+"""Registers of a warp on the NumPy warp: selects, packing and shuffles, a register at a time.
+
+All but the butterfly move what nothing wrote as well: whoever reads the result is refused.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from lowering.ir.ops import Butterfly
+from layoutalg.algebra.axis import WARP
+from lowering.ir.matrices import Matrix
+from lowering.ir.ops import Butterfly, Permute, Registers, Select, Shuffle
 from lowering.isa import functions
 from lowering.simulator.machine import Machine, simulate
+from lowering.simulator.order import Bools, Ints
+
+
+def word(machine: Machine, source: Registers) -> tuple[Matrix, Bools]:
+    """Return the elements of a register, (threads, elements), and which of them are written."""
+    per = max(1, 32 // machine.body.buffer(source.buffer).dtype.bits)
+    values = machine.registers[source.buffer]
+    found = np.zeros((len(values), per), dtype=values.dtype)
+    known = np.zeros(found.shape, dtype=bool)
+    numbers = np.array(source.numbers)
+    assert len({*(numbers // per)}) == 1, source
+    found[:, numbers % per] = values[:, numbers]
+    known[:, numbers % per] = machine.known[source.buffer][:, numbers]
+    return found, known
+
+
+def keep(machine: Machine, into: Registers, values: Matrix, known: Bools) -> None:
+    """Set a whole register of the active threads."""
+    here = np.ix_(machine.mask, np.array(into.numbers))
+    machine.registers[into.buffer][here] = values[machine.mask]
+    machine.known[into.buffer][here] = known[machine.mask]
+
+
+@simulate.of(Select)
+def _select(machine: Machine, op: Select) -> None:
+    which = machine.addresses(op.which)[:, None] == 1
+    sides = zip(word(machine, op.one), word(machine, op.zero), strict=True)
+    values, known = (np.where(which, one, zero) for one, zero in sides)
+    keep(machine, op.into, values, known)
+
+
+@simulate.of(Shuffle)
+def _shuffle(machine: Machine, op: Shuffle) -> None:
+    thread = np.arange(machine.body.threads)
+    lane: Ints = machine.addresses(op.lane)
+    assert ((lane >= 0) & (lane < WARP)).all(), op
+    source = thread - thread % WARP + lane
+    values, known = (each[source] for each in word(machine, op.source))
+    keep(machine, op.into, values, known)
+
+
+@simulate.of(Permute)
+def _permute(machine: Machine, op: Permute) -> None:
+    thread = np.arange(machine.body.threads)
+    sides = zip(word(machine, op.first), word(machine, op.second), strict=True)
+    values, known = (np.concatenate(each, axis=1) for each in sides)
+    selector = machine.addresses(op.selector)
+    units = max(1, machine.body.buffer(op.into.buffer).dtype.bits // 8)  # of an element
+    digits = [selector >> 4 * at & 15 for at in range(len(op.into.numbers) * units)]
+    for at, digit in enumerate(digits):
+        assert (digit % units == at % units).all(), op
+    picks = [digit // units for digit in digits[::units]]
+    found, written = (
+        np.stack([each[thread, pick] for pick in picks], axis=1) for each in (values, known)
+    )
+    keep(machine, op.into, found, written)
 
 
 @simulate.of(Butterfly)

@@ -244,7 +244,7 @@ def source(program: Program, name: str = "fuzz") -> str:
     for name, (slots, arrivals) in program.barriers.items():
         lines.append(f'{name} = k.barrier("{name}", {slots}, {arrivals})')
     if program.grid > 1:
-        lines.append(f'cta = k.let("cta", Index.free("bx"), {program.grid})')
+        lines.append(f'cta = k.let("cta", k.block[0], {program.grid})')
     lines += _lines(program.body, program, 0, set())
     return "\n".join(lines) + "\n"
 

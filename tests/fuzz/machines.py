@@ -10,7 +10,6 @@ import numpy as np
 
 import lowering as lw
 from layoutalg import ComposeLayout, parse
-from lowering.ir.index import Index
 from lowering.programs.kernel import Kernel
 from lowering.programs.program import KernelProgram
 from tests.fuzz import texts
@@ -21,7 +20,6 @@ from math import inf
 
 import lowering as lw
 from layoutalg import ComposeLayout, parse
-from lowering.ir.index import Index
 from lowering.programs.kernel import Kernel
 """
 
@@ -29,7 +27,7 @@ from lowering.programs.kernel import Kernel
 def kernel(program: Program, name: str = "fuzz") -> Kernel:
     """Run a program's text; return its kernel, not lowered."""
     names: dict[str, Any] = {"ComposeLayout": ComposeLayout, "parse": parse}
-    names |= {"Index": Index, "Kernel": Kernel, "lw": lw, "inf": inf}
+    names |= {"Kernel": Kernel, "lw": lw, "inf": inf}
     exec(compile(source(program, name), "<fuzz>", "exec"), names)
     made: Kernel = names["k"]
     return made

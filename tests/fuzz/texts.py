@@ -208,7 +208,7 @@ class Machine:
             raise TextError("rows of a matrix that are not aligned, or outside")
         return found
 
-    def load_matrices(self, count: int, trans: bool, mask: Any, address: Any) -> Any:
+    def load_matrices(self, count: int, trans: bool, kind: Any, mask: Any, address: Any) -> Any:
         words = []
         for j in range(count):
             got = self.shared[self.rows(mask, address, j, trans)].view(np.uint32)[:, 0]
@@ -216,23 +216,35 @@ class Machine:
                 full = np.zeros(self.threads, dtype=np.uint32)
                 full[mask] = got
                 got = full
-            words.append(got)
+            words.append(got.view(kind))
         return words[0] if count == 1 else tuple(words)
 
     def store_matrices(self, trans: bool, mask: Any, address: Any, *values: Any) -> None:
         for j, value in enumerate(values):
-            data = np.ascontiguousarray(np.broadcast_to(value, (self.threads,))).astype(np.uint32)
+            data = np.ascontiguousarray(np.broadcast_to(value, (self.threads,)))
+            data = data if data.dtype == np.float32 else data.astype(np.uint32)
             data = data if mask is None else data[mask]
             self.shared[self.rows(mask, address, j, trans)] = data.view(np.uint8).reshape(-1, 4)
 
     # -- lanes --
 
-    def exchanged(self, mask: Any, value: Any, lanes: int) -> Array:
-        """Do ``shfl.sync.bfly`` of whole warps: lane i gets the value of lane ``i ^ lanes``."""
+    def from_lane(self, mask: Any, value: Any, lane: Any) -> Array:
+        """Do ``shfl.sync.idx`` of whole warps: the value that a lane of the warp has."""
         whole = np.ones(self.threads, dtype=bool) if mask is None else mask
         if (whole.reshape(-1, 32).any(axis=1) != whole.reshape(-1, 32).all(axis=1)).any():
             raise TextError("a shuffle of a part of a warp")
-        return np.broadcast_to(value, (self.threads,))[np.arange(self.threads) ^ lanes]
+        thread = np.arange(self.threads)
+        source = thread - thread % 32 + np.broadcast_to(lane, thread.shape).astype(int) % 32
+        return np.broadcast_to(value, (self.threads,))[source]
+
+    def transposed(self, mask: Any, value: Any) -> Array:
+        """Do ``movmatrix``: lane 4r + c // 2 holds elements c and c + 1 of row r."""
+        if mask is not None:
+            raise TextError("movmatrix of a part of the warps")
+        word = np.broadcast_to(value, (self.threads,)).astype(np.uint32)
+        halves = np.ascontiguousarray(word).view(np.uint16).reshape(-1, 8, 8)
+        flipped = np.ascontiguousarray(halves.transpose(0, 2, 1)).reshape(-1)
+        return flipped.view(np.uint32)
 
     # -- products --
 
@@ -478,7 +490,18 @@ def instruction(m: Machine, name: str) -> Instruction:
         if found[2] == "d":
             halves = " ".join(one.format(half, half) for half in "lh")
             text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, %1; {halves} mov.b64 %0, {{l, h}}; }}"
-        return Instruction(1, 1, text, lambda mask, value: m.exchanged(mask, value, lanes))
+        other = np.arange(m.threads) ^ lanes
+        return Instruction(1, 1, text, lambda mask, value: m.from_lane(mask, value, other))
+    if found := re.fullmatch(r"shfl_idx_([rfd])", name):
+        one = "shfl.sync.idx.b32 {0}, {1}, %2, 31, 0xffffffff;"
+        text = one.format("%0", "%1")
+        if found[1] == "d":
+            halves = " ".join(one.format(half, half) for half in "lh")
+            text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, %1; {halves} mov.b64 %0, {{l, h}}; }}"
+        return Instruction(1, 2, text, m.from_lane)
+    if name == "movmatrix_trans":
+        text = "movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
+        return Instruction(1, 1, text, m.transposed)
     if found := re.fullmatch(r"(ld|st)_(global|shared)(?:_v([24]))?_(u8|u16|u32|f32|f64)", name):
         count, kind = int(found[3] or 1), found[4]
         vector = f".v{count}" if count > 1 else ""
@@ -489,12 +512,14 @@ def instruction(m: Machine, name: str) -> Instruction:
         source = _list(1, count) if count > 1 else "%1"
         text = f"st.{found[2]}{vector}.{kind} [%0], {source};"
         return Instruction(0, 1 + count, text, lambda k, *x: m.store(kind, count, k, *x))
-    if found := re.fullmatch(r"(ld|st)matrix_x([124])(_trans)?", name):
-        count, trans = int(found[2]), bool(found[3])
+    if found := re.fullmatch(r"(ld|st)matrix_x([124])(_trans)?(f?)", name):
+        count, trans, floats = int(found[2]), bool(found[3]), bool(found[4])
         form = f"m8n8.x{count}{'.trans' * trans}.shared.b16"
         if found[1] == "ld":
             text = f"ldmatrix.sync.aligned.{form} {_list(0, count)}, [%{count}];"
-            return Instruction(count, 1, text, lambda k, *x: m.load_matrices(count, trans, k, *x))
+            kind = np.float32 if floats else np.uint32
+            do = lambda k, *x: m.load_matrices(count, trans, kind, k, *x)  # noqa: E731
+            return Instruction(count, 1, text, do)
         text = f"stmatrix.sync.aligned.{form} [%0], {_list(1, count)};"
         return Instruction(0, 1 + count, text, lambda k, *x: m.store_matrices(trans, k, *x))
     if found := re.fullmatch(r"cp_async_(4|8|16)", name):
@@ -814,7 +839,7 @@ def check_functions(source: str) -> dict[str, tuple[int, bool]]:
         got = re.sub(r"\s+", " ", text).strip()
         if known.text is not None and got != known.text:
             raise TextError(f"{name}: the text has {got!r}; the ISA says {known.text!r}")
-        if re.findall(r'"[=+]?\w"\((\w+)\)', constraints) != names:
+        if re.findall(r'"[=+]?&?\w"\((\w+)\)', constraints) != names:
             raise TextError(f"{name}: operands in another order: {constraints}")
         if (references, len(names) - references) != (known.out, known.ins):
             raise TextError(f"{name}: takes {known.out} and {known.ins}; got {arguments}")

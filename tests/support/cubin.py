@@ -19,35 +19,44 @@ PRODUCTS = {
     0x03C: "HMMA", 0x037: "IMMA", 0x03F: "DMMA", 0x07A: "QMMA",
     0x1F0: "HGMMA", 0x1F1: "IGMMA", 0x1F3: "QGMMA",
 }  # fmt: skip
+SHUFFLE = 0x189
 LOCAL = {0x183: "LDL", 0x187: "STL"}
+FMUL, FADD, FFMA = 0x020, 0x021, 0x023
 
 
 @dataclass(frozen=True)
 class Usage:
     """What a kernel takes: registers of a thread, bytes of its stack; and how often it does what.
 
-    ``products``: tensor-core instructions by name; ``spills``: loads and stores of local memory.
+    ``products``: tensor-core instructions by name; ``spills``: loads and stores of local memory;
+    ``shuffles``: exchanges of a word between lanes.
     """
 
     registers: int
     stack: int
     products: Counter[str]
     spills: int
+    shuffles: int
 
 
 def usage(code: bytes) -> Usage:
     """Return what a cubin of one kernel takes."""
-    sections = dict(_sections(code))
-    (text,) = (data for name, data in sections.items() if name.startswith(".text."))
-    done = Counter(
-        struct.unpack_from("<H", text, at)[0] & 0x1FF for at in range(0, len(text), SASS)
-    )
-    numbers = dict(_numbers(sections[".nv.info"]))
+    done = operations(code)
+    numbers = dict(_numbers(dict(_sections(code))[".nv.info"]))
     return Usage(
         numbers[REGISTERS],
         numbers[FRAME],
         Counter({name: done[each] for each, name in PRODUCTS.items() if done[each]}),
         sum(done[each] for each in LOCAL),
+        done[SHUFFLE],
+    )
+
+
+def operations(code: bytes) -> Counter[int]:
+    """Return how often a cubin of one kernel does what, by the low bits of the instructions."""
+    (text,) = (data for name, data in _sections(code) if name.startswith(".text."))
+    return Counter(
+        struct.unpack_from("<H", text, at)[0] & 0x1FF for at in range(0, len(text), SASS)
     )
 
 

@@ -27,6 +27,9 @@ BACKWARD = {
     ("layoutalg.layouts.html", "layoutalg.draw"),
     ("layoutalg.front_door", "layoutalg.interop.registry"),
 }
+# The edges from layoutalg to lowering: the command, and, inside a function, the code of a
+# conversion.
+ACROSS = {"layoutalg.__main__", "layoutalg.conversions.recipe"}
 
 
 def home(package: str) -> Path:

@@ -13,12 +13,13 @@ from lowering.programs.program import KernelProgram
 from tests.fuzz import texts
 
 Array = np.ndarray[Any, Any]
+BYTE = 8
 
 
 def image(values: Array, bits: int) -> Array:
     """Return the bytes of elements: a view of them, unless two share a byte."""
     held = values.view(np.uint8)
-    return held if bits >= 8 else held[::2] & 15 | held[1::2] << 4
+    return held if bits >= BYTE else held[::2] & 15 | held[1::2] << 4
 
 
 def outputs(
@@ -55,4 +56,12 @@ def outputs(
             image(each, b.dtype.bits) for b, each in zip(body.params, flat.values(), strict=True)
         ]
         texts.run(texts.compile_text(text), body.threads, body.launched, grid, memory, numbers, {})
+        for b, cell in zip(body.params, memory, strict=True):
+            if b.dtype.bits < BYTE:
+                low = np.stack([cell & 15, cell >> 4], axis=1).reshape(-1)
+                number = low.astype(np.int8)
+                signed = b.dtype.integers[0] < 0
+                flat[b.name] = np.where(signed & (low > 7), number - 16, number).astype(
+                    b.dtype.numpy
+                )
         yield name, {b.name: logical(b, flat[b.name]) for b in body.written}

@@ -80,6 +80,21 @@ def codes(values: Floats, name: str, rounding: str = "rn", finite: bool = False)
     return np.where(np.isnan(values), form.nan, code).astype(np.uint64)
 
 
+def kept(word: Bits, source: str, into: str) -> Bits:
+    """Return NaNs in another format: quiet, with their signs and first digits.
+
+    PTX leaves it open; an H200 has it so between f64 and others.
+    """
+    a, b = FORMATS[source], FORMATS[into]
+    fraction = word & np.uint64((1 << a.fraction) - 1)
+    if b.fraction > a.fraction:
+        fraction = fraction << np.uint64(b.fraction - a.fraction)
+    else:
+        fraction = fraction >> np.uint64(a.fraction - b.fraction)
+    found = fraction | np.uint64(((2 << b.exponent) - 1) << (b.fraction - 1))
+    return np.where(word >> np.uint64(a.bits - 1), found | np.uint64(1 << (b.bits - 1)), found)
+
+
 def signed(bits: Bits) -> npt.NDArray[np.int64]:
     """Return 32 bits as an integer."""
     return bits.astype(np.uint32).view(np.int32).astype(np.int64)
@@ -113,6 +128,9 @@ def converted(rounding: str, finite: bool, into: str, source: str, *words: Bits)
         return clipped(np.where(np.isnan(values[0]), nan, values[0]))
     exact = rounding or "rn"  # PTX wants a rounding wherever one may be needed
     found = [codes(value, into, exact, finite) for value in values]
+    if "f64" in (source, into) and source != "s32":
+        pairs = zip(words, values, found, strict=True)
+        found = [np.where(np.isnan(x), kept(w, source, into), code) for w, x, code in pairs]
     if into == "tf32":
         upper = words[0] & np.uint64(0xFFFFE000)  # as ptxas has it for sm_80 to sm_120
         found = [np.where(np.isnan(values[0]), upper, found[0] << np.uint64(13))]

@@ -155,16 +155,15 @@ def _integer(name: str, kind: str, values: Sequence[Array]) -> Array:
     return rules[name](*wide).astype(TYPES[kind])
 
 
-def permute(a: Array, b: Array, selector: int) -> Array:
+def permute(a: Array, b: Array, selector: Array) -> Array:
     """Do ``prmt.b32`` in its plain mode; of a digit above 7 the byte's sign is repeated."""
     both = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
     out = np.zeros_like(both)
     for at in range(4):
-        digit = selector >> 4 * at & 15
-        byte = both >> np.uint64(8 * (digit & 7)) & np.uint64(0xFF)
-        if digit & 8:
-            byte = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
-        out |= byte << np.uint64(8 * at)
+        digit = selector.astype(np.uint64) >> np.uint64(4 * at) & np.uint64(15)
+        byte = both >> (digit & np.uint64(7)) * np.uint64(8) & np.uint64(0xFF)
+        sign = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
+        out |= np.where(digit & np.uint64(8), sign, byte) << np.uint64(8 * at)
     return out.astype(np.uint32)
 
 
@@ -174,6 +173,10 @@ def known(name: str) -> tuple[str, str, str] | None:
         asm = ptx.prmt(int(found[1], 16))
     elif found := re.fullmatch(r"constant_(b32|f32|f64)_([0-9a-f]+)", name):
         asm = ptx.constant(int(found[2], 16), found[1])
+    elif name == "prmt":
+        asm = ptx.prmt_by_thread()
+    elif name == "nibbles":
+        asm = ptx.nibbles_by_thread()
     elif name in PURE:
         asm = PURE[name]
     else:
@@ -257,8 +260,12 @@ def _step(state: _Registers, mnemonic: str, operands: list[str]) -> None:
     if name == "mov":
         _move(state, into, rest[0], kind)
     elif name == "prmt":
-        a, b = (state.read(each, "u32") for each in rest[:2])
-        state.write(into, permute(a, b, int(rest[2], 0)))
+        state.write(into, permute(*(state.read(each, "u32") for each in rest)))
+    elif name == "shf":
+        assert flags == ["r", "wrap", "b32"], mnemonic
+        low, high, by = (state.read(each, "u32").astype(np.uint64) for each in rest)
+        both = low | high << np.uint64(32)
+        state.write(into, (both >> (by & np.uint64(31))).astype(np.uint32))
     elif name == "lop3":
         a, b, c = (state.read(each, "u32") for each in rest[:3])
         table, out = int(rest[3], 0), np.zeros_like(a)

@@ -461,7 +461,7 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
         mnemonic, _, operands = text.rstrip(";").partition(" ")
         numbers = [f"%{i}" for i in range(len(names))]
         if name.startswith(("wgmma_", "descriptor_", "fence_", "same_")):
-            assert re.findall(r'"[=+]?\w"\((\w+)\)', constraints) == names
+            assert re.findall(r'"[=+]?&?\w"\((\w+)\)', constraints) == names
             assert ('"+' in constraints) == name.startswith("wgmma_wait") | name.endswith(
                 ("_add", "_maybe")
             )
@@ -487,7 +487,7 @@ def device_functions(source: str) -> dict[str, tuple[str, int]]:
             vector = "{" + ",".join(cells) + "}" if len(cells) > 1 else cells[0]
             want = f"{vector}, [{numbers[-1]}]" if references else f"[{numbers[0]}], {vector}"
         assert operands == want, (text, want)
-        assert re.findall(r'"[=+]?\w"\((\w+)\)', constraints) == names
+        assert re.findall(r'"[=+]?&?\w"\((\w+)\)', constraints) == names
         found[name] = (mnemonic, references)
     return found
 

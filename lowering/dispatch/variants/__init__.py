@@ -1,7 +1,10 @@
 """The variants: one file each. Importing this package registers them."""
 
 from lowering.dispatch.variants import (
+    atomic,
     bulk_tensor,
+    convert_registers,
+    convert_shared,
     copy_cooperative,
     copy_vector,
     elementwise,
@@ -15,6 +18,7 @@ from lowering.dispatch.variants import (
 )
 
 __all__ = [
-    "bulk_tensor", "copy_cooperative", "copy_vector", "elementwise", "ldstmatrix", "mma_extended",
-    "mma_sync", "reduce", "tcgen05", "tensor_copy", "wgmma",
+    "atomic", "bulk_tensor", "convert_registers", "convert_shared", "copy_cooperative",
+    "copy_vector", "elementwise", "ldstmatrix", "mma_extended", "mma_sync", "reduce", "tcgen05",
+    "tensor_copy", "wgmma",
 ]  # fmt: skip

@@ -83,16 +83,13 @@ def lower_cooperative(context: Context) -> Lowered:
         guards = () if taking == context.threads else (Guard(thread, 0, taking),)
         flat = (Index.of("thread", taking) + start) * width
         digits = algebra.split(flat, shape)
-        edges = tuple(
-            guard
-            for region in (dst, src)
-            for guard in edge_guards(region.buffer, placed(region, digits, shape))
+        outside, edges = (
+            edge_guards(region.buffer, placed(region, digits, shape)) for region in (dst, src)
         )
-        fill = bool(edges) and asynchronous
-        if fill and (guards or width * bits != WIDEST):
+        if edges and asynchronous and width * bits != WIDEST:
             fail(
-                f"zeros beyond the edges of {src.buffer.name} need 16-byte copies, the same number "
-                f"by every thread; got {total} elements by {width} over {context.threads} threads"
+                f"zeros beyond the edges of {src.buffer.name} need 16-byte copies by cp.async; got "
+                f"{width * bits // 8} bytes in consecutive, aligned cells"
             )
         ops.append(
             Transfer(
@@ -101,9 +98,9 @@ def lower_cooperative(context: Context) -> Lowered:
                 src.buffer.name,
                 memory_address(src.buffer, placed(src, digits, shape)),
                 width,
-                guards + edges,
+                guards + outside,
                 asynchronous,
-                fill,
+                edges,
                 context.call.config.get("aliases", False),
             )
         )

@@ -184,8 +184,8 @@ def _sources(
     if left.any():
         fail(
             f"each thread must hold of {region} what its elements of {dst} need, in registers that "
-            f"are the same for all; {named(left)} do not: {region.buffer.layout} beside {dst.buffer.layout}. A copy to a tile of a layout "
-            "that fits converts it"
+            f"are the same for all; {named(left)} do not: {region.buffer.layout} beside "
+            f"{dst.buffer.layout}. A copy to a tile of a layout that fits converts it"
         )
 
 

@@ -251,6 +251,20 @@ def in_shared_memory(context: Context) -> Answer:
 )
 def lower_matrices(context: Context) -> Lowered:
     """Lower a copy between registers and shared memory to ldmatrix or stmatrix."""
+    found = matrices(context)
+    operands = context.call.operands.values()
+    (registers,) = (side.buffer for side in operands if side.buffer.scope == "local")
+    if ptx.letter(registers.dtype.token) != "r":
+        fail(f"moves words of bits; registers of {registers.dtype} hold numbers")
+    return found
+
+
+def matrices(context: Context) -> Lowered:
+    """Lower a copy to ldmatrix or stmatrix, of registers of any type.
+
+    Raises:
+        DispatchFail: no addresses give the lanes what they hold.
+    """
     dst, src = context.call.operands["dst"], context.call.operands["src"]
     load = dst.buffer.scope == "local"
     registers, shared = (dst, src) if load else (src, dst)
@@ -279,8 +293,6 @@ def lower_matrices(context: Context) -> Lowered:
                 f"store {shared.buffer.name} with the other dimension contiguous"
             )
         found = solve(problem, trans)
-        if found is not None and ptx.letter(registers.buffer.dtype.token) != "r":
-            fail(f"moves words of bits; registers of {registers.buffer.dtype} hold numbers")
         if found is not None:
             aliases = context.call.config.get("aliases", False)
             ops = [_op(problem, words, a, trans, load, aliases, part.copies) for words, a in found]

@@ -105,17 +105,15 @@ def carry_out(found: Conversion) -> None:
     check(found)
     (step,) = found.steps
     assert isinstance(step, Exchange)
-    for side, packed, moves in (
-        (found.src, step.before, step.stores), (found.dst, step.after, step.loads)
-    ):  # fmt: skip
+    packings = zip((found.src, found.dst), (step.stored, step.loaded), step.accesses, strict=True)
+    for side, packed, moves in packings:
         assert isinstance(side, TileLayout)
-        assert moves is not None
         mine = table_of(side, found)
         if packed is not None:
-            ends = (side, packed) if packed is step.before else (packed, side)
+            ends = (side, packed) if moves is step.accesses[0] else (packed, side)
             way = convert(*ends, found.shape, found.bits)
             assert way.kind == "registers"
-            narrow = moves.size * 8 < 32 and packed is step.after
+            narrow = moves.size * 8 < 32 and moves is step.accesses[1]
             copies = mine.shape[1] // table_of(packed, found).shape[1]
             assert narrow or way.permutes <= moves.permutes * copies
             mine = table_of(packed, found)

@@ -259,7 +259,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str, str]] = {
         lambda: gemm(a=buffer("A", (16, 48))[0:16, (k := 16 * DigitSymbol("k", 3)) : k + 16]),
         "mma.m16n8k*",
         "lowering",
-        "A: the register offset must be static; got 8*k",
+        "A: the region A[0:16,k * 16:k * 16 + 16] must have numbers as bounds: register numbers "
+        "are static; unroll the loop, or take a variable of an unrolled loop",
     ),
     "alpha is a symbol": (
         lambda: gemm(alpha=symbol("n")),

@@ -159,3 +159,12 @@ def test_guarded_stores_on_the_device() -> None:
     program = guarded()
     given = matrices(program, 5)
     assert np.array_equal(program.run(**given), expected(program, given))
+
+
+def test_a_block_without_statements_is_one_in_python_too() -> None:
+    kernel = lw.Kernel("empty")
+    with kernel.when(kernel.lane < 4), kernel.loop("i", 8):
+        pass
+    text = cuda.kernel_source(kernel.lower().body, "empty")
+    compile(text, "empty", "exec")
+    assert "pass" in text

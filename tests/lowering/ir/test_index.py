@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from functools import cache
 from typing import Any
@@ -330,7 +331,9 @@ def test_the_tile_of_a_region() -> None:
         assert np.array_equal(values, want[axis][16:32, 0:16])
     mixed = parse("S[(8,3,2,2,4,2):(4@laneid,8,2,4,1@laneid,1)]")
     odd = lw.Buffer("A", (24, 32), "float16", layout=mixed)[4:20, 0:32]
-    with pytest.raises(LayoutError, match=r"^copy: no layout says the region A\[4:20,0:32\]: "):
+    with pytest.raises(
+        LayoutError, match=r"^registers: no layout says the region A\[4:20,0:32\]: "
+    ):
         region_tile(odd)
 
 
@@ -415,3 +418,63 @@ def test_half_a_symbol_is_no_stride() -> None:
     message = "address: a stride must be a number, or a number times a symbol; got e/2"
     with pytest.raises(LayoutError, match=f"^{re.escape(message)}$"):
         memory_address(buffer, [Index.of("i", 4), Index.of("j", 2)])
+
+
+# -- how few values decide ------------------------------------------------------------------------
+
+
+def _random_index(rng: random.Random, depth: int = 2) -> Index:
+    """Return an index in a thread, two loop variables and a block."""
+    total = Index((), rng.randrange(4))
+    for _ in range(rng.randrange(1, 4)):
+        part = rng.choice(
+            [Index.of("thread", 8), Index.of("i", 12), Index.of("j", 6), Index.free("bx")]
+        )
+        part = rng.choice([part, part // rng.choice([2, 3, 4]), part % rng.choice([2, 3, 4])])
+        if depth and rng.random() < 0.4:
+            part = _random_index(rng, depth - 1)
+            part = rng.choice([part // 3, part % 3, part % 4, part % 4 ^ Index.of("j", 6) % 4])
+        total += part * rng.choice([1, 2, 3, 4, 8])
+    return total
+
+
+def test_a_period_moves_by_a_constant() -> None:
+    rng = random.Random(15)
+    for _ in range(300):
+        index = _random_index(rng)
+        for name in ("i", "bx"):
+            period = index.period(name)
+            if period is None:
+                continue
+            env = {"thread": 5, "i": 7, "j": 3, "bx": 100}
+            steps = np.arange(12 if name == "i" else 4 * period)
+            values = np.broadcast_to(index.value(env | {name: steps}), steps.shape)
+            moves = values[period:] - values[:-period]
+            assert (moves[period:] == moves[:-period]).all(), (str(index), name)
+
+
+def test_what_holds_for_the_values_of_an_environment_holds_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Claims of `copy`: divisible by a power of two, and one index a constant beside another."""
+    monkeypatch.setattr("lowering.dispatch.addresses.TOGETHER", 1 << 15)
+    rng = random.Random(16)
+    every = np.meshgrid(np.arange(8), np.arange(12), np.arange(6), np.arange(36), indexing="ij")
+    full = dict(zip(("thread", "i", "j", "bx"), every, strict=True))
+    claimed = 0
+    for _ in range(150):
+        one = _random_index(rng, 1) * rng.choice([1, 2, 4])
+        other = rng.choice([one + 1, _random_index(rng, 1), one - one % 2, one // 2 * 2])
+        try:
+            few = environment([one, other], 8)
+        except LayoutError:
+            continue
+        for claim in (
+            lambda env: np.asarray(one.value(env)) % 4 == 0,  # noqa: B023
+            lambda env: np.asarray(other.value(env) - one.value(env)) == 1,  # noqa: B023
+            lambda env: np.asarray(other.value(env) - one.value(env)) == 0,  # noqa: B023
+        ):
+            if claim(few).all():
+                claimed += 1
+                assert claim(full).all(), (str(one), str(other))
+    assert claimed > 30

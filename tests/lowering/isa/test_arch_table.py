@@ -26,6 +26,8 @@ ASMS: tuple[Asm, ...] = (
     ptx.load("global", "f16", 128), ptx.load("shared", "f64", 64), ptx.store("global", "s8", 8),
     ptx.store("shared", "f32", 128), *(ptx.ldmatrix(n, n > 1) for n in (1, 2, 4)),
     *(ptx.stmatrix(n, n > 1) for n in (1, 2, 4)), ptx.movmatrix(),
+    ptx.ldmatrix(4, False, "f32"), ptx.stmatrix(4, False, "f32"),
+    *(ptx.red(*each) for each in ptx.REDUCTIONS),
     *(ptx.cp_async(size) for size in (4, 8, 16)), ptx.cp_async_or_zero(), ptx.cp_async_commit(),
     ptx.cp_async_wait(1), ptx.shuffle_xor("f16", 1), ptx.shuffle_xor("f32", 2),
     ptx.shuffle_xor("f64", 16), ptx.mbarrier_init(), ptx.mbarrier_init_fence(),

@@ -19,6 +19,7 @@ from lowering.kernels import api
 from lowering.kernels.config import Config, Form, fitted
 from lowering.kernels.fusion import Fused, Given
 from lowering.kernels.matmul import program_of, simulate
+from lowering.launch import driver
 from tests.lowering.kernels.test_matmul import BULK, SMALL, Shown
 from tests.lowering.kernels.test_matmul_wgmma import ONE, PAIR, THREE, TWO
 from tests.lowering.launch.test_streams import Launches, Tensor, Torch, torch
@@ -107,19 +108,23 @@ def test_every_operand_by_tcgen05() -> None:
 
 @pytest.mark.parametrize("config", [PAIR, THREE])
 def test_two_matrices_of_which_one_comes_early(config: Config) -> None:
-    """The one of D's type and shape is loaded in the loop along K, once for each element."""
-    sizes = m, n, k = (64, 2 * config.tile[1], 64 * config.stages)
-    names = "residual", "gate"
+    """The one of D's type and shape comes into the registers that D leaves, for any K.
+
+    Each element is loaded in some round of the stages, or else after the loop along K.
+    """
+    names, m, n = ("residual", "gate"), 64, 2 * config.tile[1]
     epilogue, values = fused(lambda acc, residual, gate: acc * gate + residual, names, (m, n))
     rng = np.random.default_rng(0)
-    a, b = rng.integers(-3, 4, (m, k)), rng.integers(-3, 4, (k, n))
-    form, config = fitted(Form("float16", epilogue=epilogue), config, sizes)
-    got = simulate(form, config, a, b, values, processors=1)
-    assert (got == a @ b * values["gate"] + values["residual"]).all()
+    for rounds in (1, 3, 6):
+        k = 64 * config.stages * rounds
+        a, b = rng.integers(-3, 4, (m, k)), rng.integers(-1, 2, (k, n))
+        form, config = fitted(Form("float16", epilogue=epilogue), config, (m, n, k))
+        got = simulate(form, config, a, b, values, processors=1)
+        assert (got == a @ b * values["gate"] + values["residual"]).all()
     ops = program_of(form, config).body.ops
     loads = [op for op in walk(ops) if isinstance(op, Load)]
     elements = config.tile[0] * config.tile[1] // config.threads
-    assert sum(len(op.into.numbers) for op in loads if op.memory == "E") == elements
+    assert sum(len(op.into.numbers) for op in loads if op.memory == "E") == 2 * elements
     assert {op.into.buffer for op in loads if op.memory == "E"} == {"kept"}
     assert {op.into.buffer for op in loads if op.memory == "C"} == {"C_held0", "C_held1"}
 
@@ -130,8 +135,9 @@ def test_a_row_is_loaded_for_its_columns_and_a_column_once() -> None:
     loads = [op for op in walk(program_of(form, config).body.ops) if isinstance(op, Load)]
     wide, single = ([op for op in loads if op.memory == name] for name in "CE")
     # Of 128 columns a thread has every eighth pair; of 16 rows of a warp two.
-    assert [len(op.into.numbers) for op in wide] == [2] * 16
-    assert [len(op.into.numbers) for op in single] == [1] * 2
+    # Those of the first block are loaded in the last round, or after the one round of a short K.
+    assert [len(op.into.numbers) for op in wide] == [2] * (16 + 8)
+    assert [len(op.into.numbers) for op in single] == [1] * (2 + 2)
 
 
 def test_positions_count_in_d() -> None:
@@ -263,6 +269,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"epilogue": lambda acc: acc + lw.cast(lw.Kernel("k").thread * 2, "float32")},
         "is no operand of the epilogue; give it by name",
     ),
+    "a reduction": (
+        {"epilogue": lambda acc: acc - lw.max(acc, axis=1)},
+        r"computes element by element; max\(acc, axis=\(1,\)\) would join elements of other tiles",
+    ),
     "a row of another length": (
         {"epilogue": lambda acc, bias: acc + bias, "bias": Shown("<f2", (16,))},
         r"bias must be \(8,\) or \(1, 8\) for each column, \(16, 1\) for each row, .* got \(16,\)",
@@ -303,6 +313,45 @@ def test_what_is_refused(case: str) -> None:
     given, message = REFUSED[case]
     with pytest.raises(LayoutError, match=message):
         lw.matmul(A, B, out=Shown("<f2", (16, 8), at=1 << 20), **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"x": np.ones((1, 16, 8), np.float16)}, r"x must be \(8,\) or .*; got \(1, 16, 8\)"),
+        ({"x": np.ones(9, np.float16)}, r"x must be .*; got \(9,\)"),
+        ({"x": np.ones(8)}, "x must be of float16, .*; got float64"),
+        ({"x": [1.0] * 8}, "x must be a NumPy array .*; got list"),
+        ({"y": np.ones(8, np.float16)}, "each operand by its name; got y"),
+    ],
+)
+def test_arrays_of_the_host_are_refused_before_they_are_copied(
+    given: dict[str, Any], message: str
+) -> None:
+    a, b = np.zeros((16, 24), np.float16), np.zeros((24, 8), np.float16)
+    with pytest.raises(LayoutError, match=message):
+        lw.matmul(a, b, epilogue=lambda acc, x: acc + x, **given)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(driver.device_count() == 0, reason="no CUDA device")
+@pytest.mark.parametrize("config", [SMALL, ONE, PAIR])
+@pytest.mark.parametrize("out", ["float16", "float32"])
+def test_the_device_fuses(config: Config, out: str) -> None:
+    if config.wgmma and driver.device(0).arch != "sm_90":
+        pytest.skip("wgmma is an instruction of sm_90a")
+    rng = np.random.default_rng(0)
+    for m, n, k in ((136, 72, 72), (128, 256, 256)):
+        a, b = (rng.integers(-3, 4, s).astype(np.float16) for s in ((m, k), (k, n)))
+        names = (*tuple(KINDS)[:4], "number")
+        _, values = fused(everything, names, (m, n))
+        given = {
+            name: each if isinstance(each, float) else each.astype(dtypes.get(KINDS[name][1]).numpy)
+            for name, each in values.items()
+        }
+        got = lw.matmul(a, b, dtype=out, config=config, epilogue=everything, **given)
+        want = on_arrays(a.astype(int) @ b.astype(int), **values).astype(np.float32).astype(out)
+        assert (got == want).all()
 
 
 def test_a_form_has_an_epilogue_of_its_sums() -> None:

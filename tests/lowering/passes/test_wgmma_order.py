@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -144,3 +145,21 @@ def test_pending_groups_are_counted_from_0(pending: Any) -> None:
     for wait in (Kernel("k").wait, Kernel("k").tma_store_wait):
         with pytest.raises(LayoutError, match="pending must be a number of groups"):
             wait(pending)
+
+
+def test_a_wait_has_each_register_once_where_products_share_an_accumulator() -> None:
+    """Twice, and a compiler copies what is under way: ptxas then runs products one by one."""
+    kernel = product()
+    held = kernel.buffers
+    store = kernel._blocks[0].pop()
+    a, b = held["A_tile"][0], held["B_tile"]
+    kernel.gemm_async(held["C"][:, 0:32], a, b[0, :, 0:32], accum=True)
+    kernel.commit("gemm")
+    kernel.wait(0, "gemm")
+    kernel._blocks[0].append(store)
+    program = kernel.lower()
+    twice = np.concatenate([2 * (A @ B)[:, :32], (A @ B)[:, 32:]], axis=1)
+    assert np.array_equal(program.simulate(A=A, B=B)["D"], twice)
+    waits = re.findall(r"^\s+wgmma_wait\w*\((.*)\);$", program.cuda_source(), re.MULTILINE)
+    assert [len(each.split(", ")) for each in waits] == [32, 32]
+    assert all(len(set(each.split(", "))) == 32 for each in waits)

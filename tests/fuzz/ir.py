@@ -17,7 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.fuzz.expressions import KINDS, PRED, InexactError, Node, cast, evaluate
+from tests.fuzz.expressions import (
+    JOINS,
+    KINDS,
+    PRED,
+    InexactError,
+    Node,
+    cast,
+    evaluate,
+    reduced,
+)
 
 Array = npt.NDArray[Any]
 WARP = 32
@@ -549,8 +558,11 @@ class Meaning:
         lane = buf.bits.values("l").reshape(buf.shape)[dst.slices(self.env)]
         env = self.env | {"k.warp": np.arange(self.program.warps)[:, None, None], "k.lane": lane}
 
-        def leaf(node: Node) -> Array:
+        def leaf(node: Node, whole: bool = False) -> Array:
             first = node.arguments[0]
+            if node.what in JOINS:
+                inner = evaluate(first, lambda each: leaf(each, True), np.ones((), dtype=bool))
+                return reduced(node.what, inner, node.arguments[1])
             if node.what == "number":
                 return np.asarray(first)
             if node.what == "scalar":
@@ -562,6 +574,10 @@ class Meaning:
                 shape[axis] = -1
                 start = first.begin[axis].at(self.env)
                 return np.arange(start, start + first.size[axis]).reshape(shape)
+            if whole:  # of what all warps hold together
+                found, known = self.collapse(first)
+                self.check(np.where(known, found, np.nan))
+                return found
             found = self.memory[first.buf][(slice(None), *first.slices(self.env))]
             self.check(np.broadcast_to(found, mask.shape)[mask])
             return np.where(np.isnan(found), 0.0, found)
@@ -669,6 +685,12 @@ def features(program: Program) -> dict[str, bool]:
         "a grid": program.grid > 1,
         "blend": "blend" in ops,
         "expressions": "assign" in ops,
+        "reductions": any(
+            node.what in JOINS
+            for _, _, st in statements(program.body)
+            if st.op == "assign"
+            for node in st.args["value"].nodes()
+        ),
         "tma_store": "tma_store" in ops,
         "bounds": any(b.bounds and any(b.bounds) for b in program.bufs.values()),
     }

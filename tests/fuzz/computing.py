@@ -179,7 +179,7 @@ class Computing:
         self.find()
         value = self.bounded(self.value(dtype, self.rng.choice((1, 2, 2, 3))))
         first = next(
-            (leaf.arguments[0] for leaf in value.leaves()
+            (leaf.arguments[0] for leaf in value.leaves(of_reductions=False)
              if leaf.what == "tile" and leaf.arguments[0].size == buf.shape), None
         )  # fmt: skip
         if first is not None and self.chance(0.6) and not self.active():

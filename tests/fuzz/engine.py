@@ -248,8 +248,8 @@ class Writer:
         )  # fmt: skip
 
     def transfer(self, op: Any) -> None:
-        inside = self.holding(op.guards)
-        mask = self.mask & (inside | bool(op.fill))
+        inside = self.holding(op.edges)
+        mask = self.mask & self.holding(op.guards)
         if not mask.any():
             return
         far = self.value(op.address)[mask][:, None] + np.arange(op.count)

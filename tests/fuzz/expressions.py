@@ -83,14 +83,16 @@ class Node:
             return f'lw.cast({inside[0]}, "{self.dtype}")'
         return f"lw.{self.what}({', '.join(inside)})"
 
-    def leaves(self) -> Iterator[Node]:
+    def leaves(self, of_reductions: bool = True) -> Iterator[Node]:
         """Yield the leaves, from left to right."""
         if self.what in LEAVES:
             yield self
+        elif self.what in JOINS and not of_reductions:
+            return
         else:
             for each in self.arguments:
                 if isinstance(each, Node):
-                    yield from each.leaves()
+                    yield from each.leaves(of_reductions)
 
     def nodes(self) -> Iterator[Node]:
         """Yield all nodes."""

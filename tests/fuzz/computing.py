@@ -63,6 +63,8 @@ class Computing:
                 self.vector(name, axis)
         if self.chance(0.3):
             self.twin(name)
+        if not self.active() and self.chance(0.2):
+            self.converted(name)
         for _ in range(rng.choice((1, 1, 2, 3))):
             if self.chance(0.25):
                 self.statistic(name)
@@ -81,6 +83,16 @@ class Computing:
         dtype = buf.dtype if self.chance(0.7) else self.rng.choice(TYPES)
         bits = reduced(buf.bits, (buf.shape[0], buf.shape[1]), axis)
         return self.maker.load(shape, dtype, bits)
+
+    def converted(self, name: str) -> None:
+        """Copy a tile to one whose threads hold it otherwise."""
+        maker = self.maker
+        buf = self.program.bufs[name]
+        made = maker.tile((buf.shape[0], buf.shape[1]), buf.dtype)
+        maker.emit("copy", maker.whole(made), maker.whole(name))
+        maker.tiles.append(made)
+        if name in maker.loose:
+            maker.loose.add(made)
 
     def twin(self, name: str) -> str:
         """Load a tile whose threads hold the same elements as another's, in other registers."""

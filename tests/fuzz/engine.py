@@ -191,6 +191,15 @@ class Writer:
     def butterfly(self, op: Any) -> None:
         self.add("butterfly", op, True)
 
+    def select(self, op: Any) -> None:
+        self.add("select", op, more=self.value(op.which)[self.mask])
+
+    def permute(self, op: Any) -> None:
+        self.add("permute", op, more=self.value(op.selector)[self.mask])
+
+    def shuffle(self, op: Any) -> None:
+        self.add("shuffle", op, True, more=self.value(op.lane))
+
     def mma(self, op: Any) -> None:
         self.add("mma", op, True)
 
@@ -626,6 +635,19 @@ class Run:
             with np.errstate(all="ignore"):
                 pair = [each.astype(kind_of) for each in (own, own[np.arange(WARP) ^ op.mask])]
             self.write(op.into, threads, function(op.function, pair, None).astype(np.float64))
+        elif kind == "select":
+            which = step.more[self.rows(step, lanes)][:, None] == 1
+            one, zero = (self.read(each, threads) for each in (op.one, op.zero))
+            self.write(op.into, threads, np.where(which, one, zero))
+        elif kind == "permute":
+            both = np.concatenate([self.read(each, threads) for each in (op.first, op.second)], 1)
+            size = np.dtype(self.w.kinds[op.into.buffer]).itemsize
+            selector = step.more[self.rows(step, lanes)]
+            picks = [selector >> 4 * size * at & 15 for at in range(len(op.into.numbers))]
+            found = [both[np.arange(len(threads)), pick // size] for pick in picks]
+            self.write(op.into, threads, np.stack(found, axis=1))
+        elif kind == "shuffle":
+            self.write(op.into, threads, self.read(op.source, threads)[step.more])
         elif kind == "mma":
             self.mma(op, threads)
         elif kind == "movematrix":

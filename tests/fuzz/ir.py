@@ -476,7 +476,13 @@ class Meaning:
     def copy(self, dst: Reg, src: Reg) -> None:
         """``dst = src``."""
         bufs = self.program.bufs
-        if bufs[dst.buf].scope == "local":
+        if bufs[dst.buf].scope == bufs[src.buf].scope == "local":
+            values, known = self.collapse(src)
+            self.check(values[known])
+            if not known.all():
+                raise RejectError("a copy of what nobody holds")
+            self.put(dst, values.reshape(dst.size))
+        elif bufs[dst.buf].scope == "local":
             values = self.memory_of(src)
             self.put(dst, values.reshape(dst.size))
         elif bufs[src.buf].scope == "local":
@@ -663,12 +669,10 @@ def kinds(program: Program) -> set[str]:
 
 def features(program: Program) -> dict[str, bool]:
     """Return what a program has of what the mix of kernels must have."""
-    ops = {st.op for _, _, st in statements(program.body)}
+    every = [st for _, _, st in statements(program.body)]
+    ops = {st.op for st in every}
     found = kinds(program)
-    stays = any(
-        st.op == "loop" and not st.args["unroll"] and st.args["extent"] > 1
-        for _, _, st in statements(program.body)
-    )
+    stays = any(st.op == "loop" and not st.args["unroll"] and st.args["extent"] > 1 for st in every)
     return {
         "two or more warps": program.warps > 1,
         "a loop that stays": stays,
@@ -687,9 +691,14 @@ def features(program: Program) -> dict[str, bool]:
         "expressions": "assign" in ops,
         "reductions": any(
             node.what in JOINS
-            for _, _, st in statements(program.body)
+            for st in every
             if st.op == "assign"
             for node in st.args["value"].nodes()
+        ),
+        "register copies": any(
+            {program.bufs[each.buf].scope for each in (st.dst, st.src)} == {"local"}
+            for st in every
+            if st.op == "copy"
         ),
         "tma_store": "tma_store" in ops,
         "bounds": any(b.bounds and any(b.bounds) for b in program.bufs.values()),

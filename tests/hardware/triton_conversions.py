@@ -347,7 +347,7 @@ def time_all(folder: Path, out: Path) -> None:
                 break
         found.append(line)
         print(json.dumps(line), flush=True)
-    out.write_text(json.dumps(found, indent=1) + "\n")
+    out.write_text(json.dumps({"rows": found}, indent=1) + "\n")
 
 
 def main() -> None:

@@ -113,7 +113,7 @@ def test_a_copy_beyond_the_bounds_reads_nothing() -> None:
         for name, scope in (("g", "global"), ("s", "shared"))
     )
     thread = Index.of("thread", 32) * 4
-    move = Transfer("s", thread, "g", thread, 4, (Guard(thread, 0, 64),), True, True)
+    move = Transfer("s", thread, "g", thread, 4, (), True, (Guard(thread, 0, 64),))
     source = cuda_source(KernelIR((g,), (s,), (), (move,), 32), "k", "k")
     assert (
         "cp_async_16_or_zero(s_base + thread * 16, g_base + thread * 16, "

@@ -455,11 +455,7 @@ def _regions(st: St) -> list[Reg]:
     found = [each for each in (st.dst, st.src) if each is not None]
     found += [each for each in st.args.values() if isinstance(each, Reg)]
     if st.op == "assign":
-        found += [
-            leaf.arguments[0]
-            for leaf in st.args["value"].leaves()
-            if leaf.what in ("tile", "reduce")
-        ]
+        found += [leaf.arguments[0] for leaf in st.args["value"].leaves() if leaf.what == "tile"]
     return found
 
 

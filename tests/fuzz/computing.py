@@ -63,13 +63,12 @@ class Computing:
                 self.vector(name, axis)
         if self.chance(0.3):
             self.twin(name)
-        if not self.active():
-            if self.chance(0.35):
-                self.statistic(name)
-            if self.chance(0.2):
-                self.converted(name)
+        if not self.active() and self.chance(0.2):
+            self.converted(name)
         for _ in range(rng.choice((1, 1, 2, 3))):
-            if self.chance(0.4):
+            if self.chance(0.25):
+                self.statistic(name)
+            elif self.chance(0.4):
                 name = self.new(name)
             else:
                 self.onto(maker.part(name) if self.chance(0.3) else maker.whole(name))
@@ -84,23 +83,6 @@ class Computing:
         dtype = buf.dtype if self.chance(0.7) else self.rng.choice(TYPES)
         bits = reduced(buf.bits, (buf.shape[0], buf.shape[1]), axis)
         return self.maker.load(shape, dtype, bits)
-
-    def statistic(self, name: str) -> None:
-        """Reduce a tile along an axis; what its threads hold of the result broadcasts onto it."""
-        maker, rng = self.maker, self.rng
-        buf = self.program.bufs[name]
-        assert buf.bits is not None
-        names = ["max", "min", "any"] if buf.dtype == "int32" else ["max", "min"]
-        if name not in maker.loose and buf.dtype in ("int32", "float32", "float64"):
-            names.append("sum")
-        axis = rng.randrange(2)
-        shape = (1, buf.shape[1]) if axis == 0 else (buf.shape[0], 1)
-        made = maker.tile(shape, buf.dtype, reduced(buf.bits, (buf.shape[0], buf.shape[1]), axis))
-        value = Node("reduce", buf.dtype, (maker.whole(name), axis, rng.choice(names)))
-        maker.emit("assign", maker.whole(made), value=value)
-        maker.tiles.append(made)
-        if name in maker.loose:
-            maker.loose.add(made)
 
     def converted(self, name: str) -> None:
         """Copy a tile to one whose threads hold it otherwise."""
@@ -209,7 +191,7 @@ class Computing:
         self.find()
         value = self.bounded(self.value(dtype, self.rng.choice((1, 2, 2, 3))))
         first = next(
-            (leaf.arguments[0] for leaf in value.leaves()
+            (leaf.arguments[0] for leaf in value.leaves(of_reductions=False)
              if leaf.what == "tile" and leaf.arguments[0].size == buf.shape), None
         )  # fmt: skip
         if first is not None and self.chance(0.6) and not self.active():
@@ -228,6 +210,41 @@ class Computing:
         maker.tiles.append(name)
         return name
 
+    def reduction(self, region: Reg) -> Node:
+        """Return a reduction of a region, of a type in which its result is exact."""
+        rng, dtype = self.rng, self.buf(region).dtype
+        sums = region.buf not in self.maker.loose
+        names = ("max", "min", *("sum", "sum") * sums, *("any",) * (dtype == "int32"))
+        axes = rng.choice(((0,), (1,), (1,), (0, 1)))
+        value = Node("tile", dtype, (region,))
+        if sums and dtype in ("float32", "int32") and self.chance(0.2):
+            value = apply(rng.choice(("multiply", "add", "maximum")), value, value)
+        return Node(rng.choice(names), dtype, (value, axes))
+
+    def statistic(self, name: str) -> None:
+        """Make a tile of a reduction: in the layout that follows, or named beforehand."""
+        maker, buf = self.maker, self.program.bufs[name]
+        if buf.dtype not in TYPES:
+            return
+        region = maker.whole(name)
+        value = self.reduction(region)
+        if buf.dtype == "int32" and self.chance(0.3):
+            other = number(self.rng.randrange(-2, 3), "int32")
+            truth = apply(self.rng.choice(COMPARISONS), Node("tile", "int32", (region,)), other)
+            value = Node("any", "int32", (truth, value.arguments[1]))
+        shape, bits = (buf.shape[0], buf.shape[1]), buf.bits
+        assert bits is not None
+        for axis in value.arguments[1]:
+            bits = reduced(bits, shape, axis)
+            shape = (1, shape[1]) if axis == 0 else (shape[0], 1)
+        into = maker.tile(shape, buf.dtype, bits)
+        if self.chance(0.5):
+            self.program.bufs[into] = replace(self.program.bufs[into], made=True)
+        if name in maker.loose or value.what != "any":
+            maker.loose.add(into)
+        maker.emit("assign", maker.whole(into), value=value)
+        maker.tiles.append(into)
+
     def active(self) -> bool:
         """Say whether a branch is around."""
         return any(st.op == "when" for body in self.maker.bodies for st in body[-1:])
@@ -244,6 +261,10 @@ class Computing:
     def leaf(self, dtype: str) -> Node:
         """Return an operand, a number, a scalar or an index."""
         found = self.operands.get(dtype)
+        if found and self.chance(0.12):
+            wide = [each for each in found if each.size == self.dst.size]
+            if wide:
+                return self.reduction(self.rng.choice(wide))
         if found and self.chance(0.75):
             return Node("tile", dtype, (self.rng.choice(found),))
         if dtype == "int32" and self.chance(0.7):

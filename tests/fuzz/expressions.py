@@ -25,7 +25,8 @@ SIGNS = {
     "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<",
     "right_shift": ">>",
 }  # fmt: skip
-LEAVES = ("tile", "number", "scalar", "value", "index", "reduce")
+JOINS = {"max": "maximum", "min": "minimum", "sum": "add", "any": "bitwise_or"}
+LEAVES = ("tile", "number", "scalar", "value", "index")
 PREFIXES = {"negative": "-", "invert": "~"}
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 KINDS: dict[str, Any] = {
@@ -50,8 +51,8 @@ class Node:
     """A tree of functions over leaves, of one type.
 
     ``what``: "tile" (of a region), "number", "scalar" (its name), "value" (a number, such as a loop
-    variable's, with its text), "index" (a region and an axis), "reduce" (a region, an axis and how,
-    as a whole value), or the name of a function.
+    variable's, with its text), "index" (a region and an axis), the name of a function, or that of a
+    reduction (a tree and axes).
     """
 
     what: str
@@ -67,9 +68,10 @@ class Node:
             return f"({text})" if " " in text or text.startswith("-") else text
         if self.what == "index":
             return f"lw.index({region(self.arguments[0])}, {self.arguments[1]})"
-        if self.what == "reduce":
-            of, axis, name = self.arguments
-            return f"lw.{name}({region(of)}, axis={axis})"
+        if self.what in JOINS:
+            value, axes = self.arguments
+            axis = axes[0] if len(axes) == 1 else axes
+            return f"lw.{self.what}({value.text(region)}, axis={axis})"
         inside = [each.text(region) for each in self.arguments]
         if self.what in SIGNS:
             return f"({inside[0]} {SIGNS[self.what]} {inside[1]})"
@@ -81,13 +83,16 @@ class Node:
             return f'lw.cast({inside[0]}, "{self.dtype}")'
         return f"lw.{self.what}({', '.join(inside)})"
 
-    def leaves(self) -> Iterator[Node]:
+    def leaves(self, of_reductions: bool = True) -> Iterator[Node]:
         """Yield the leaves, from left to right."""
         if self.what in LEAVES:
             yield self
+        elif self.what in JOINS and not of_reductions:
+            return
         else:
             for each in self.arguments:
-                yield from each.leaves()
+                if isinstance(each, Node):
+                    yield from each.leaves(of_reductions)
 
     def nodes(self) -> Iterator[Node]:
         """Yield all nodes."""
@@ -119,7 +124,9 @@ def number(value: float, dtype: str) -> Node:
 
 
 def evaluate(node: Node, leaf: Callable[[Node], Array], where: Array | None) -> Array:
-    """Return the value of a tree; ``where``: the elements that are meant, None where any may be.
+    """Return the value of a tree; ``leaf`` gives that of leaves and of reductions.
+
+    ``where``: the elements that are meant, None where functions may be approximate.
 
     Raises:
         InexactError: a function is approximate there.
@@ -132,7 +139,7 @@ def evaluate(node: Node, leaf: Callable[[Node], Array], where: Array | None) -> 
         return known[each]
 
     def found(each: Node) -> Array:
-        if each.what in LEAVES:
+        if each.what in LEAVES or each.what in JOINS:
             return leaf(each).astype(KINDS[each.dtype])
         inside = [value(argument) for argument in each.arguments]
         if each.what == "cast":
@@ -184,6 +191,29 @@ def function(what: str, arguments: list[Array], where: Array | None) -> Array:
     with np.errstate(all="ignore"):
         found = np.asarray(FUNCTIONS[what](*values))
     return found.astype(bool if what in COMPARISONS else kind)
+
+
+def reduced(what: str, value: Array, axes: tuple[int, ...]) -> Array:
+    """Return a reduction of a matrix, or of several, along some of its two axes, extents kept.
+
+    Raises:
+        InexactError: a sum whose order matters.
+    """
+    if what == "any":
+        return np.any(value != 0, axis=tuple(a - 2 for a in axes), keepdims=True).astype(np.int32)
+    digits = {name: form[0] for name, form in FORMS.items()} | {"float64": 53}
+    name = next(each for each, kind in KINDS.items() if np.dtype(kind) == value.dtype)
+    if what == "sum" and name in digits:
+        wide = np.abs(value.astype(np.float64)).sum(axis=tuple(a - 2 for a in axes))
+        if (wide > 1 << digits[name]).any() or (value != np.rint(value)).any():
+            raise InexactError("a sum whose order matters")
+    for axis in axes:
+        parts = np.moveaxis(value, axis - 2, 0)
+        total = parts[:1]
+        for part in parts[1:]:
+            total = function(JOINS[what], [total, part[None]], None)
+        value = np.moveaxis(total, 0, axis - 2)
+    return value
 
 
 def _greater(a: Array, b: Array) -> Array:

@@ -18,7 +18,7 @@ from layoutalg import LayoutError
 from lowering.dispatch.registry import DispatchError
 from lowering.programs.program import KernelProgram
 from tests.fuzz import engine, machines
-from tests.fuzz.expressions import COMPARISONS, Node
+from tests.fuzz.expressions import COMPARISONS, JOINS, Node
 from tests.fuzz.ir import Array, Ex, Program, Reg, St, statements
 from tests.fuzz.order import Order
 
@@ -320,7 +320,7 @@ NEIGHBOURS = {
     "subtract": "add", "maximum": "minimum", "minimum": "maximum", "multiply": "add",
     "bitwise_and": "bitwise_or", "bitwise_or": "bitwise_xor", "bitwise_xor": "bitwise_and",
     "floor_divide": "remainder", "remainder": "floor_divide", "left_shift": "right_shift",
-    "right_shift": "left_shift",
+    "right_shift": "left_shift", "max": "min", "min": "max", "sum": "max",
 }  # fmt: skip
 
 
@@ -336,11 +336,16 @@ def other_function(program: Program, rng: random.Random) -> bool:
 
 
 def other_axis(program: Program, rng: random.Random) -> bool:
-    """Count an index along the other axis."""
-    found = _expressions(program, lambda node: node.what == "index")
+    """Count an index, or reduce, along the other axis."""
+    found = _expressions(program, lambda node: node.what == "index" or node.what in JOINS)
     if not found:
         return False
     st, node = rng.choice(found)
+    if node.what in JOINS:
+        value, axes = node.arguments
+        other = tuple(1 - axis for axis in axes) if len(axes) == 1 else axes[:1]
+        _exchanged(st, node, replace(node, arguments=(value, other)))
+        return True
     region, axis = node.arguments
     _exchanged(st, node, replace(node, arguments=(region, 1 - axis)))
     return True

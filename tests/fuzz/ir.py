@@ -17,7 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.fuzz.expressions import KINDS, PRED, InexactError, Node, cast, evaluate
+from tests.fuzz.expressions import (
+    JOINS,
+    KINDS,
+    PRED,
+    InexactError,
+    Node,
+    cast,
+    evaluate,
+    reduced,
+)
 
 Array = npt.NDArray[Any]
 WARP = 32
@@ -168,8 +177,7 @@ class St:
 
     Verbs: copy, zero, cast, blend, assign, gemm, gemm_async, sync, commit, wait, arrive,
     mbarrier_wait, tma_load, tma_store, tma_store_wait, loop, when, producer, block (statements
-    whose order is
-    their own affair).
+    whose order is their own affair).
     """
 
     op: str
@@ -442,8 +450,6 @@ class Meaning:
                     value = value + self.own(st.src) * scalars[a["beta"]][1]
                 exact(value[self.mask(st.dst)])
                 self.put(st.dst, value)
-            elif st.op == "assign" and a["value"].what == "reduce":
-                self.reduce(st.dst, *a["value"].arguments)
             elif st.op == "assign":
                 self.assign(st.dst, a["value"])
             elif st.op in ("gemm", "gemm_async"):
@@ -559,8 +565,11 @@ class Meaning:
         lane = buf.bits.values("l").reshape(buf.shape)[dst.slices(self.env)]
         env = self.env | {"k.warp": np.arange(self.program.warps)[:, None, None], "k.lane": lane}
 
-        def leaf(node: Node) -> Array:
+        def leaf(node: Node, whole: bool = False) -> Array:
             first = node.arguments[0]
+            if node.what in JOINS:
+                inner = evaluate(first, lambda each: leaf(each, True), np.ones((), dtype=bool))
+                return reduced(node.what, inner, node.arguments[1])
             if node.what == "number":
                 return np.asarray(first)
             if node.what == "scalar":
@@ -572,6 +581,10 @@ class Meaning:
                 shape[axis] = -1
                 start = first.begin[axis].at(self.env)
                 return np.arange(start, start + first.size[axis]).reshape(shape)
+            if whole:  # of what all warps hold together
+                found, known = self.collapse(first)
+                self.check(np.where(known, found, np.nan))
+                return found
             found = self.memory[first.buf][(slice(None), *first.slices(self.env))]
             self.check(np.broadcast_to(found, mask.shape)[mask])
             return np.where(np.isnan(found), 0.0, found)
@@ -581,18 +594,6 @@ class Meaning:
         except InexactError as error:
             raise RejectError(str(error)) from None
         self.put(dst, found.astype(np.float64))
-
-    def reduce(self, dst: Reg, region: Reg, axis: int, name: str) -> None:
-        """Set what holds a row's or a column's one element."""
-        found, known = self.collapse(region)
-        self.check(found[known])
-        if not known.all():
-            raise RejectError("a reduction of what nobody holds")
-        rules = {"max": np.max, "min": np.min, "sum": np.sum, "any": np.any}
-        value = rules[name](found, axis=axis, keepdims=True).astype(np.float64)
-        if name == "sum":
-            exact(value)
-        self.put(dst, np.broadcast_to(value, (self.program.warps, *dst.size)))
 
     def gemm(self, st: St) -> None:
         """``D = A·B`` or ``D += A·B``."""
@@ -689,7 +690,12 @@ def features(program: Program) -> dict[str, bool]:
         "a grid": program.grid > 1,
         "blend": "blend" in ops,
         "expressions": "assign" in ops,
-        "reductions": any(st.args["value"].what == "reduce" for st in every if st.op == "assign"),
+        "reductions": any(
+            node.what in JOINS
+            for st in every
+            if st.op == "assign"
+            for node in st.args["value"].nodes()
+        ),
         "register copies": any(
             {program.bufs[each.buf].scope for each in (st.dst, st.src)} == {"local"}
             for st in every

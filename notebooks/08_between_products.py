@@ -42,7 +42,9 @@ keys = k.param("keys", (DEPTH, KEYS), "float16")
 v = k.param("v", (KEYS, DEPTH), "float16")
 o = k.param("o", (ROWS, DEPTH), "float32")
 rq, rk, rv = (
-    tile(k, "rq", "A", ROWS, DEPTH), tile(k, "rk", "B", DEPTH, KEYS), tile(k, "rv", "B", KEYS, DEPTH)
+    tile(k, "rq", "A", ROWS, DEPTH),
+    tile(k, "rk", "B", DEPTH, KEYS),
+    tile(k, "rv", "B", KEYS, DEPTH),
 )
 s, out = tile(k, "s", "D", ROWS, KEYS, "float32"), tile(k, "out", "D", ROWS, DEPTH, "float32")
 k.copy(rq, q), k.copy(rk, keys), k.copy(rv, v)
@@ -60,7 +62,9 @@ row_max = k.tile("row_max", lw.max(s, axis=1))
 print(row_max.layout)
 assert row_max.layout == parse("S[(2,8):(1,4@laneid)] + R[4:1@laneid]")
 assert row_max.layout == s.layout.reduced((ROWS, KEYS), axis=1)
-draw.lane_map(row_max.layout, (ROWS, 1), title="the maximum of each row: in four lanes, two registers each")
+draw.lane_map(
+    row_max.layout, (ROWS, 1), title="the maximum of each row: in four lanes, two registers each"
+)
 
 # %% [markdown]
 # Registers are joined first, then lanes by `shfl.bfly`: one for each bit of the lane digit and each result, which is the
@@ -132,7 +136,13 @@ assert np.abs(got - want).max() < 2e-3
 # %%
 halves = parse("S[(16,2,4,4):(2@laneid,1@laneid,1,4)]")
 found = convert(s.layout, halves, (ROWS, KEYS), bits=32, via="shuffle")
-print(found.shuffles, "shuffles", found.selects, "selects; the first step:", str(found).splitlines()[1])
+print(
+    found.shuffles,
+    "shuffles",
+    found.selects,
+    "selects; the first step:",
+    str(found).splitlines()[1],
+)
 move = lw.Kernel("move")
 source, target = (move.param(name, (ROWS, KEYS), "float32") for name in ("source", "target"))
 before = move.alloc("before", (ROWS, KEYS), "float32", layout=s.layout)

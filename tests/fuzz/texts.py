@@ -166,6 +166,20 @@ class Machine:
         typed = space[: len(space) // size * size].view(cell)
         typed[(here // size)[:, None] + np.arange(count)] = rows.astype(cell)
 
+    def reduce(self, rule: str, kind: str, mask: Any, address: Any, value: Any) -> None:
+        """Do ``red``: in the order of the threads, which hardware leaves open."""
+        cell = np.dtype(KINDS[kind.removesuffix("x2")])
+        count = 2 if kind.endswith("x2") else 1
+        space, here, mask = self.cells(mask, address, cell.itemsize, count)
+        words = np.ascontiguousarray(np.broadcast_to(value, (self.threads,)))
+        rows = words.view(cell).reshape(self.threads, count)
+        typed = space[: len(space) // cell.itemsize * cell.itemsize].view(cell)
+        join = {"add": np.add, "min": np.minimum, "max": np.maximum}[rule]
+        for row, at in zip(
+            rows if mask is None else rows[mask], here // cell.itemsize, strict=True
+        ):
+            typed[at : at + count] = join(typed[at : at + count], row)
+
     def transfer(self, size: int, mask: Any, into: Any, source: Any, read: Any = None) -> None:
         """``cp.async``: of so many bytes some are read, the rest is zero."""
         space, there, _ = self.cells(mask, source, size, 1) if read is None else (None, None, None)
@@ -483,6 +497,10 @@ def instruction(m: Machine, name: str) -> Instruction:
             return found[0] if len(found) == 1 else found
 
         return Instruction(len(outputs), len(inputs), text.replace("$", "%"), compute)
+    if found := re.fullmatch(r"red_(add|min|max)(?:_noftz)?_(f16x2|bf16x2|f32|f64|s32|u32)", name):
+        rule, kind = found[1], found[2]
+        text = f"red.relaxed.gpu.global.{name[4:].replace('_', '.')} [%0], %1;"
+        return Instruction(0, 2, text, lambda k, *x: m.reduce(rule, kind, k, *x))
     if found := re.fullmatch(r"shfl_bfly_(\d+)_([rfd])", name):
         lanes = int(found[1])
         one = f"shfl.sync.bfly.b32 {{0}}, {{1}}, {lanes}, 31, 0xffffffff;"

@@ -12,6 +12,7 @@ from lowering.dispatch.registry import DispatchError
 from lowering.ir.ops import Atomic, walk
 from lowering.programs.kernel import Kernel
 from lowering.simulator.hazards import SimulationError
+from tests.support.kernel_texts import outputs
 
 ROWS = TileLayout(S[(64, 8) : (1 @ tx, 1)])
 
@@ -166,3 +167,18 @@ def test_sums_on_a_device(dtype: str) -> None:
     program = sums(dtype).lower()
     want = program.simulate(grid=(4, 1), x=x, total=start)["total"]
     assert np.array_equal(program.run(grid=(4, 1), x=x, total=start)["total"], want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "float64"])
+def test_both_texts_add_what_the_numpy_warp_adds(dtype: str) -> None:
+    """Small integers, whose sums are exact in any order."""
+    k = Kernel("added", threads=64)
+    a, o = k.param("a", (64, 4), dtype), k.param("o", (32, 4), dtype)
+    r = k.alloc("r", (64, 4), dtype, layout=TileLayout(S[(64, 4) : (1 @ tx, 1)]))
+    k.copy(r, a)
+    k.atomic_add(o, r[0:32])
+    k.atomic_add(o, r[32:64])
+    x = np.arange(256).reshape(64, 4) % 7
+    start = np.arange(128).reshape(32, 4) % 5
+    for machine, out in outputs(k.lower(), {"a": x, "o": start}):
+        assert np.array_equal(out["o"].astype(float), start + x[:32] + x[32:]), machine

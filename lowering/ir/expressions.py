@@ -8,6 +8,7 @@ that of the other side, and ``cast`` changes it. Extents of 1 are broadcast, as 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -402,12 +403,13 @@ def _constant(value: float, token: str, operation: str) -> Number:
     dtype = dtypes.get(token)
     low, high = dtype.integers
     if high:
-        if value != int(value) or not low <= value <= high:
+        if not low <= value <= high or value != int(value):  # a NaN lies in no range
             raise LayoutError(f"{operation}: {token} holds {low}..{high}; got {value}")
         return Number(int(value), token)
+    beyond = isinstance(value, int) and abs(value) > sys.float_info.max
     with np.errstate(all="ignore"):
-        rounded = float(np.asarray(value, dtype=np.float64).astype(dtype.numpy))
-    if math.isfinite(value) and not math.isfinite(rounded):
+        rounded = float(np.asarray(math.inf if beyond else value, np.float64).astype(dtype.numpy))
+    if beyond or (math.isfinite(value) and not math.isfinite(rounded)):
         raise LayoutError(f"{operation}: {value} is beyond the largest {token}")
     return Number(float(value), token)
 
@@ -436,6 +438,8 @@ def apply(name: str, *values: Any) -> Expression:
     sides = [typed(each, known[0], name) for each in sides]
     every = [*found[:choosing], *sides]
     function = functions.get(name, tuple(each.token for each in every))
+    if name in ("floor_divide", "remainder") and every[1].node == Number(0, "s32"):
+        raise LayoutError(f"{name}: what hardware gives for a division by 0 is not defined")
     return Expression(Apply(function, tuple(each.node for each in every)), _shape(name, every))
 
 

@@ -662,7 +662,10 @@ class Kernel:
         for leaf in leaves(value.node):
             if isinstance(leaf, Tile) and leaf.region.shape == value.shape:
                 piece = region_tile(leaf.region)
+                digits = [it for it in (*piece.shard, *piece.replica) if it.axis is m]
+                least = sum(min(0, (it.extent - 1) * it.stride) for it in digits)
                 begin = {axis: n for axis, n in piece.offset.items() if axis is not m}
+                begin |= {m: -least} if least else {}
                 return TileLayout.from_iters(piece.shard, piece.replica, begin)
         raise LayoutError(
             f"tile: no operand of {name} has its shape {value.shape}, so its layout is not known; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -160,6 +161,19 @@ def test_a_change_of_one_stride_is_seen() -> None:
         assert np.array_equal(out["o"], np.broadcast_to(given, (16, 32))), machine
 
 
+def test_a_tile_takes_the_layout_of_registers_that_descend() -> None:
+    k = lw.Kernel("k")
+    a, o = k.param("a", (32, 4), "float32"), k.param("o", (32, 4), "float32")
+    r = k.alloc("r", (32, 4), "float32", layout=parse("S[(32,4):(1@laneid,-2)] + 9"))
+    k.copy(r, a)
+    t = k.tile("t", r * 2 - lw.max(r, axis=0))
+    k.copy(o, t)
+    assert t.layout == parse("S[(32,4):(1@laneid,-2)] + 6")
+    given = np.arange(128, dtype=np.float32).reshape(32, 4)
+    for machine, out in outputs(k.lower(), {"a": given}):
+        assert np.array_equal(out["o"], given * 2 - given.max(0)), machine
+
+
 X = lw.Buffer("x", (32, 4), "float32", layout=ROWS)
 REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "two types": (lambda: X + lw.cast(1, "float16"), "both sides must have one type; got"),
@@ -172,6 +186,11 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "a text": (lambda: X + "a", "add: a tile, an expression, a number"),
     "beyond": (lambda: lw.cast(1e39, "float32"), "is beyond the largest f32"),
     "no integer": (lambda: lw.cast(0.5, "int32"), "s32 holds -2147483648..2147483647; got 0.5"),
+    "a huge integer": (lambda: X * 10**400, "is beyond the largest f32"),
+    "an infinite integer": (lambda: lw.cast(math.inf, "uint8"), "u8 holds 0..255; got inf"),
+    "an undefined integer": (lambda: lw.cast(math.nan, "int32"), "s32 holds .*; got nan"),
+    "a quotient by 0": (lambda: lw.index(X, 0) // 0, "floor_divide: .* by 0 is not defined"),
+    "a remainder by 0": (lambda: lw.index(X, 0) % 0, "remainder: .* by 0 is not defined"),
     "truth": (lambda: lw.where(X, X, X), "where: the condition: both sides must have one type"),
     "bits of floats": (lambda: X & X, "bitwise_and: takes s32, pred; got f32"),
     "an axis": (lambda: lw.index(X, 2), "has axes 0..1; got 2"),

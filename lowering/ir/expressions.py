@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from layoutalg import LayoutError
-from lowering.ir.index import Index, as_index
+from lowering.ir.index import Guard, Index, as_index
 from lowering.isa import casts, dtypes, functions
 from lowering.isa.functions import PRED, Function
 
@@ -358,7 +358,13 @@ def as_expression(value: Any, operation: str) -> Expression:
             )
         return found
     if isinstance(value, (bool, np.bool_)):
-        raise LayoutError(f"{operation}: a number or a tile fits; got {value!r}")
+        raise LayoutError(
+            f"{operation}: a number or a tile fits; got {value!r}. Of tiles, == and != say whether "
+            "they are one object: take equal(a, b) or not_equal(a, b)"
+        )
+    if isinstance(value, Guard):
+        above = apply("greater_equal", value.index, value.low)
+        return above & apply("less", value.index, value.high)
     if isinstance(value, (int, float, np.integer, np.floating)):
         number = value.item() if isinstance(value, np.generic) else value
         return Expression(Number(number), ())
@@ -503,7 +509,11 @@ def index(tile: Any, axis: int) -> Expression:
 
 
 def where(condition: Any, one: Any, other: Any) -> Expression:
-    """Return one value where a condition holds, else the other."""
+    """Return one value where a condition holds, else the other.
+
+    A condition is a comparison of tiles, of what :func:`index` gives, or of indices, as ``when``
+    takes: ``where(k.block[0] > 0, s, 0)``.
+    """
     return apply("where", condition, one, other)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layoutalg import LayoutError
+from lowering.ir.index import FREE
 from lowering.ir.tiles import Buffer, cells
 from lowering.isa.dtypes import DType
 
@@ -31,8 +32,18 @@ def as_matrix(
         raise LayoutError(f"operand {role}: {buffer.name} needs a matrix: {error}") from None
     shape = buffer.shape if shape is None else shape
     if array.shape != shape:
+        bounded = [
+            each
+            for each, end in zip(buffer.shape, buffer.bounds, strict=True)
+            if end is not None and each != FREE
+        ]
+        hint = (
+            f". Copies stay below {', '.join(filter(None, buffer.bounds))}, of a whole matrix: an "
+            "extent of 2**24 in param() takes what the launch gives"
+        )
         raise LayoutError(
             f"operand {role}: {buffer.name} needs a matrix of shape {shape}; got {array.shape}"
+            f"{hint if bounded else ''}"
         )
     kinds = "fiuV" if buffer.dtype.integers == (0, 0) else "bfiuV"
     if array.dtype.kind not in kinds or array.dtype.names is not None:

@@ -22,7 +22,7 @@ _TOKENS = dict.fromkeys(JOINS, _NUMBERS) | {"any": ("s32", PRED)}
 
 
 def max(x: Any, axis: int | Sequence[int] | None = None) -> Expression:
-    """Reduce to the largest elements along some dimensions; a NaN stays.
+    """Reduce to the largest elements along some dimensions, which keep extent 1; a NaN stays.
 
     Args:
         x: a register tile, a region of one, or an expression; of f16, bf16, f32, f64 or s32.

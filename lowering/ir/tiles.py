@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from layoutalg import Axis, ComposeLayout, LayoutError, TCol, TileLayout, TLane, m
+from layoutalg import Axis, ComposeLayout, Iter, LayoutError, TCol, TileLayout, TLane, m
 from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.iters import row_major
 from layoutalg.conversions.recipe import Kind
@@ -17,8 +17,9 @@ from layoutalg.front_door import LayoutLike, as_layout
 from layoutalg.layouts.tile_layout import Layout
 from layoutalg.sizes.arguments import as_region as as_ranges
 from layoutalg.sizes.size import Size, as_extent, as_size, equal, is_sequence, less, product, tidy
+from layoutalg.sizes.symbolic import DigitSymbol
 from lowering.ir.expressions import Arithmetic, Expression, Tile, shown
-from lowering.ir.index import Index, as_index
+from lowering.ir.index import FREE, Index, as_index
 from lowering.ir.names import plain
 from lowering.ir.ops import Op, Store, StoreMatrix, Transfer, When, rewrite, walk
 from lowering.isa import dtypes
@@ -80,6 +81,22 @@ def _check_addresses(name: str, layout: Layout) -> None:
             )
 
 
+def _dense(extents: tuple[Size, ...], ends: tuple[str | None, ...]) -> TileLayout:
+    """Return the row-major layout, of extents that a launch gives where they are free.
+
+    >>> print(_dense((FREE, FREE), ("H", "W")))
+    S[(16777216,16777216):(W,1)]
+    """
+    own = [
+        DigitSymbol(end, FREE) if end is not None and extent == FREE else extent
+        for extent, end in zip(extents, ends, strict=True)
+    ]
+    strides = (each.stride for each in row_major(own))
+    return TileLayout.from_iters(
+        Iter(extent, stride, m) for extent, stride in zip(extents, strides, strict=True)
+    )
+
+
 def _as_bounds(name: str, bounds: Any, dims: int) -> tuple[str | None, ...]:
     """Return the name of a scalar, or None, for each dimension.
 
@@ -105,11 +122,16 @@ class Buffer(Arithmetic):
     """A named tile of elements: in registers (``local``), shared, global or tensor memory.
 
     ``bounds`` has for each dimension the scalar (its name or symbol) that is its extent at run
-    time, or None; copies stay below it. Bounds are multiples of ``multiple``, so that a vector of
-    that many elements lies inside or outside as a whole; other vectors are split at a bound.
+    time, or None. A region may begin before 0 there (``row - 1 : row + 17``) and end beyond the
+    bound: a copy reads zeros outside, and writes nothing there. Zero is not neutral for every
+    reduction: before ``max`` take ``lw.where(lw.index(x, 1) + first < n, x, -inf)``. Bounds are
+    multiples of ``multiple``, so that a vector of that many elements lies inside or outside as a
+    whole; other vectors are split at a bound.
 
     ``A[0:16, 8:16]`` is a :class:`BufferRegion`. A register buffer needs a layout: the lane and the
-    register of each element. Elsewhere the default is dense and row-major.
+    register of each element. Elsewhere the default is dense and row-major; an extent of 2**24 that
+    has a bound counts as the bound, so that rows lie as far apart as the launch's own matrix has
+    them.
 
     Raises:
         LayoutError: an unknown dtype or scope, an invalid shape, a layout with another number of
@@ -148,6 +170,7 @@ class Buffer(Arithmetic):
             raise LayoutError(
                 f"Buffer {name}: the scope must be one of {', '.join(MEMORY_SCOPES)}; got {scope!r}"
             )
+        ends = (None,) * len(extents) if bounds is None else _as_bounds(name, bounds, len(extents))
         if layout is None:
             if scope in ("local", "tmem"):
                 where = _PLACES[scope]
@@ -156,7 +179,7 @@ class Buffer(Arithmetic):
                     f"Buffer {name}: a buffer in {where} (scope {scope!r}) needs a layout: which "
                     f"lane and {place} holds each element"
                 )
-            layout = TileLayout.from_iters(row_major(extents))
+            layout = _dense(extents, ends)
         layout = as_layout(layout, f"Buffer {name}", extents, dtypes.get(dtype).bits)
         if not isinstance(layout, Layout):
             raise LayoutError(
@@ -174,7 +197,6 @@ class Buffer(Arithmetic):
                 f"{layout}"
             )
         _check_addresses(name, layout)
-        ends = (None,) * len(extents) if bounds is None else _as_bounds(name, bounds, len(extents))
         for key, value in (
             ("name", name),
             ("shape", extents),

@@ -114,7 +114,7 @@ class Kernel:
         cluster: int = 1,
         pdl: bool = False,
     ) -> None:
-        """Start a kernel of one CTA.
+        """Start a kernel; how many CTAs run it (:attr:`block`), a launch says by ``grid``.
 
         Args:
             name: of the kernel.
@@ -224,7 +224,8 @@ class Kernel:
 
         A stride may be a number times the symbol of a scalar; ``bounds`` and ``multiple``: see
         :class:`Buffer`. An extent of 2**24 stands for any extent up to that: a launch takes the
-        matrix's own extents, which ``bounds`` name.
+        matrix's own extents, which ``bounds`` name. Another extent is that of the whole matrix, of
+        which a bound takes a part.
 
         Raises:
             LayoutError: the name is taken, an extent is no number, or as :class:`Buffer`.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lowering as lw
-from layoutalg import Iter, S, TileLayout, fragments, laneid, m, warpid
+from layoutalg import Iter, LayoutError, S, TileLayout, fragments, laneid, m, warpid
 from lowering.programs.program import KernelProgram
 from tests.support.kernel_texts import outputs
 
@@ -236,3 +236,53 @@ def test_the_weights_in_both_texts() -> None:
     case = int4_weights()
     for _, found in outputs(case.program, case.given):
         check(case, found)
+
+
+def test_rows_of_a_free_matrix_lie_as_far_apart_as_it_is_wide() -> None:
+    k = lw.Kernel("k")
+    H, W = k.scalar("H"), k.scalar("W")
+    x, y = (k.param(name, (ANY, ANY), "float32", bounds=(H, W)) for name in "xy")
+    assert x.layout == TileLayout(S[(ANY, ANY) : (W, 1)])
+    tile = k.alloc("tile", (4, 32), "float32", layout=TileLayout(S[(4, 32) : (1, 1 @ laneid)]))
+    col, row = k.block[0] * 32, k.block[1] * 4
+    k.copy(tile, x[row : row + 4, col : col + 32])
+    k.copy(y[row : row + 4, col : col + 32], tile)
+    data = np.arange(7 * 50, dtype=np.float32).reshape(7, 50)
+    found = k.lower().simulate(grid=(2, 2), x=data, H=7, W=50)["y"]
+    assert np.array_equal(found, data)
+
+
+def test_a_whole_matrix_of_another_shape_is_told_of_free_extents() -> None:
+    k = lw.Kernel("k")
+    x = k.param("x", (64, 4), "float32", bounds=(k.scalar("H"), None))
+    tile = k.alloc("tile", (32, 4), "float32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
+    k.copy(tile, x[0:32]), k.copy(x[0:32], tile)
+    program = k.lower()
+    with pytest.raises(LayoutError, match=r"got \(5, 4\)\. Copies stay below H.*2\*\*24"):
+        program.simulate(x=np.ones((5, 4)), H=5)
+
+
+@pytest.mark.parametrize(
+    ("first", "at"),
+    [(lambda b: b > 0, (0, 1, 1)), (lambda b: b * 2 - 3 < 0, (1, 1, 0)),
+     (lambda b: b <= 1, (1, 1, 0)), (lambda b: b - 1 >= 0, (0, 1, 1))],
+)  # fmt: skip
+def test_a_comparison_of_indices_is_a_condition_of_where(
+    first: Callable[[Any], Any], at: tuple[int, ...]
+) -> None:
+    k = lw.Kernel("k")
+    y = k.param("y", (96, 4), "float32")
+    tile = k.alloc("tile", (32, 4), "float32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
+    row = k.block[0] * 32
+    k.zero(tile)
+    k.assign(tile, lw.where(first(k.block[0]), tile + 1, tile))
+    k.copy(y[row : row + 32], tile)
+    found = k.lower().simulate(grid=(3, 1))["y"]
+    assert np.array_equal(found, np.repeat(at, 32)[:, None] * np.ones((1, 4)))
+
+
+def test_equality_of_tiles_by_python_names_equal() -> None:
+    k = lw.Kernel("k")
+    tile = k.alloc("tile", (32, 4), "float32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
+    with pytest.raises(LayoutError, match=r"where: .* got False.*take equal\(a, b\)"):
+        lw.where(tile == 0, tile, 1)

@@ -41,15 +41,33 @@ class RejectError(Exception):
 
 
 @dataclass(frozen=True)
+class Part:
+    """What a division of a variable by a number leaves: the quotient, or the remainder."""
+
+    of: str
+    sign: str  # "//" or "%"
+    by: int
+
+    def __str__(self) -> str:
+        return f"{self.of} {self.sign} {self.by}"
+
+
+@dataclass(frozen=True)
 class Ex:
-    """``const`` plus multiples of loop variables."""
+    """``const`` plus multiples of loop variables, or of parts of them."""
 
     const: int = 0
-    terms: tuple[tuple[str, int], ...] = ()
+    terms: tuple[tuple[str | Part, int], ...] = ()
 
     def at(self, env: dict[str, int]) -> int:
         """Return the value."""
-        return self.const + sum(env[name] * by for name, by in self.terms)
+
+        def value(name: str | Part) -> int:
+            if isinstance(name, str):
+                return env[name]
+            return env[name.of] // name.by if name.sign == "//" else env[name.of] % name.by
+
+        return self.const + sum(value(name) * by for name, by in self.terms)
 
     def __add__(self, other: int | Ex) -> Ex:
         """Add."""
@@ -59,7 +77,7 @@ class Ex:
 
     def __str__(self) -> str:
         """Return Python."""
-        parts = [name if by == 1 else f"{name} * {by}" for name, by in self.terms]
+        parts = [str(name) if by == 1 else f"{name} * {by}" for name, by in self.terms]
         if self.const or not parts:
             parts.append(str(self.const))
         return " + ".join(parts)
@@ -395,7 +413,7 @@ class Meaning:
                     self.memory[b.name] = np.full((program.warps, *b.shape), UNKNOWN)
                 elif b.scope == "shared":
                     self.memory[b.name] = np.full(b.shape, UNKNOWN)
-            self.env = {"cta": cta}
+            self.env = {"cta": cta, "k.block[0]": cta}
             self.do(program.body)
         return {
             b.name: self.memory[b.name].astype(NUMPY[b.dtype])

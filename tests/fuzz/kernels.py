@@ -21,6 +21,7 @@ from tests.fuzz.ir import (
     Bits,
     Buf,
     Ex,
+    Part,
     Program,
     Reg,
     RejectError,
@@ -162,7 +163,11 @@ class Maker:
         used = [each for each in self.loops if loops and (out or self.chance(0.8))]
         for var, extent in used:
             dim = 0 if self.chance(0.6) else 1
-            begin[dim] = begin[dim] + Ex(0, ((var, size[dim]),))
+            step: str | Part = var
+            if self.chance(0.3):
+                step = Part(var, rng.choice(("//", "%")), rng.choice((2, 3)))
+                extent = -(-extent // step.by) if step.sign == "//" else min(step.by, extent)
+            begin[dim] = begin[dim] + Ex(0, ((step, size[dim]),))
             size[dim] *= extent
         if self.chance(0.2):
             dim = rng.randrange(2)
@@ -170,7 +175,8 @@ class Maker:
             begin[dim] = begin[dim] + more
             size[dim] += more
         if self.program.grid > 1:
-            begin[0] = begin[0] + Ex(0, (("cta", size[0]),))
+            block = rng.choice(("cta", "k.block[0]"))
+            begin[0] = begin[0] + Ex(0, ((block, size[0]),))
             size[0] *= self.program.grid
         layout, strides = "", None
         style = rng.random()

@@ -42,14 +42,21 @@ class RejectError(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """What a division of a variable by a number leaves: the quotient, or the remainder."""
+    """The quotient or the remainder of a variable, and a number more, by a number."""
 
     of: str
     sign: str  # "//" or "%"
     by: int
+    more: int = 0
 
     def __str__(self) -> str:
-        return f"{self.of} {self.sign} {self.by}"
+        left = f"({self.of} + {self.more})" if self.more else self.of
+        return f"{left} {self.sign} {self.by}"
+
+    def at(self, env: dict[str, int]) -> int:
+        """Return the value."""
+        left = env[self.of] + self.more
+        return left // self.by if self.sign == "//" else left % self.by
 
 
 @dataclass(frozen=True)
@@ -61,13 +68,9 @@ class Ex:
 
     def at(self, env: dict[str, int]) -> int:
         """Return the value."""
-
-        def value(name: str | Part) -> int:
-            if isinstance(name, str):
-                return env[name]
-            return env[name.of] // name.by if name.sign == "//" else env[name.of] % name.by
-
-        return self.const + sum(value(name) * by for name, by in self.terms)
+        return self.const + sum(
+            (name.at(env) if isinstance(name, Part) else env[name]) * by for name, by in self.terms
+        )
 
     def __add__(self, other: int | Ex) -> Ex:
         """Add."""
@@ -369,11 +372,16 @@ def _lines(body: list[St], program: Program, depth: int, made: set[str]) -> list
             out.append(f'{pad}with k.loop("{a["var"]}", {a["extent"]}{unroll}) as {a["var"]}:')
             out += _lines(st.body, program, depth + 1, made) or [f"{pad}    pass"]
         elif st.op == "when":
-            number = _NUMBER[a["number"]]
+            number = _NUMBER.get(a["number"], a["number"])
             extent = {"warp": program.warps, "lane": WARP}.get(a["number"], program.warps // 4)
             high = extent if a["high"] is None else a["high"]
             least = f", at_least={a['low']}" if a["low"] else ""
-            out.append(f"{pad}with k.when({number}, {high}{least}):")
+            condition = f"{number}, {high}{least}"
+            if a.get("compared") and not a["low"]:
+                condition = f"{number} < {high}"
+            elif a.get("compared") and a["high"] is None:
+                condition = f"{number} >= {a['low']}"
+            out.append(f"{pad}with k.when({condition}):")
             out += _lines(st.body, program, depth + 1, made) or [f"{pad}    pass"]
         elif st.op == "producer":
             out.append(f"{pad}with k.producer():")
@@ -434,10 +442,13 @@ class Meaning:
                 before = self.active
                 thread = np.arange(self.program.threads)
                 number = {"warp": thread // 32, "lane": thread % 32, "warpgroup": thread // 128}
-                value = number[a["number"]]
+                value = number.get(a["number"])
+                if value is None:
+                    value = np.full(self.program.threads, self.env[a["number"]])
                 high = self.program.threads if a["high"] is None else a["high"]
                 self.active = before & (value >= (a["low"] or 0)) & (value < high)
-                self.do(st.body)
+                if self.active.any():
+                    self.do(st.body)
                 self.active = before
             elif st.op in ("block",):
                 self.do(st.body)

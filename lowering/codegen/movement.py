@@ -15,7 +15,6 @@ from lowering.codegen.register_words import (
 from lowering.codegen.writer import BYTE, Writer, emit
 from lowering.ir.ops import (
     Atomic,
-    Blend,
     Commit,
     Load,
     LoadMatrix,
@@ -28,7 +27,7 @@ from lowering.ir.ops import (
     Wait,
     Zero,
 )
-from lowering.isa import functions, ptx
+from lowering.isa import ptx
 
 WORD = 0xFFFFFFFF
 
@@ -98,22 +97,6 @@ def _move(writer: Writer, op: Move) -> None:
             number, keep = (writer.dialect.number(each, "u32") for each in (mask, WORD & ~mask))
             value = f"({name} & {keep}) | ({value} & {number})"
         writer.line(writer.dialect.assign(name, value))
-
-
-@emit.of(Blend)
-def _blend(writer: Writer, op: Blend) -> None:
-    """Write ``alpha * into + beta * source``, each product and sum rounded, for each f32."""
-    multiply, add = (functions.get(name, ("f32", "f32")).asm for name in ("multiply", "add"))
-    into = words(writer.body, op.into)
-    source = into if op.source is None else words(writer.body, op.source)
-    for name, other in zip(into, source, strict=True):
-        if op.source is None:
-            writer.call(multiply, (name,), (op.alpha, name))
-            continue
-        more = writer.temporary()
-        writer.call(multiply, (more,), (op.beta, other))
-        writer.call(multiply, (name,), (op.alpha, name))
-        writer.call(add, (name,), (name, more))
 
 
 @emit.of(Load)

@@ -2,7 +2,7 @@
 
 There are two ways to decide. For ``mma``, layouts are cut into the fragment's digits (:func:`cut`):
 M, N and K may be permuted, alike in all operands, and a refusal names the digit. For ``wgmma``,
-``tcgen05.ld`` and ``.st``, ``cast`` and ``blend``, what each thread holds is compared with what it
+``tcgen05.ld`` and ``.st``, ``assign``, what each thread holds is compared with what it
 should hold (:func:`columns_of`): a region may lie in some threads, and no layout says in which.
 """
 

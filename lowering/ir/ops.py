@@ -136,23 +136,6 @@ class Move(Op, unit="thread"):
 
 
 @dataclass(frozen=True)
-class Blend(Op, unit="thread", updates=("into",)):
-    """``into = alpha * into + beta * source``, in the type of ``into``; without source, the first.
-
-    ``alpha`` and ``beta`` are names of scalars that the launch gives.
-    """
-
-    into: Registers
-    alpha: str
-    source: Registers | None = None
-    beta: str = ""
-
-    def __str__(self) -> str:
-        more = "" if self.source is None else f" + {self.beta} * {self.source}"
-        return f"{self.into} = {self.alpha} * {self.into}{more}"
-
-
-@dataclass(frozen=True)
 class Compute(Op, unit="thread"):
     """Registers computed element by element: a tree of functions over operands.
 

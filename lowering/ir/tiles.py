@@ -30,7 +30,7 @@ _DEFAULTS = {"alpha": 1, "beta": 0, "cta_group": 1} | dict.fromkeys(
     ("transpose_A", "transpose_B", "transA", "transB", "accum"), False
 )
 _ROLES = {"gemm": ("D", "A", "B", "C"), "gemm_async": ("C", "A", "B")} | dict.fromkeys(
-    ("copy", "cast", "bulk_copy", "reduce"), ("dst", "src")
+    ("copy", "bulk_copy", "reduce"), ("dst", "src")
 )
 EXTRAS = ("E", "SFA", "SFB")  # what some gemm take beside
 _PLACES = {

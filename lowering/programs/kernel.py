@@ -510,17 +510,14 @@ class Kernel:
         config = {"function": function}
         self._add_call(TilePrimitiveCall("atomic", operands, self.scope, config=config))
 
-    def cast(self, dst: Any, src: Any) -> None:
-        """Add ``dst = src`` for register tiles of one layout and two types.
-
-        How each pair of types rounds, :mod:`lowering.isa.casts` says; a pair that it lacks is
-        refused when the kernel is lowered.
+    def cast(self, dst: Buffer | BufferRegion, src: Buffer | BufferRegion) -> None:
+        """Add ``dst = src`` for register tiles of two types: :meth:`assign` of the cast.
 
         Raises:
-            LayoutError: an operand is no buffer.
+            LayoutError: no cast leads from one type to the other, or as :meth:`assign`.
         """
-        operands = {"dst": as_region(dst, "dst", "cast"), "src": as_region(src, "src", "cast")}
-        self._add_call(TilePrimitiveCall("cast", operands, self.scope))
+        into = as_region(dst, "dst", "cast")
+        self.assign(into, cast(as_region(src, "src", "cast"), into.buffer.dtype))
 
     def gemm(
         self, D: Any, A: Any, B: Any, C: Any = None, scope: str | None = None, **config: Any
@@ -670,28 +667,6 @@ class Kernel:
             f"tile: no operand of {name} has its shape {value.shape}, so its layout is not known; "
             "give layout="
         )
-
-    def blend(self, dst: Any, alpha: Any, src: Any = None, beta: Any = None) -> None:
-        """Add ``dst = alpha·dst + beta·src`` for f32 tiles in registers.
-
-        Args:
-            dst: what is scaled.
-            alpha: the symbol of an f32 scalar.
-            src: what is added, scaled by ``beta``; None: nothing is.
-            beta: the symbol of an f32 scalar.
-
-        Raises:
-            LayoutError: an operand is no buffer, or a coefficient no f32 scalar of this kernel.
-        """
-        operands = {"dst": as_region(dst, "dst", "blend")}
-        config = {"alpha": str(alpha)}
-        if src is not None:
-            operands["src"] = as_region(src, "src", "blend")
-            config["beta"] = str(beta)
-        for name in config.values():
-            if self.scalars.get(name) != Scalar(name, "f32"):
-                raise LayoutError(f"blend: needs an f32 scalar of the kernel; got {name}")
-        self._add_call(TilePrimitiveCall("blend", operands, self.scope, config=config))
 
     def _settled(self, name: str, value: Expression) -> Expression:
         """Return an expression with a new tile for each reduction in it."""

@@ -319,7 +319,7 @@ class KernelProgram(Executable):
         >>> alpha, row = k.scalar("alpha", "f32"), TileLayout(S[(32, 2) : (1 @ laneid, 1)])
         >>> a, o = (k.param(n, (64, 2), "float32") for n in "ao")
         >>> r, b = k.alloc("r", (32, 2), "float32", layout=row), k.let("b", k.block[0], 2)
-        >>> k.copy(r, a[b * 32 : b * 32 + 32]), k.blend(r, alpha)
+        >>> k.copy(r, a[b * 32 : b * 32 + 32]), k.assign(r, r * alpha)
         (None, None)
         >>> k.copy(o[b * 32 : b * 32 + 32], r)
         >>> out = k.lower().simulate(grid=(2, 1), a=np.ones((64, 2)), alpha=3)["o"]

@@ -10,7 +10,6 @@ from layoutalg.algebra.axis import WARP
 from lowering.ir.expressions import Apply, Coordinate, Node, Number, Operand, Variable
 from lowering.ir.ops import (
     Atomic,
-    Blend,
     Commit,
     Compute,
     Load,
@@ -37,16 +36,6 @@ def _zero(machine: Machine, op: Zero) -> None:
 @simulate.of(Move)
 def _move(machine: Machine, op: Move) -> None:
     machine.write(op.into, machine.read(op.source, op))
-
-
-@simulate.of(Blend)
-def _blend(machine: Machine, op: Blend) -> None:
-    """Scale registers, and add others scaled; each product and sum is rounded."""
-    kind = machine.registers[op.into.buffer].dtype.type
-    total = machine.read(op.into, op) * kind(machine.env[op.alpha])
-    if op.source is not None:
-        total = total + machine.read(op.source, op).astype(kind) * kind(machine.env[op.beta])
-    machine.write(op.into, total)
 
 
 @simulate.of(Compute)

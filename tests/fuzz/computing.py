@@ -343,7 +343,7 @@ class Computing:
                 (0.8, lambda: Node("cast", "int32", (self.truth(inner),))),
             ]  # fmt: skip
             if not self.integral:
-                choices.append((0.3, lambda: apply("right_shift", some(), some())))
+                choices.append((0.3, lambda: self.binary("right_shift", some, dtype)))
         elif not self.integral:
             if dtype in ("float32", "float64"):
                 choices += [

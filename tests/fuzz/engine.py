@@ -173,9 +173,6 @@ class Writer:
     def move(self, op: Any) -> None:
         self.add("move", op)
 
-    def blend(self, op: Any) -> None:
-        self.add("blend", op)
-
     def compute(self, op: Any) -> None:
         places = [
             np.stack([self.value(index)[self.mask] for index in each], axis=1)
@@ -622,11 +619,6 @@ class Run:
         elif kind == "move":
             values = self.read(op.source, threads)
             self.write(op.into, threads, values)
-        elif kind == "blend":
-            total = self.read(op.into, threads) * self.scalars[op.alpha]
-            if op.source is not None:
-                total = total + self.read(op.source, threads) * self.scalars[op.beta]
-            self.write(op.into, threads, total)
         elif kind == "compute":
             self.compute(step, threads, self.rows(step, lanes))
         elif kind == "butterfly":

@@ -324,8 +324,9 @@ def _lines(body: list[St], program: Program, depth: int, made: set[str]) -> list
         elif st.op == "cast":
             out.append(f"{pad}k.cast({region(st.dst)}, {region(st.src)})")
         elif st.op == "blend":
-            more = f", {region(st.src)}, {a['beta']}" if st.src is not None else ""
-            out.append(f"{pad}k.blend({region(st.dst)}, {a['alpha']}{more})")
+            more = f" + {region(st.src)} * {a['beta']}" if st.src is not None else ""
+            own = region(st.dst)
+            out.append(f"{pad}k.assign({own}, {own} * {a['alpha']}{more})")
         elif st.op == "assign":
             assert st.dst is not None
             value, name = a["value"].text(region), st.dst.buf

@@ -51,7 +51,7 @@ def scalars() -> Sample:
     alpha, beta = k.scalar("alpha", "f32"), k.scalar("beta", "f32")
     a, b, o = (k.param(name, (32, 4), "float32") for name in "abo")
     x, y = (k.alloc(name, (32, 4), "float32", layout=ROW) for name in "xy")
-    k.copy(x, a), k.copy(y, b), k.blend(x, alpha, y, beta), k.copy(o, x)
+    k.copy(x, a), k.copy(y, b), k.assign(x, x * alpha + y * beta), k.copy(o, x)
     left, right = (numbers(32, n).astype(np.float32)[:, :4] for n in (4, 5))
     return Sample(
         k.lower(), {"a": left, "b": right, "alpha": 2, "beta": 0.5}, {"o": 2 * left + right / 2}

@@ -342,7 +342,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a pitch": (lambda: Problem((8, 8, 8), {"A": 9}), "row pitch of A must be .* pad to 16"),
     "a scalar": (lambda: Kernel("k").scalar("M", "s64"), "must be s32 or f32"),
     "a loop": (lambda: Kernel("k").loop("i", 0).__enter__(), "must be a number from 1 on"),
-    "a ghost": (lambda: Kernel("k").blend(None, "x"), "operand dst must be"),
+    "a ghost": (lambda: Kernel("k").assign(None, 0), "operand dst must be"),
 }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from lowering.ir.index import Index
-from lowering.ir.ops import Loop, Op, with_bodies
+from lowering.ir.index import Guard, Index
+from lowering.ir.ops import Loop, Op, When, with_bodies
 from lowering.ir.tiles import BufferRegion, TilePrimitiveCall
 
 
@@ -33,6 +33,12 @@ def unroll(ops: tuple[Op, ...]) -> tuple[Op, ...]:
     >>> body = (Arrive("full", Index.of("i", 2)),)
     >>> [str(op) for op in unroll((Loop("i", 2, body, unroll=True),))]
     ['arrive(full[0])', 'arrive(full[1])']
+
+    A branch that no step takes goes:
+
+    >>> later = When((Index.of("i", 2) >= 1,), body)
+    >>> [len(op.body) for op in unroll((Loop("i", 2, (later,), unroll=True),))]
+    [1]
     """
     found: list[Op] = []
     for op in ops:
@@ -56,12 +62,23 @@ def _at(value: Any, var: str, number: int) -> Any:
         return replace(value, operands=operands, config=config)
     if isinstance(value, Index):
         return value.replaced({var: Index((), number)})
+    if isinstance(value, When):  # what never runs need not fit: a region may end before it
+        guards = _at(value.guards, var, number)
+        if not all(map(_may_hold, guards)):
+            return When(guards, ())
     if isinstance(value, tuple):
-        return tuple(_at(each, var, number) for each in value)
+        found = tuple(_at(each, var, number) for each in value)
+        return tuple(each for each in found if not isinstance(each, When) or each.body)
     if is_dataclass(value) and not isinstance(value, type):
         parts = {each.name: getattr(value, each.name) for each in fields(value)}
         return replace(value, **{name: _at(part, var, number) for name, part in parts.items()})
     return value
+
+
+def _may_hold(guard: Guard) -> bool:
+    """Say whether a condition may hold: numbers alone decide it."""
+    high = guard.high if isinstance(guard.high, int) else guard.high.high
+    return guard.index.low < high and guard.index.high >= guard.low
 
 
 def _argument(value: Any, var: str, number: int) -> Any:

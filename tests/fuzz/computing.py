@@ -194,7 +194,8 @@ class Computing:
             (leaf.arguments[0] for leaf in value.leaves(of_reductions=False)
              if leaf.what == "tile" and leaf.arguments[0].size == buf.shape), None
         )  # fmt: skip
-        if first is not None and self.chance(0.6) and not self.active():
+        whole = first is not None and self.buf(first).shape == buf.shape
+        if first is not None and whole and self.chance(0.6) and not self.active():
             bits, dst = self.buf(first).bits, self.dst
             assert bits is not None
             self.program.bufs[name] = replace(made, bits=bits, made=True)

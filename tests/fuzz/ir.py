@@ -41,15 +41,36 @@ class RejectError(Exception):
 
 
 @dataclass(frozen=True)
-class Ex:
-    """``const`` plus multiples of loop variables."""
+class Part:
+    """The quotient or the remainder of a variable, and a number more, by a number."""
 
-    const: int = 0
-    terms: tuple[tuple[str, int], ...] = ()
+    of: str
+    sign: str  # "//" or "%"
+    by: int
+    more: int = 0
+
+    def __str__(self) -> str:
+        left = f"({self.of} + {self.more})" if self.more else self.of
+        return f"{left} {self.sign} {self.by}"
 
     def at(self, env: dict[str, int]) -> int:
         """Return the value."""
-        return self.const + sum(env[name] * by for name, by in self.terms)
+        left = env[self.of] + self.more
+        return left // self.by if self.sign == "//" else left % self.by
+
+
+@dataclass(frozen=True)
+class Ex:
+    """``const`` plus multiples of loop variables, or of parts of them."""
+
+    const: int = 0
+    terms: tuple[tuple[str | Part, int], ...] = ()
+
+    def at(self, env: dict[str, int]) -> int:
+        """Return the value."""
+        return self.const + sum(
+            (name.at(env) if isinstance(name, Part) else env[name]) * by for name, by in self.terms
+        )
 
     def __add__(self, other: int | Ex) -> Ex:
         """Add."""
@@ -59,7 +80,7 @@ class Ex:
 
     def __str__(self) -> str:
         """Return Python."""
-        parts = [name if by == 1 else f"{name} * {by}" for name, by in self.terms]
+        parts = [str(name) if by == 1 else f"{name} * {by}" for name, by in self.terms]
         if self.const or not parts:
             parts.append(str(self.const))
         return " + ".join(parts)
@@ -352,11 +373,16 @@ def _lines(body: list[St], program: Program, depth: int, made: set[str]) -> list
             out.append(f'{pad}with k.loop("{a["var"]}", {a["extent"]}{unroll}) as {a["var"]}:')
             out += _lines(st.body, program, depth + 1, made) or [f"{pad}    pass"]
         elif st.op == "when":
-            number = _NUMBER[a["number"]]
+            number = _NUMBER.get(a["number"], a["number"])
             extent = {"warp": program.warps, "lane": WARP}.get(a["number"], program.warps // 4)
             high = extent if a["high"] is None else a["high"]
             least = f", at_least={a['low']}" if a["low"] else ""
-            out.append(f"{pad}with k.when({number}, {high}{least}):")
+            condition = f"{number}, {high}{least}"
+            if a.get("compared") and not a["low"]:
+                condition = f"{number} < {high}"
+            elif a.get("compared") and a["high"] is None:
+                condition = f"{number} >= {a['low']}"
+            out.append(f"{pad}with k.when({condition}):")
             out += _lines(st.body, program, depth + 1, made) or [f"{pad}    pass"]
         elif st.op == "producer":
             out.append(f"{pad}with k.producer():")
@@ -396,7 +422,7 @@ class Meaning:
                     self.memory[b.name] = np.full((program.warps, *b.shape), UNKNOWN)
                 elif b.scope == "shared":
                     self.memory[b.name] = np.full(b.shape, UNKNOWN)
-            self.env = {"cta": cta}
+            self.env = {"cta": cta, "k.block[0]": cta}
             self.do(program.body)
         return {
             b.name: self.memory[b.name].astype(NUMPY[b.dtype])
@@ -417,10 +443,13 @@ class Meaning:
                 before = self.active
                 thread = np.arange(self.program.threads)
                 number = {"warp": thread // 32, "lane": thread % 32, "warpgroup": thread // 128}
-                value = number[a["number"]]
+                value = number.get(a["number"])
+                if value is None:
+                    value = np.full(self.program.threads, self.env[a["number"]])
                 high = self.program.threads if a["high"] is None else a["high"]
                 self.active = before & (value >= (a["low"] or 0)) & (value < high)
-                self.do(st.body)
+                if self.active.any():
+                    self.do(st.body)
                 self.active = before
             elif st.op in ("block",):
                 self.do(st.body)

@@ -21,6 +21,7 @@ from tests.fuzz.ir import (
     Bits,
     Buf,
     Ex,
+    Part,
     Program,
     Reg,
     RejectError,
@@ -162,7 +163,11 @@ class Maker:
         used = [each for each in self.loops if loops and (out or self.chance(0.8))]
         for var, extent in used:
             dim = 0 if self.chance(0.6) else 1
-            begin[dim] = begin[dim] + Ex(0, ((var, size[dim]),))
+            step: str | Part = var
+            if self.chance(0.3):
+                step = Part(var, rng.choice(("//", "%")), rng.choice((2, 3)))
+                extent = -(-extent // step.by) if step.sign == "//" else min(step.by, extent)
+            begin[dim] = begin[dim] + Ex(0, ((step, size[dim]),))
             size[dim] *= extent
         if self.chance(0.2):
             dim = rng.randrange(2)
@@ -170,7 +175,8 @@ class Maker:
             begin[dim] = begin[dim] + more
             size[dim] += more
         if self.program.grid > 1:
-            begin[0] = begin[0] + Ex(0, (("cta", size[0]),))
+            block = rng.choice(("cta", "k.block[0]"))
+            begin[0] = begin[0] + Ex(0, ((block, size[0]),))
             size[0] *= self.program.grid
         layout, strides = "", None
         style = rng.random()
@@ -551,6 +557,7 @@ class Maker:
         low = self.rng.randrange(extent)
         high = self.rng.randrange(low, extent) + 1
         st = self.emit("when", number=number, low=low, high=None if high == extent else high)
+        st.args["compared"] = self.chance(0.5)
         if not low and high == extent:
             st.args["high"] = extent
         thread = np.arange(self.program.threads)
@@ -845,8 +852,11 @@ class Maker:
         self.bodies[-1].append(block)
         level = "warp" if self.program.warps == 1 else "cta"
 
-        def fetch(step: Ex, stage: int) -> list[St]:
-            into = Reg(name, (Ex(stage), Ex(), Ex()), (1, rows, cols))
+        def slot(stage: int | Part) -> Ex:
+            return Ex(stage) if isinstance(stage, int) else Ex(0, ((stage, 1),))
+
+        def fetch(step: Ex, stage: int | Part) -> list[St]:
+            into = Reg(name, (slot(stage), Ex(), Ex()), (1, rows, cols))
             start = Ex(step.const * rows, tuple((v, c * rows) for v, c in step.terms))
             region = Reg(source, (start, Ex()), shape)
             return [
@@ -854,9 +864,9 @@ class Maker:
                 St("commit", args={"of": "copy"}),
             ]
 
-        def use(step: Ex, stage: int) -> list[St]:
+        def use(step: Ex, stage: int | Part) -> list[St]:
             start = Ex(step.const * rows, tuple((v, c * rows) for v, c in step.terms))
-            here = Reg(name, (Ex(stage), Ex(), Ex()), (1, rows, cols))
+            here = Reg(name, (slot(stage), Ex(), Ex()), (1, rows, cols))
             return [
                 St("copy", self.whole(tile), here, {"dispatch": self.dispatch()}),
                 St("copy", Reg(sink, (start, Ex()), shape), self.whole(tile)),
@@ -866,6 +876,20 @@ class Maker:
         whole = steps // stages
         for stage in range(stages - 1):
             block.body += fetch(Ex(stage), stage)
+        if self.chance(0.5):  # one loop over all steps, its stage a remainder
+            var = self.variable()
+            step, ahead = Ex(0, ((var, 1),)), stages - 1
+            fetched = fetch(step + ahead, Part(var, "%", stages, ahead))
+            later = {"number": var, "low": 0, "high": steps - ahead, "compared": True}
+            inner = [
+                St("wait", args={"pending": stages - 2, "of": "copy"}), sync,
+                St("when", args=later, body=fetched[:1]), *fetched[1:],
+                *use(step, Part(var, "%", stages)),
+            ]  # fmt: skip
+            loop = St("loop", args={"var": var, "extent": steps, "unroll": self.chance(0.1)})
+            loop.body += inner
+            block.body.append(loop)
+            return
         if whole > 1:
             var = self.variable()
             loop = St("loop", args={"var": var, "extent": whole - 1, "unroll": self.chance(0.2)})

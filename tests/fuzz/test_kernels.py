@@ -42,7 +42,7 @@ def test_the_mix_of_kernels() -> None:
     least = {"two or more warps": 120, "a loop that stays": 120, "four kinds of primitive": 90}
     rare = (
         "cp.async", "mbarriers", "TMA", "wgmma", "a producer warpgroup", "casts",
-        "an epilogue by warps",
+        "an epilogue by warps", "expressions", "reductions", "register copies",
     )  # fmt: skip
     for name in rare:
         least[name] = 15

@@ -26,23 +26,12 @@ from lowering.ir.expressions import (
 )
 from lowering.ir.ops import Compute, Registers
 from lowering.isa import dtypes, ptx
-from lowering.isa.functions import bits_of
-
-WORD = 32  # bits
-
-
-def per_word(token: str) -> int:
-    """Return how many elements of a type share a variable.
-
-    >>> per_word("e4m3"), per_word("f16"), per_word("f64"), per_word("pred")
-    (4, 2, 1, 1)
-    """
-    return max(1, WORD // bits_of(token))
+from lowering.isa.functions import bits_of, pack, registers_of
 
 
 @emit.of(Compute)
 def _compute(writer: Writer, op: Compute) -> None:
-    unit = max(map(per_word, (*tokens(op.value), writer.token(op.into.buffer))))
+    unit = max(map(pack, (*tokens(op.value), writer.token(op.into.buffer))))
     packed = min((op.into, *op.operands), key=lambda each: bits_of(writer.token(each.buffer)))
     shared: dict[tuple[Node, int], tuple[str, ...]] = {}
     for run in _units(packed.numbers, unit):
@@ -101,30 +90,26 @@ class _Unit:
         if isinstance(node, Number):
             name = writer.temporary()
             writer.call(ptx.constant(_pattern(node), node.token), (name,), ())
-            return (name,) * self.count(node.token)
+            return (name,) * registers_of(node.token, len(self.run))
         if isinstance(node, Variable):
             text = (
                 node.value
                 if isinstance(node.value, str)
                 else writer.dialect.word(writer.text(node.value))
             )
-            return (text,) * self.count(node.token)
+            return (text,) * registers_of(node.token, len(self.run))
         if isinstance(node, Coordinate):
             each = self.op.coordinates[node.number]
             return tuple(writer.dialect.word(writer.text(each[at])) for at in self.run)
         assert isinstance(node, Operand)
         return self.gathered(self.part(self.op.operands[node.number]))
 
-    def count(self, token: str) -> int:
-        """Return how many variables a value of a type has."""
-        return -(-len(self.run) // per_word(token))
-
     def applied(self, node: Apply, into: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Write a function of its arguments, into variables or new ones, and return them."""
         function, found = node.function, list[str]()
         values = [self.value(each) for each in node.arguments]
         step = {
-            token: -(-function.count // per_word(token))
+            token: registers_of(token, function.count)
             for token in (function.result, *function.operands)
         }
         for at in range(-(-len(self.run) // function.count)):
@@ -140,13 +125,13 @@ class _Unit:
             ]
             self.writer.call(function.asm, names, tuple(inputs))
             found.extend(names)
-        return tuple(found[: self.count(function.result)])
+        return tuple(found[: registers_of(function.result, len(self.run))])
 
     def gathered(self, source: Registers) -> tuple[str, ...]:
         """Return the words that hold some elements, put together where they lie otherwise."""
         writer = self.writer
         dtype = writer.body.buffer(source.buffer).dtype
-        per, size, found = per_word(dtype.token), dtype.bits // BYTE, list[str]()
+        per, size, found = dtype.pack, dtype.bits // BYTE, list[str]()
         for at in range(0, len(source.numbers), per):
             numbers = source.numbers[at : at + per]
             if numbers[0] % per == 0 and numbers == tuple(
@@ -176,7 +161,7 @@ class _Unit:
         writer = self.writer
         dtype = writer.body.buffer(into.buffer).dtype
         _check_bytes(dtype, into)
-        per, size = per_word(dtype.token), dtype.bits // BYTE
+        per, size = dtype.pack, dtype.bits // BYTE
         for variable in dict.fromkeys(number // per for number in into.numbers):
             for at, value in enumerate(values):
                 selector = list(range(4))
@@ -202,7 +187,7 @@ def _check_bytes(dtype: dtypes.DType, elements: Registers) -> None:
     """
     if dtype.bits < BYTE:
         raise LayoutError(
-            f"assign: elements of {dtype.bits} bits go by whole words of {WORD // dtype.bits}; got "
+            f"assign: elements of {dtype.bits} bits go by whole words of {dtype.pack}; got "
             f"{elements}"
         )
 
@@ -212,4 +197,4 @@ def _pattern(node: Number) -> int:
     dtype = dtypes.get(node.token)
     bits = int(np.asarray(node.value).astype(dtype.numpy).view(dtype.word)) << dtype.shift
     bits &= (1 << dtype.bits) - 1
-    return sum(bits << at * dtype.bits for at in range(per_word(node.token)))
+    return sum(bits << at * dtype.bits for at in range(dtype.pack))

@@ -10,7 +10,6 @@ import os
 from typing import Any
 
 from layoutalg import draw
-from layoutalg.algebra.axis import WARP
 from layoutalg.draw.explorer import page
 from lowering.ir import ops
 from lowering.ir.index import Digit, Guard, Index
@@ -32,7 +31,7 @@ def _space(buffer: Buffer) -> dict[str, Any]:
         note=f"{' × '.join(map(str, buffer.shape))}, {buffer.dtype}, "
         f"{'registers' if local else buffer.scope}",
         letter=f"{buffer.name}" if local else "",
-        pack=max(1, WARP // bits) if local else 1,
+        pack=buffer.dtype.pack if local else 1,
         bits=bits,
         dtype=str(buffer.dtype),
         scope=buffer.scope,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from layoutalg import LayoutError
 from lowering.codegen.register_words import (
+    WORD,
     BitField,
     access_bits,
     bit_field,
     bit_fields,
-    pack,
     space,
     words,
 )
@@ -28,8 +28,6 @@ from lowering.ir.ops import (
     Zero,
 )
 from lowering.isa import ptx
-
-WORD = 0xFFFFFFFF
 
 
 @emit.of(Zero)
@@ -79,7 +77,7 @@ def _move(writer: Writer, op: Move) -> None:
     into, source = (writer.body.buffer(each.buffer).dtype for each in (op.into, op.source))
     if into != source:
         raise LayoutError(f"text: {op} copies {source} to {into}; a cast is a Compute")
-    if pack(into) == 1:
+    if into.pack == 1:
         names = zip(words(writer.body, op.into), words(writer.body, op.source), strict=True)
         for name, value in names:
             writer.line(writer.dialect.assign(name, value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lowering.codegen.movement import extract, insert
-from lowering.codegen.register_words import BitField, bit_field, pack
+from lowering.codegen.register_words import BitField, bit_field
 from lowering.codegen.writer import Writer, emit
 from lowering.ir.ops import Butterfly, Registers
 from lowering.isa import functions, ptx
@@ -18,7 +18,7 @@ def _butterfly(writer: Writer, op: Butterfly) -> None:
     join = functions.get(op.function, (token, token))
     for place in _fields(writer, op.into):
         other = writer.temporary()
-        writer.call(ptx.shuffle_xor(token, op.mask), (other,), (place.variable,))
+        writer.call(ptx.shuffle(token, op.mask), (other,), (place.variable,))
         if place.bits == functions.bits_of(token) * join.count:
             writer.call(join.asm, (place.variable,), (place.variable, other))
             continue
@@ -31,7 +31,7 @@ def _butterfly(writer: Writer, op: Butterfly) -> None:
 
 def _fields(writer: Writer, elements: Registers) -> Iterator[BitField]:
     """Yield the elements that share a variable, each variable once."""
-    per = pack(writer.body.buffer(elements.buffer).dtype)
+    per = writer.body.buffer(elements.buffer).dtype.pack
     words: dict[int, list[int]] = {}
     for number in sorted(elements.numbers):
         words.setdefault(number // per, []).append(number)

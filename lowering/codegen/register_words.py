@@ -13,22 +13,13 @@ from layoutalg import LayoutError
 from lowering.ir.kernel_ir import KernelIR
 from lowering.ir.ops import Load, Registers, Store
 from lowering.ir.tiles import Buffer, cells
-from lowering.isa.dtypes import DType
 
-
-def pack(dtype: DType) -> int:
-    """Return how many elements share a variable.
-
-    >>> from lowering.isa import dtypes
-    >>> pack(dtypes.get("f16")), pack(dtypes.get("f32"))
-    (2, 1)
-    """
-    return max(1, 32 // dtype.bits)
+WORD = 0xFFFFFFFF  # the bits of a word
 
 
 def variables(buffer: Buffer) -> tuple[str, ...]:
     """Return the variables that hold a register buffer."""
-    return tuple(f"{buffer.name}_{i}" for i in range(-(-cells(buffer) // pack(buffer.dtype))))
+    return tuple(f"{buffer.name}_{i}" for i in range(-(-cells(buffer) // buffer.dtype.pack)))
 
 
 def words(body: KernelIR, elements: Registers) -> tuple[str, ...]:
@@ -42,7 +33,7 @@ def words(body: KernelIR, elements: Registers) -> tuple[str, ...]:
     >>> words(KernelIR((), (), (A,), (), 32), Registers("A", (2, 3, 0, 1)))
     ('A_1', 'A_0')
     """
-    per = pack(body.buffer(elements.buffer).dtype)
+    per = body.buffer(elements.buffer).dtype.pack
     found = []
     for at in range(0, len(elements.numbers), per):
         run = elements.numbers[at : at + per]
@@ -77,7 +68,7 @@ def bit_field(body: KernelIR, elements: Registers) -> BitField:
     dtype = body.buffer(elements.buffer).dtype
     first, count = elements.numbers[0], len(elements.numbers)
     assert elements.numbers == tuple(range(first, first + count)), elements
-    word, place = divmod(first, pack(dtype))
+    word, place = divmod(first, dtype.pack)
     return BitField(f"{elements.buffer}_{word}", place * dtype.bits, count * dtype.bits)
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from lowering.codegen.register_words import pack
+from lowering.codegen.register_words import WORD
 from lowering.codegen.writer import BYTE, Writer, emit
 from lowering.ir.index import Guard, Index
 from lowering.ir.ops import Permute, Registers, Select, Shuffle
 from lowering.isa import ptx
 
-WORD = 0xFFFFFFFF
-
 
 def variable(writer: Writer, elements: Registers) -> str:
     """Return the variable that some elements share."""
-    per = pack(writer.body.buffer(elements.buffer).dtype)
+    per = writer.body.buffer(elements.buffer).dtype.pack
     (number,) = {each // per for each in elements.numbers}
     return f"{elements.buffer}_{number}"
 

@@ -51,6 +51,15 @@ class DType:
         return 0, 0
 
     @property
+    def pack(self) -> int:
+        """How many elements share a 32-bit register; 1 of wider ones.
+
+        >>> get("e4m3").pack, get("f16").pack, get("f64").pack
+        (4, 2, 1)
+        """
+        return max(1, 32 // self.bits)
+
+    @property
     def word(self) -> str:
         """The unsigned NumPy type of the element's bits, such as ``uint16``."""
         return f"uint{max(self.bits, 8)}"

@@ -25,7 +25,6 @@ Values = npt.NDArray[Any]
 Meaning = Callable[..., Values]
 
 PRED = "pred"  # a truth value
-WORD = 32  # bits
 LOG2E = np.float32(1.4426950408889634)  # 0f3FB8AA3B
 
 
@@ -38,13 +37,18 @@ def bits_of(token: str) -> int:
     return 32 if token == PRED else dtypes.get(token).bits
 
 
+def pack(token: str) -> int:
+    """Return how many elements share a register; a truth value has one of its own."""
+    return 1 if token == PRED else dtypes.get(token).pack
+
+
 def registers_of(token: str, count: int) -> int:
     """Return how many registers hold some elements: narrower ones than 32 bits share words.
 
     >>> registers_of("bf16", 3), registers_of("f64", 3), registers_of("pred", 3)
     (2, 3, 3)
     """
-    return count if bits_of(token) > WORD else -(-count * bits_of(token) // WORD)
+    return -(-count // pack(token))
 
 
 def numpy_of(token: str) -> np.dtype[Any]:

@@ -344,25 +344,6 @@ def movmatrix() -> Asm:
     return Asm("movmatrix_trans", text, "r", "r", arch)
 
 
-def shuffle_xor(token: str, mask: int) -> Asm:
-    """Return ``shfl.sync.bfly``: a register of the lane whose number differs by an XOR with mask.
-
-    Of 64 bits the halves go one after the other.
-
-    >>> shuffle_xor("f32", 4).text
-    'shfl.sync.bfly.b32 $0, $1, 4, 31, 0xffffffff;'
-
-    Source: PTX ISA, shfl.sync; the clamp of 31 lets whole warps exchange.
-    """
-    kind = letter(token)
-    name = f"shfl_bfly_{mask}_{kind}"
-    if kind != "d":
-        return Asm(name, f"shfl.sync.bfly.b32 $0, $1, {mask}, 31, 0xffffffff;", kind, kind)
-    halves = "".join(f"shfl.sync.bfly.b32 {h}, {h}, {mask}, 31, 0xffffffff; " for h in "lh")
-    text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, $1; {halves}mov.b64 $0, {{l, h}}; }}"
-    return Asm(name, text, "d", "d")
-
-
 def cp_async(size: int) -> Asm:
     """Return ``cp.async`` of 4, 8 or 16 bytes from global to shared memory (sm_80).
 
@@ -630,18 +611,26 @@ def nibbles_by_thread() -> Asm:
     return Asm("nibbles", text, "r", "rrr", pure=True)
 
 
-def shuffle(token: str) -> Asm:
-    """Return ``shfl.sync.idx`` of a whole warp; operands: register, lane. 64 bits take two.
+def shuffle(token: str, mask: int | None = None) -> Asm:
+    """Return ``shfl.sync`` of a whole warp: the register that another lane has. 64 bits take two.
 
-    >>> shuffle("f32").text
-    'shfl.sync.idx.b32 $0, $1, $2, 31, 0xffffffff;'
+    Of the lane whose number differs by an XOR with ``mask``; without one, of the lane that the
+    second operand says.
+
+    >>> print(shuffle("f32").text, shuffle("f32", 4).text)
+    shfl.sync.idx.b32 $0, $1, $2, 31, 0xffffffff; shfl.sync.bfly.b32 $0, $1, 4, 31, 0xffffffff;
+
+    Source: PTX ISA, shfl.sync; the clamp of 31 lets whole warps exchange.
     """
-    kind, text = letter(token), "shfl.sync.idx.b32 {0}, {1}, $2, 31, 0xffffffff;"
-    if kind != "d":
-        return Asm(f"shfl_idx_{kind}", text.format("$0", "$1"), kind, f"{kind}r")
-    halves = " ".join(text.format(each, each) for each in "lh")
-    text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, $1; {halves} mov.b64 $0, {{l, h}}; }}"
-    return Asm("shfl_idx_d", text, "d", "dr")
+    kind = letter(token)
+    mode, lane, name = ("idx", "$2", "idx") if mask is None else ("bfly", mask, f"bfly_{mask}")
+    text = f"shfl.sync.{mode}.b32 {{0}}, {{1}}, {lane}, 31, 0xffffffff;"
+    if kind == "d":
+        halves = " ".join(text.format(each, each) for each in "lh")
+        text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, $1; {halves} mov.b64 $0, {{l, h}}; }}"
+    else:
+        text = text.format("$0", "$1")
+    return Asm(f"shfl_{name}_{kind}", text, kind, kind + "r" * (mask is None))
 
 
 def constant(bits: int, token: str) -> Asm:

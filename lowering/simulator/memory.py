@@ -196,7 +196,7 @@ def _matrices(machine: Machine, op: LoadMatrix | StoreMatrix) -> None:
     """
     registers = op.into if isinstance(op, LoadMatrix) else op.source
     bits = machine.body.buffer(op.memory).dtype.bits
-    pack = 32 // bits
+    pack = machine.body.buffer(op.memory).dtype.pack
     start = machine.addresses(op.address)
     skewed = (start * bits % 128 != 0) & machine.mask
     if skewed.any():

@@ -17,7 +17,7 @@ from lowering.simulator.order import Bools, Ints
 
 def word(machine: Machine, source: Registers) -> tuple[Matrix, Bools]:
     """Return the elements of a register, (threads, elements), and which of them are written."""
-    per = max(1, 32 // machine.body.buffer(source.buffer).dtype.bits)
+    per = machine.body.buffer(source.buffer).dtype.pack
     values = machine.registers[source.buffer]
     found = np.zeros((len(values), per), dtype=values.dtype)
     known = np.zeros(found.shape, dtype=bool)

@@ -13,8 +13,6 @@ from lowering.dispatch.variants.copy_vector import ownership, runs
 from lowering.ir.ops import Atomic, Op, Registers
 from lowering.isa import ptx
 
-WORD = 32  # bits that change at once; of f64, 64
-
 
 @register_dispatch(
     "atomic",
@@ -35,7 +33,7 @@ def lower_atomic(context: Context) -> Lowered:
     refusal = context.lacks(asm.mnemonic, asm.min_arch)
     if refusal is not None:
         fail(refusal)
-    width = max(1, WORD // dtype.bits)
+    width = dtype.pack  # elements that change at once
     found: list[Op] = []
     try:
         parts = holders_of(src, context.threads)

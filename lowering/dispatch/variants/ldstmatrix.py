@@ -66,7 +66,7 @@ class Problem:
     @property
     def pack(self) -> int:
         """Elements per 32-bit register."""
-        return 32 // self.bits
+        return self.registers.buffer.dtype.pack
 
     def address(self, thread: Index, register: int, steps: Sequence[tuple[Index, int]]) -> Index:
         """Return the address of another thread's element, steps away from ``register``.
@@ -109,7 +109,7 @@ def pose(part: Holders, shared: BufferRegion) -> Problem:
         register: tuple((a - b).constant for a, b in zip(c, places[first], strict=True))
         for register, c in places.items()
     }
-    pack = 32 // registers.buffer.dtype.bits
+    pack = registers.buffer.dtype.pack
     numbers = sorted(addresses)
     words = tuple(tuple(numbers[at : at + pack]) for at in range(0, len(numbers), pack))
     if len(numbers) % pack or any(

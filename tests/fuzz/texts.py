@@ -48,9 +48,13 @@ class TextError(AssertionError):
 
 
 @cache
-def places(bits: int, role: str) -> tuple[Array, Array]:
-    """Return row and column of each element of a lane: (32, elements), from the ISA's bits."""
-    rows, cols = (text.split() for text in MMA[str(bits)][role])
+def places(bits: int, role: str, shape: tuple[int, int]) -> tuple[Array, Array]:
+    """Return row and column of each element of a lane: (32, elements), from the ISA's bits.
+
+    An operand with half of K lacks the highest bit of K, which is its highest register bit.
+    """
+    texts = zip(MMA[str(bits)][role], shape, strict=True)
+    rows, cols = (text.split()[1 - extent.bit_length() :] for text, extent in texts)
     count = 1 << sum(each[0] == "r" for each in (*rows, *cols))
     lane, element = np.arange(32)[:, None], np.arange(count)[None, :]
     found = []
@@ -83,10 +87,33 @@ def matrix(words: Sequence[Array], kind: str, role: str, shape: tuple[int, int])
     """Return an operand of every warp: (warps, *shape). D lies as of 32 bits, whatever its type."""
     bits = 32 if role == "D" else np.dtype(KINDS[kind]).itemsize * 8
     own = elements(words, KINDS[kind]).astype(np.float64)
-    rows, cols = places(bits, role)
+    rows, cols = places(bits, role, shape)
     out = np.empty((len(own) // 32, *shape))
     out[:, rows, cols] = own.reshape(-1, 32, own.shape[1])
     return out
+
+
+def described(word: int, high: int, rows: int, depth: int, size: int, mn: bool) -> Array:
+    """Return the byte addresses of (rows, depth) elements that a matrix descriptor names.
+
+    "Canonical Layouts" of the PTX ISA with T elements to 16 bytes and c = 1, 2, 4 or 8 units to a
+    row: K-major ((8,m),(T,2)):((cT,SBO),(1,LBO)), or (1,T) for K where swizzled; MN-major
+    ((T,c,m),(8,k)):((1,T,LBO),(cT,SBO)), SBO and LBO exchanged where c is 1.
+    """
+    bits = word | high << 32
+    start, leading, stride = ((bits >> at & 0x3FFF) * 16 for at in (0, 16, 32))
+    chunks = {0: 1, 1: 8, 2: 4, 3: 2}[bits >> 62]
+    per = 16 // size
+    row, k = np.indices((rows, depth))
+    if mn:
+        along, across = (leading, stride) if chunks > 1 else (stride, leading)
+        at = row % per * size + row // per % chunks * 16 + row // per // chunks * along
+        at = at + k % 8 * chunks * 16 + k // 8 * across
+    else:
+        at = row % 8 * chunks * 16 + row // 8 * stride
+        at = at + k % per * size + k // per * (leading if chunks == 1 else 16)
+    at = at + start
+    return at ^ (at >> 7 & chunks - 1) << 4
 
 
 # -- instructions -------------------------------------------------------------------------------
@@ -275,31 +302,9 @@ class Machine:
             for w in words[na + nb :]
         ]
         total = matrix(own, d, "D", (16, 8)) + left @ right
-        rows, cols = places(32, "D")
+        rows, cols = places(32, "D", (16, 8))
         got = total[:, rows, cols].reshape(self.threads, -1)
         return registers(got, KINDS[d])
-
-    def described(self, word: int, high: int, rows: int, depth: int, size: int, mn: bool) -> Array:
-        """Return the byte addresses of (rows, depth) elements that a matrix descriptor names.
-
-        "Canonical Layouts" of the PTX ISA with T elements to 16 bytes and c = 1, 2, 4 or 8 units to
-        a row: K-major ((8,m),(T,2)):((cT,SBO),(1,LBO)), or (1,T) for K where swizzled; MN-major
-        ((T,c,m),(8,k)):((1,T,LBO),(cT,SBO)), SBO and LBO exchanged where c is 1.
-        """
-        bits = word | high << 32
-        start, leading, stride = ((bits >> at & 0x3FFF) * 16 for at in (0, 16, 32))
-        chunks = {0: 1, 1: 8, 2: 4, 3: 2}[bits >> 62]
-        per = 16 // size
-        row, k = np.indices((rows, depth))
-        if mn:
-            along, across = (leading, stride) if chunks > 1 else (stride, leading)
-            at = row % per * size + row // per % chunks * 16 + row // per // chunks * along
-            at = at + k % 8 * chunks * 16 + k // 8 * across
-        else:
-            at = row % 8 * chunks * 16 + row // 8 * stride
-            at = at + k % per * size + k // per * (leading if chunks == 1 else 16)
-        at = at + start
-        return at ^ (at >> 7 & chunks - 1) << 4
 
     def wgmma(self, spec: Any, mask: Any, *ins: Any) -> Any:
         n, k, kinds, shared_a, flags, highs, adds, turns = spec
@@ -356,7 +361,7 @@ class Machine:
     ) -> Array:
         if (words != words[0]).any():
             raise TextError("one descriptor for each warpgroup")
-        at = self.described(int(words[0]), high, rows, k, size, flag == "1")
+        at = described(int(words[0]), high, rows, k, size, flag == "1")
         data = self.shared[at[..., None] + np.arange(size)]
         return data.view(KINDS[kind])[..., 0].astype(np.float64)
 
@@ -501,22 +506,17 @@ def instruction(m: Machine, name: str) -> Instruction:
         rule, kind = found[1], found[2]
         text = f"red.relaxed.gpu.global.{name[4:].replace('_', '.')} [%0], %1;"
         return Instruction(0, 2, text, lambda k, *x: m.reduce(rule, kind, k, *x))
-    if found := re.fullmatch(r"shfl_bfly_(\d+)_([rfd])", name):
-        lanes = int(found[1])
-        one = f"shfl.sync.bfly.b32 {{0}}, {{1}}, {lanes}, 31, 0xffffffff;"
+    if found := re.fullmatch(r"shfl_(?:idx|(bfly)_(\d+))_([rfd])", name):
+        mode, lane = ("bfly", found[2]) if found[1] else ("idx", "%2")
+        one = f"shfl.sync.{mode}.b32 {{0}}, {{1}}, {lane}, 31, 0xffffffff;"
         text = one.format("%0", "%1")
-        if found[2] == "d":
+        if found[3] == "d":
             halves = " ".join(one.format(half, half) for half in "lh")
             text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, %1; {halves} mov.b64 %0, {{l, h}}; }}"
-        other = np.arange(m.threads) ^ lanes
+        if not found[1]:
+            return Instruction(1, 2, text, m.from_lane)
+        other = np.arange(m.threads) ^ int(lane)
         return Instruction(1, 1, text, lambda mask, value: m.from_lane(mask, value, other))
-    if found := re.fullmatch(r"shfl_idx_([rfd])", name):
-        one = "shfl.sync.idx.b32 {0}, {1}, %2, 31, 0xffffffff;"
-        text = one.format("%0", "%1")
-        if found[1] == "d":
-            halves = " ".join(one.format(half, half) for half in "lh")
-            text = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, %1; {halves} mov.b64 %0, {{l, h}}; }}"
-        return Instruction(1, 2, text, m.from_lane)
     if name == "movmatrix_trans":
         text = "movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
         return Instruction(1, 1, text, m.transposed)
@@ -561,27 +561,6 @@ def instruction(m: Machine, name: str) -> Instruction:
         text += f"{_list(nd, na)}, {_list(nd + na, nb)}, {_list(0, nd)};"
         do = lambda mask, *x: m.mma(k, (d, a, a), mask, *x)  # noqa: E731
         return Instruction(nd, na + nb, text, do, True)
-    if found := re.fullmatch(r"cvt_(f16|bf16)x2_f32", name):
-        kind = KINDS[found[1]]
-
-        def pack(mask: Any, high: Any, low: Any) -> Any:
-            one = np.broadcast_to(np.float32(low), (m.threads,)).astype(kind).view(np.uint16)
-            two = np.broadcast_to(np.float32(high), (m.threads,)).astype(kind).view(np.uint16)
-            return one.astype(np.uint32) | two.astype(np.uint32) << np.uint32(16)
-
-        return Instruction(1, 2, f"cvt.rn.{found[1]}x2.f32 %0, %1, %2;", pack)
-    if found := re.fullmatch(r"cvt_f32x2_(f16|bf16)", name):
-        kind = KINDS[found[1]]
-        text = "shl.b32 %0, %2, 16; and.b32 %1, %2, 0xffff0000;"
-        if found[1] == "f16":
-            text = "{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-
-        def split(mask: Any, word: Any) -> Any:
-            whole = np.ascontiguousarray(np.broadcast_to(np.uint32(word), (m.threads,)))
-            pair = whole.view(kind).reshape(-1, 2).astype(np.float32)
-            return pair[:, 0], pair[:, 1]
-
-        return Instruction(2, 1, text, split)
     if found := _WGMMA.fullmatch(name):
         shared = found[6] == "ss"
         highs = [int(each, 16) for each in found[8].split("_h")[1:]]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 import lowering as lw
-from tests.support import text_machine
+from tests.fuzz import texts
 
 Array = npt.NDArray[Any]
 
@@ -59,42 +59,17 @@ def parameters(program: lw.Program) -> tuple[str, ...]:
     return (*first.values(), "D")
 
 
-def run_text(program: lw.Program, given: dict[str, Array], *text: Any) -> Array:
-    """Run a kernel text on matrices and return D's buffer."""
-    arrays = {role: given[role].copy().reshape(-1) for role in parameters(program)}
-    source, *mnemonics = text
-    text_machine.run(source, program.threads, list(arrays.values()), *mnemonics)
-    out: Array = arrays["D"].reshape(given["D"].shape)
-    return out
-
-
 def outputs(program: lw.Program, given: dict[str, Array]) -> Iterator[tuple[str, Array]]:
     """Yield (machine, D) for every reader of a program that runs without a GPU."""
     yield "simulate", program.simulate(**given)
-    yield "kernel_source", run_text(program, given, program.kernel_source())
-    yield "cuda_source", run_text(program, given, *text_machine.python_of(program.cuda_source()))
+    cpp = texts.python_of(program.cuda_source())
+    for name, text in (("kernel_source", program.kernel_source()), ("cuda_source", cpp)):
+        arrays = {role: given[role].copy().reshape(-1) for role in parameters(program)}
+        memory = [array.view(np.uint8) for array in arrays.values()]
+        texts.run(texts.compile_text(text), program.threads, program.threads, 1, memory, [], {})
+        yield name, arrays["D"].reshape(given["D"].shape)
 
 
 def relative_error(out: Array, ref: Array) -> float:
     """Return ‖out - ref‖ / ‖ref‖."""
     return float(np.linalg.norm(out.astype(np.float64) - ref) / np.linalg.norm(ref))
-
-
-def kernel_outputs(
-    program: Any, given: dict[str, Array], scalars: dict[str, Any] | None = None
-) -> Iterator[tuple[str, dict[str, Array]]]:
-    """Yield (machine, written parameters) for every reader of a kernel that runs without a GPU."""
-    yield "simulate", program.simulate(**given, **(scalars or {}))
-    body = program.body
-    texts = ((program.kernel_source(),), text_machine.python_of(program.cuda_source()))
-    for name, text in zip(("kernel_source", "cuda_source"), texts, strict=True):
-        places = {b.name: b.layout.table(b.shape)["m"] for b in body.params}
-        arrays = {}
-        for buffer in body.params:
-            where = places[buffer.name]
-            arrays[buffer.name] = np.zeros(int(where.max()) + 1, dtype=buffer.dtype.numpy)
-            if buffer.name in given:
-                arrays[buffer.name][where] = given[buffer.name]
-        source, mnemonics = text if len(text) > 1 else (*text, None)
-        text_machine.run(source, body.threads, list(arrays.values()), mnemonics, scalars)
-        yield name, {b.name: arrays[b.name][places[b.name]] for b in body.written}

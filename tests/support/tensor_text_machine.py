@@ -1,9 +1,9 @@
 """Runs the text of a kernel that multiplies in tensor memory, for one CTA or a pair, in lockstep.
 
-As :mod:`tests.support.text_machine`, with the mbarriers, tensor memory and the tensor core.
-Functions do what their PTX says, which is matched word for word; nothing else comes from the
-package. Who issues is counted, and that fences, barriers, waits and commits stand between what they
-must order is read off a log for each CTA.
+Beside :mod:`tests.fuzz.texts`, with clusters, tensor memory and its tensor core. Functions do what
+their PTX says, which is matched word for word; nothing else comes from the package. Who issues is
+counted, and that fences, barriers, waits and commits stand between what they must order is read off
+a log for each CTA.
 """
 
 from __future__ import annotations
@@ -12,22 +12,17 @@ import ast
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
-from tests.support.text_machine import (
-    ACCESS,
-    FUNCTION,
-    SPACING,
-    Array,
-    Machine,
-    instruction,
-    operand,
-)
+from tests.fuzz.texts import CELLS, FUNCTION, SPACING, Array, described
 
+ACCESS = re.compile(r"(ld|st)\.(?:global|shared)(?:\.v([24]))?\.(u8|u16|u32|f32|f64)")
 SHARED = 1 << 18  # bytes between the shared memories of two CTAs
 ELECTED = 5  # the lane that is elected: any, but always the same
 LANES, WARP, COLUMNS = 128, 32, 512
@@ -40,6 +35,111 @@ KINDS: dict[tuple[str, int], Any] = {
 }  # fmt: skip
 HIGH = r"0x([0-9a-f]+)"
 GROUP = r"cta_group::([12])"
+
+
+class _Elementwise(ast.NodeTransformer):
+    """Turns conditions on scalars into conditions on arrays."""
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        """Turn ``a and b`` into ``a & b``."""
+        self.generic_visit(node)
+        result = node.values[0]
+        for value in node.values[1:]:
+            result = ast.BinOp(result, ast.BitAnd(), value)
+        return result
+
+
+@dataclass
+class Machine:
+    """The threads of a CTA: variables are arrays over them, memory is bytes."""
+
+    threads: int
+    memory: list[npt.NDArray[np.uint8]]
+    functions: dict[str, Callable[..., Any]]
+    names: dict[str, Any] = field(default_factory=dict)
+    active: Any = True
+
+    def run(self, statements: Sequence[ast.stmt]) -> None:
+        """Run statements in the active threads."""
+        for statement in statements:
+            if isinstance(statement, ast.If):
+                self.branch(statement)
+            elif isinstance(statement, ast.For):
+                self.loop(statement)
+            elif isinstance(statement, ast.Assign):
+                self.assign(statement.targets[0], self.value(statement.value))
+            elif isinstance(statement, ast.Expr):
+                self.value(statement.value)
+            else:
+                raise AssertionError(f"a statement of no known form: {ast.unparse(statement)}")
+
+    def branch(self, statement: ast.If) -> None:
+        """Run both sides, each in its threads."""
+        before, test = self.active, self.value(statement.test)
+        self.active = before & test
+        self.run(statement.body)
+        self.active = before & ~test
+        self.run(statement.orelse)
+        self.active = before
+
+    def loop(self, statement: ast.For) -> None:
+        """Run a loop over a range of numbers; its variable must hide nothing."""
+        assert isinstance(statement.target, ast.Name)
+        assert statement.target.id not in (self.names | self.functions)
+        for step in self.value(statement.iter):
+            self.names[statement.target.id] = step
+            self.run(statement.body)
+        del self.names[statement.target.id]
+
+    def value(self, node: ast.expr) -> Any:
+        """Evaluate an expression for all threads."""
+        tree = ast.fix_missing_locations(ast.Expression(_Elementwise().visit(node)))
+        return eval(compile(tree, "<kernel>", "eval"), {**self.functions, **self.names})
+
+    def assign(self, target: ast.expr, value: Any) -> None:
+        """Set a variable, or several from a tuple, in the active threads."""
+        if isinstance(target, ast.Tuple):
+            assert len(target.elts) == len(value)
+            for each, part in zip(target.elts, value, strict=True):
+                self.assign(each, part)
+            return
+        assert isinstance(target, ast.Name)
+        if isinstance(value, (np.ndarray, np.generic)):
+            before = self.names.get(target.id, np.zeros((), value.dtype))
+            value = np.where(self.active, value, before)
+            value = np.broadcast_to(value, (self.threads,)).copy()
+        self.names[target.id] = value
+
+    def cells(self, address: Any, count: int, size: int) -> tuple[int, Array, Array]:
+        """Return the parameter, the active threads, and the bytes that each of them touches."""
+        address = np.broadcast_to(np.asarray(address, dtype=np.int64), (self.threads,))
+        threads = np.flatnonzero(np.broadcast_to(self.active, (self.threads,)))
+        address = address[threads]
+        (base,) = {int(number) for number in address // SPACING} or {0}
+        start = address % SPACING
+        assert (start % (count * size) == 0).all(), "an access that is not aligned"
+        assert (start + count * size <= len(self.memory[base])).all(), "outside the memory"
+        return base, threads, start[:, None] + np.arange(count * size)
+
+    def load(self, count: int, kind: str, address: Any) -> Any:
+        """Load a vector in the active threads; a lone narrow cell comes as a 32-bit word."""
+        cell = np.dtype(CELLS[kind])
+        base, threads, where = self.cells(address, count, cell.itemsize)
+        values = np.zeros((self.threads, count), dtype=cell)
+        values[threads] = self.memory[base][where].view(cell)
+        if cell.itemsize < 4:
+            values = values.astype(np.uint32)
+        return values[:, 0] if count == 1 else tuple(values.T)
+
+    def store(self, count: int, kind: str, address: Any, *values: Any) -> None:
+        """Store a vector in the active threads; threads that write one cell must agree."""
+        cell = np.dtype(CELLS[kind])
+        base, threads, where = self.cells(address, count, cell.itemsize)
+        assert len(values) == count
+        rows = np.stack([np.asarray(value)[threads] for value in values], axis=-1).astype(cell)
+        data = np.ascontiguousarray(rows).view(np.uint8)
+        self.memory[base][where] = data
+        assert (self.memory[base][where] == data).all(), "threads write one cell differently"
 
 
 @dataclass
@@ -260,8 +360,8 @@ class Cluster(Machine):
         """
         assert high >> 14 & 7 == 1, "bits 46 to 48 are 0b001"
         swizzle = {0: 0, 2: 1, 4: 2, 6: 3}[high >> 29]
-        bits = low | (high & 0x3FFF) << 32 | swizzle << 62
-        where = operand(bits, rows, bool(major)) + SHARED * cta
+        where = described(low, high & 0x3FFF | swizzle << 30, rows, 16, 2, bool(major))
+        where += SHARED * cta
         return self.memory[0][np.stack([where, where + 1], -1)].reshape(rows, -1)
 
     def begin(self, group: int) -> int | None:
@@ -449,12 +549,14 @@ def function(cluster: Cluster, arguments: str, text: str) -> Callable[..., Any]:
             break
     else:
         mnemonic, _, operands = text.rstrip(";").partition(" ")
-        assert ACCESS.fullmatch(mnemonic), text
+        access = ACCESS.fullmatch(mnemonic)
+        assert access is not None, text
         cells = numbers[:outputs] or numbers[1:]
         vector = "{" + ",".join(cells) + "}" if len(cells) > 1 else cells[0]
         want = f"{vector}, [{numbers[-1]}]" if outputs else f"[{numbers[0]}], {vector}"
         assert operands == want
-        action = instruction(cluster, mnemonic)
+        verb = cluster.load if access[1] == "ld" else cluster.store
+        action = partial(verb, int(access[2] or 1), access[3])
 
     def call(*inputs: Any) -> Any:
         assert len(inputs) == len(taken), text

@@ -20,7 +20,7 @@ from lowering.ir.ops import Load, LoadMatrix, Op, Store, StoreMatrix, Transfer, 
 from lowering.programs.kernel import Kernel
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.run import execute
-from tests.support.gemm_checks import kernel_outputs
+from tests.support.kernel_texts import outputs
 
 NAME = "mma.m16n8k16.f16"
 A, B, D = (fragments.get(NAME, role) for role in "ABD")
@@ -259,7 +259,7 @@ def test_every_element_arrives(where: str, tile: str, through: str) -> None:
         kernel.copy(target, held)
     program = kernel.lower()
     given = np.random.default_rng(1).integers(-60, 60, (m, n)).astype(source.dtype.numpy)
-    for machine, written in kernel_outputs(program, {"a": given}):
+    for machine, written in outputs(program, {"a": given}):
         assert list(written) == ["b"]
         assert np.array_equal(written["b"], given), machine
 
@@ -276,7 +276,7 @@ def test_threads_may_start_anywhere(text: str) -> None:
     kernel.copy(b, held)
     program = kernel.lower()
     given = np.random.default_rng(3).standard_normal((9, 2)).astype(np.float32)
-    for machine, written in kernel_outputs(program, {"a": given}):
+    for machine, written in outputs(program, {"a": given}):
         assert np.array_equal(written["b"], given), machine
 
 
@@ -303,7 +303,7 @@ def test_cooperative_copies_share_the_vectors_out(
     assert [op.count for op in moves] == [count] * (2 * transfers)
     assert [op.asynchronous for op in moves] == [asynchronous] * transfers + [False] * transfers
     given = np.random.default_rng(2).standard_normal(shape).astype(np.float16)
-    for machine, written in kernel_outputs(program, {"a": given}):
+    for machine, written in outputs(program, {"a": given}):
         assert np.array_equal(written["b"], given), machine
 
 

@@ -36,7 +36,7 @@ from lowering.ir.tiles import Buffer
 from lowering.ir.tmem_ops import TensorLoad, TensorStore
 from lowering.programs.kernel import Kernel
 from lowering.simulator.hazards import SimulationError
-from tests.support.gemm_checks import kernel_outputs
+from tests.support.kernel_texts import outputs
 
 Array = npt.NDArray[Any]
 Ranges = tuple[slice, ...]
@@ -222,7 +222,7 @@ def test_a_load_touches_the_registers_of_the_region_alone(box: slice) -> None:
     x, y = given((32, 4), (32, 4))
     want = x.copy()
     want[box] = y[box]
-    for machine, written in kernel_outputs(kernel.lower(), {"a": x, "b": y}):
+    for machine, written in outputs(kernel.lower(), {"a": x, "b": y}):
         assert np.array_equal(written["o"], want), machine
 
 
@@ -250,7 +250,7 @@ def test_a_store_of_a_row_is_by_its_holder(text: str, threads: int) -> None:
         "if 5 <= thread and thread < 6:",
         "    o[0] = r[0..3]",
     ]
-    for machine, written in kernel_outputs(program, {"a": x}):
+    for machine, written in outputs(program, {"a": x}):
         assert np.array_equal(written["o"], want), machine
 
 
@@ -275,7 +275,7 @@ def test_an_epilogue_warp_by_warp(swizzled: bool) -> None:
     branches = [op for op in program.body.ops if isinstance(op, When)]
     assert [type(op) for branch in branches for op in branch.body] == [StoreMatrix, LoadMatrix] * 4
     x = given((64, 16))[0].astype(np.float16)
-    for machine, written in kernel_outputs(program, {"a": x}):
+    for machine, written in outputs(program, {"a": x}):
         assert np.array_equal(written["o"], x), machine
 
 

@@ -13,7 +13,7 @@ from lowering.dispatch.addresses import environment
 from lowering.ir.index import Index
 from lowering.ir.tiles import cells
 from lowering.programs.kernel import Kernel
-from tests.support.gemm_checks import kernel_outputs
+from tests.support.kernel_texts import outputs
 from tests.support.nvrtc_text import compiled
 
 WIDE = TileLayout(S[(32, 16) : (1 @ laneid, 1)])
@@ -48,7 +48,7 @@ def test_a_buffer_has_the_cells_that_its_layout_names(layout: Any, count: int) -
     program = k.lower()
     assert program.body.shared_bytes == 4 * count
     given = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    for machine, written in kernel_outputs(program, {"a": given}):
+    for machine, written in outputs(program, {"a": given}):
         assert np.array_equal(written["o"], given), machine
 
 
@@ -61,7 +61,7 @@ def test_register_numbers_are_counted_from_0() -> None:
     k.copy(r, a)
     k.copy(o, r)
     given = np.arange(64, dtype=np.float32).reshape(32, 2)
-    for machine, written in kernel_outputs(k.lower(), {"a": given}):
+    for machine, written in outputs(k.lower(), {"a": given}):
         assert np.array_equal(written["o"], given), machine
 
 
@@ -85,7 +85,7 @@ def test_bounds_of_any_number(bound: int, dim: int, dtype: str) -> None:
     given = np.arange(1, 513).reshape(32, 16).astype(dtype)
     before = np.full((32, 16), 7).astype(dtype)
     inside = np.indices((32, 16))[dim] < bound
-    found = kernel_outputs(program, {"a": given, "o": before}, {"M": bound})
+    found = outputs(program, {"a": given, "o": before}, {"M": bound})
     for machine, written in found:
         assert np.array_equal(written["o"], np.where(inside, given, before)), machine
         assert np.array_equal(written["p"], np.where(inside, given, 0)), machine
@@ -106,7 +106,7 @@ def test_bounds_of_copies_between_memories(bound: int) -> None:
     given = np.arange(1, 513).reshape(32, 16).astype(np.float16)
     before = np.zeros((32, 16), np.float16)
     want = np.where(np.arange(16) < bound, given, before)
-    for machine, written in kernel_outputs(program, {"a": given, "o": before}, {"M": bound}):
+    for machine, written in outputs(program, {"a": given, "o": before}, {"M": bound}):
         assert np.array_equal(written["o"], want), machine
 
 
@@ -120,7 +120,7 @@ def test_loops_of_one_name_in_sequence() -> None:
             k.copy(r, a[rows])
             k.copy(o[rows], r)
     given = np.arange(512, dtype=np.float32).reshape(128, 4)
-    for machine, written in kernel_outputs(k.lower(), {"a": given}):
+    for machine, written in outputs(k.lower(), {"a": given}):
         assert np.array_equal(written["o"], given), machine
 
 

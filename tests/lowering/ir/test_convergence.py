@@ -24,7 +24,7 @@ from lowering.ir.tiles import TilePrimitiveCall
 from lowering.programs.kernel import Kernel
 from lowering.programs.program import KernelProgram
 from lowering.simulator.run import execute
-from tests.support.gemm_checks import kernel_outputs
+from tests.support.kernel_texts import outputs
 
 THREADS = 256
 THREAD = Index.of("thread", THREADS)
@@ -165,7 +165,7 @@ def product(branch: Callable[[Kernel], Any]) -> KernelProgram:
 def test_a_product_of_one_warp_is_right_on_every_machine() -> None:
     program = product(lambda k: k.when(k.warp, 1))
     a, b = (np.random.default_rng(2).integers(-4, 5, shape) for shape in ((16, 16), (16, 8)))
-    for machine, written in kernel_outputs(program, {"a": a, "b": b}):
+    for machine, written in outputs(program, {"a": a, "b": b}):
         assert np.array_equal(written["d"], a @ b), machine
 
 
@@ -198,7 +198,7 @@ def test_ranges_of_warps() -> None:
     program = k.lower()
     given = np.arange(512, dtype=np.float32).reshape(128, 4) + 1
     before = np.zeros((128, 4), np.float32)
-    for machine, written in kernel_outputs(program, {"a": given, "o": before}):
+    for machine, written in outputs(program, {"a": given, "o": before}):
         want = np.where(np.arange(128)[:, None] // 32 % 3 == 0, 0, given)
         assert np.array_equal(written["o"], want), machine
 
@@ -214,7 +214,7 @@ def test_a_lower_end_is_said_by_every_text() -> None:
     program = k.lower()
     given = np.ones((32, 4), np.float32)
     want = ((np.arange(32) >= 4) & (np.arange(32) < 12))[:, None] * given
-    for machine, written in kernel_outputs(program, {"a": given, "o": np.zeros((32, 4))}):
+    for machine, written in outputs(program, {"a": given, "o": np.zeros((32, 4))}):
         assert np.array_equal(written["o"], want), machine
 
 

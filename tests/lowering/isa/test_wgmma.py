@@ -52,8 +52,8 @@ from lowering.probing.wgmma_subjects import names
 from lowering.simulator import products
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.run import execute
+from tests.fuzz import texts
 from tests.support.paths import HARDWARE
-from tests.support.text_machine import python_of, run
 
 Array = npt.NDArray[Any]
 TYPES = list(wgmma.operand_types())
@@ -409,10 +409,11 @@ def run_text(inst: WgmmaInst, body: KernelIR, k: int, language: str) -> None:
             flat[buffer.layout.table(buffer.shape)["m"]] = given[buffer.name]
         parameters.append(flat)
     if language == "python":
-        run(numba_cuda.kernel_source(body, "gemm"), body.threads, parameters)
+        text = numba_cuda.kernel_source(body, "gemm")
     else:
-        text, mnemonics = python_of(cuda_source(body, "gemm", "gemm"))
-        run(text, body.threads, parameters, mnemonics)
+        text = texts.python_of(cuda_source(body, "gemm", "gemm"))
+    memory = [each.view(np.uint8) for each in parameters]
+    texts.run(texts.compile_text(text), body.threads, body.launched, 1, memory, [], {})
     out = parameters[-1].reshape(body.threads, -1)
     assert np.array_equal(shown(inst, out), want)
 

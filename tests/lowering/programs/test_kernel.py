@@ -32,8 +32,8 @@ from lowering.programs.kernel import Kernel
 from lowering.programs.program import KernelProgram
 from lowering.simulator.hazards import SimulationError
 from lowering.simulator.run import execute
-from tests.support import text_machine
-from tests.support.gemm_checks import kernel_outputs
+from tests.fuzz import texts
+from tests.support.kernel_texts import outputs
 
 NAME = "mma.m16n8k16.f16"
 A, B, D = (fragments.get(NAME, role) for role in "ABD")
@@ -71,7 +71,7 @@ def test_a_staged_gemm_is_exact_on_every_machine(unroll: bool) -> None:
     generator = np.random.default_rng(3)
     a, b = (generator.integers(-8, 9, shape).astype(np.float16) for shape in ((16, 48), (48, 8)))
     want = a.astype(np.float64) @ b.astype(np.float64)
-    for machine, written in kernel_outputs(program, {"a": a, "b": b}):
+    for machine, written in outputs(program, {"a": a, "b": b}):
         assert list(written) == ["d"]
         assert np.array_equal(written["d"], want), machine
     assert len(program.body.mma) == (3 if unroll else 1)
@@ -136,7 +136,7 @@ def test_nested_loops_and_regions_that_move() -> None:
         kernel.copy(b[box], held)
     program = kernel.lower()
     given = np.random.default_rng(4).standard_normal((64, 16)).astype(np.float32)
-    for machine, written in kernel_outputs(program, {"a": given}):
+    for machine, written in outputs(program, {"a": given}):
         assert np.array_equal(written["b"], given), machine
     (loop,) = (op for op in program.body.ops if isinstance(op, Loop))
     assert (loop.var, loop.extent, len(loop.body)) == ("row", 2, 8)
@@ -153,7 +153,7 @@ def test_an_unrolled_loop_around_one_that_stays() -> None:
         kernel.copy(b[box], held)
     program = kernel.lower()
     given = np.random.default_rng(4).standard_normal((64, 16)).astype(np.float32)
-    for machine, written in kernel_outputs(program, {"a": given}):
+    for machine, written in outputs(program, {"a": given}):
         assert np.array_equal(written["b"], given), machine
     loops = [op for op in program.body.ops if isinstance(op, Loop)]
     assert [(loop.var, loop.extent, len(loop.body)) for loop in loops] == [("row", 2, 4)] * 2
@@ -276,7 +276,7 @@ def test_shared_memory_beyond_48_kib_is_dynamic() -> None:
     assert "  extern __shared__ __align__(1024) unsigned char shared[];" in program.cuda_source()
     assert "cuda.shared.array(0, uint8, alignment=1024)" in program.kernel_source()
     given = np.random.default_rng(5).standard_normal((128, 256)).astype(np.float16)
-    for machine, written in kernel_outputs(program, {"a": given}):
+    for machine, written in outputs(program, {"a": given}):
         assert np.array_equal(written["b"], given), machine
 
 
@@ -416,19 +416,20 @@ LANE = Index.of("thread", 32)
 FOUR = (0, 1, 2, 3)
 
 
-def texts(made: KernelIR, given: dict[str, Any]) -> list[dict[str, Any]]:
+def machines(made: KernelIR, given: dict[str, Any]) -> list[dict[str, Any]]:
     """Run a body on the simulator and on both texts; return the written cells of each."""
     cuda = pytest.importorskip("lowering.codegen.numba_cuda", reason="numba-cuda is not installed")
     machine = execute(made, given)
     found = [{b.name: machine.memory[b.name].values for b in made.written}]
-    sources: list[Any] = [(cuda.kernel_source(made, "k"),)]
-    sources.append(text_machine.python_of(cuda_cpp.cuda_source(made, "k", "by hand")))
-    for source, *mnemonics in sources:
+    cpp = texts.python_of(cuda_cpp.cuda_source(made, "k", "by hand"))
+    for source in (cuda.kernel_source(made, "k"), cpp):
         arrays = {
             b.name: given[b.name].copy() if b.name in given else np.zeros(b.shape, b.dtype.numpy)
             for b in made.params
         }
-        text_machine.run(source, made.threads, list(arrays.values()), *mnemonics)
+        memory = [each.view(np.uint8) for each in arrays.values()]
+        compiled = texts.compile_text(source)
+        texts.run(compiled, made.threads, made.launched, 1, memory, [], {})
         found.append({b.name: arrays[b.name] for b in made.written})
     return found
 
@@ -450,7 +451,7 @@ def test_moves_and_zeros_of_half_words() -> None:
     want[:, 0], want[:, 3], want[:, 2] = values[3::4], values[0::4], 0
     made = KernelIR((source, target), (), (HALVES, other), ops, 32)
     assert made.read_unwritten() == {"q"}
-    for written in texts(made, {"g": values}):
+    for written in machines(made, {"g": values}):
         assert np.array_equal(written["o"].reshape(32, 4), want)
 
 
@@ -468,7 +469,7 @@ def test_guards_bind_loads_and_stores() -> None:
     want = np.zeros(64, dtype=np.float32)
     want[8:16:2] = values[4:8]
     made = KernelIR((source, target), (), (FLOATS,), ops, 32)
-    simulated, *compiled = texts(made, {"g": values})
+    simulated, *compiled = machines(made, {"g": values})
     untouched = np.ones(64, dtype=bool)
     untouched[8:48] = False
     assert np.isnan(simulated["o"][untouched]).all()

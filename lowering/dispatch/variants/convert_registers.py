@@ -21,7 +21,7 @@ from lowering.dispatch.holders import Holders, Ints, Mask, check_reached, holder
 from lowering.dispatch.predicates import listed
 from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
 from lowering.ir.index import Index
-from lowering.ir.ops import Move, MoveMatrix, Op, Permute, Registers, Select, Shuffle
+from lowering.ir.ops import Agree, Move, MoveMatrix, Op, Permute, Registers, Select, Shuffle
 from lowering.ir.tiles import Buffer, BufferRegion, cells, copied_shape
 
 WIDTHS = (4, 8, 16, 32, 64)  # bits of an element
@@ -266,6 +266,15 @@ class Recipe:
                 )
 
 
+def _copies(src: BufferRegion, held: Ints) -> Iterator[Op]:
+    """Yield what must be so where several threads hold an element: their copies agree."""
+    _, counts = np.unique(held[held >= 0], return_counts=True)
+    if (counts > 1).any():
+        numbers = np.flatnonzero((held >= 0).any(axis=0))
+        rows = tuple(tuple(map(int, row)) for row in held[:, numbers])
+        yield Agree(Registers(src.buffer.name, tuple(map(int, numbers))), rows)
+
+
 @register_dispatch("copy", "cuda", variant="convert_registers", priority=10, when=IN_REGISTERS)
 def lower_registers(context: Context) -> Lowered:
     """Lower a copy between register tiles to the cheapest recipe within warps."""
@@ -288,7 +297,7 @@ def lower_registers(context: Context) -> Lowered:
         parts = holders_of(dst, context.threads)
         direct = dst.buffer != src.buffer and active is None
         recipe = Recipe(context, task, made, results, direct)
-        ops = list(recipe.operations())
+        ops = [*_copies(src, held), *recipe.operations()]
         for part in parts:
             taking = part.taking if active is None else part.taking & active
             if taking.any():

@@ -329,7 +329,7 @@ def test_what_is_refused() -> None:
     r, q = (k.alloc(name, (32, 32), "uint1", layout=bits) for name in "rq")
     k.zero(r)
     k.copy(q, r)
-    assert reason(k) == "moves elements of 4, 8, 16, 32 or 64 bits; r[32,32] uint1 has 1"
+    assert reason(k) == "moves elements of 4, 8, 16, 32, 64 bits; r[32,32] uint1 has 1"
     k = kernel(ROWS4, BLOCKS4, (128, 8), 16, 128, via="shuffle")
     assert reason(k).startswith("convert: via shuffle it cannot be done: slot 0 of thread 8 needs")
 

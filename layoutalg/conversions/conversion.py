@@ -30,7 +30,7 @@ from layoutalg.proofs.normal_form import check_shape, symbols_of
 from layoutalg.sizes.dtypes import element_type
 from layoutalg.sizes.size import Size, as_shape, divides, is_int
 
-_BITS = (4, 8, 16, 32, 64)
+BITS = (4, 8, 16, 32, 64)  # of an element
 
 
 def convert(
@@ -78,8 +78,8 @@ def convert(
     src, dst = as_layout(src, "convert: src"), as_layout(dst, "convert: dst")
     row = element_type(bits)
     bits = bits if row is None else row.bits
-    if not isinstance(bits, int) or bits not in _BITS:
-        raise LayoutError(f"convert: bits must be one of {_BITS}; got {bits!r}")
+    if not isinstance(bits, int) or bits not in BITS:
+        raise LayoutError(f"convert: bits must be one of {BITS}; got {bits!r}")
     if via is not None and via not in get_args(Kind):
         raise LayoutError(f"convert: via must be one of {', '.join(get_args(Kind))}; got {via!r}")
     for name, side in (("src", src), ("dst", dst)):

@@ -34,7 +34,11 @@ def applied(columns: Sequence[int], vector: int) -> int:
 
 
 class Span:
-    """A space spanned by vectors, each with a mark that follows its combinations."""
+    """A space spanned by vectors, each with a mark that follows its combinations.
+
+    >>> len(Span([3, 5, 6])), 6 in Span([3, 5]), Span([3, 5]).reduced(6)
+    (2, True, (0, 3))
+    """
 
     def __init__(self, vectors: Iterable[int] = ()) -> None:
         """Span some vectors; the mark of vector i is ``1 << i``."""

@@ -23,6 +23,7 @@ from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import WARP, m, tx
 from layoutalg.algebra.iters import Iter
 from layoutalg.algebra.tables import IntArray
+from layoutalg.conversions.linear_plan import Span
 from layoutalg.conversions.recipe import Exchange, Moves
 from layoutalg.layouts.swizzle import ComposeLayout
 from layoutalg.layouts.tile_layout import Layout, TileLayout
@@ -145,7 +146,7 @@ def stage(held: IntArray, wanted: IntArray, shape: Sequence[int], bits: int) -> 
     best = min(plans, key=_cost)
     stores, loads = best.forms
     return Exchange(
-        _layout(best, shape),
+        _layout(best),
         barrier,
         (stores.moves, loads.moves),
         before.layout(stores.word),
@@ -286,7 +287,8 @@ def _arranged(low: Bits, forms: tuple[_Form, _Form], count: int, bits: int) -> _
 def _served(together: Sequence[int], moved: dict[int, int], form: _Form, bits: int) -> _Form:
     """Count the wavefronts of a form: lanes of a phase meet in a bank."""
     words = [moved[bit] * bits // 32 for bit in together]
-    conflict = _rank(words) - _rank([word % (LINE_BYTES // WORD_BYTES) for word in words])
+    banks = [word % (LINE_BYTES // WORD_BYTES) for word in words]
+    conflict = len(Span(words)) - len(Span(banks))
     moves = form.moves
     return _Form(
         Moves(moves.name, moves.count, moves.size, moves.wavefronts << conflict, moves.permutes),
@@ -295,23 +297,8 @@ def _served(together: Sequence[int], moved: dict[int, int], form: _Form, bits: i
     )
 
 
-def _rank(rows: Sequence[int]) -> int:
-    """Return the rank over F2.
-
-    >>> _rank([3, 5, 6])
-    2
-    """
-    basis: list[int] = []
-    for row in rows:
-        for each in basis:
-            row = min(row, row ^ each)
-        if row:
-            basis.append(row)
-    return len(basis)
-
-
-def _layout(plan: _Plan, shape: Sequence[int]) -> Layout:
-    """Return the layout of the staged tile over the shape."""
+def _layout(plan: _Plan) -> Layout:
+    """Return the layout of the staged tile."""
     place = {bit: 1 << at for at, bit in enumerate(plan.order)}
     digits = [Iter(2, place[bit]) for bit in reversed(range(len(plan.order)))]
     tile = TileLayout.from_iters(digits).canonicalize()

@@ -335,6 +335,10 @@ class Holders:
     begin: tuple[int, ...]
     copies: int = 0
 
+    def within(self, active: Mask | None) -> Mask:
+        """Return those of its threads that reach a call; None: all."""
+        return self.taking if active is None else self.taking & active
+
     def places(self, thread: Index | None = None) -> Mapping[int, Coordinate]:
         """Return each register's coordinate in the region, of a thread or of the running one."""
         tile = register_tile(self.layout, self.shape, self.threads, thread, copies=True)
@@ -455,7 +459,7 @@ def firsts(
     thread = np.arange(count)
     keys = []
     for part in parts:
-        taking = part.taking if active is None else part.taking & active
+        taking = part.within(active)
         keys.append((taking, part.elements + group[:, None] * size))
         own = np.broadcast_to(thread[:, None], part.elements.shape)[taking]
         np.minimum.at(first, keys[-1][1][taking], own)

@@ -58,6 +58,16 @@ def full_active_lanes(context: Context) -> Answer:
 full_lanes = predicate("full_active_lanes", full_active_lanes)
 
 
+def all_in_registers(context: Context) -> Answer:
+    """Hold where every operand lies in registers."""
+    if {*context.spaces.values()} == {"local"}:
+        return True
+    return False, f"all operands must be in registers (local); {listed(context.spaces)}"
+
+
+in_registers = predicate("all_in_registers", all_in_registers)
+
+
 def one_side_in_registers(context: Context) -> Answer:
     """Hold where one side lies in registers, and the other where threads have addresses."""
     have = context.spaces

@@ -12,6 +12,7 @@ from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.parts import moves
 from layoutalg.layouts.thread_slots import THREADS_OF
 from lowering.dispatch.addresses import region_tile
+from lowering.ir.expressions import kept
 from lowering.ir.tiles import BufferRegion
 
 
@@ -43,7 +44,7 @@ class Shares:
     @property
     def partial_shape(self) -> tuple[int, ...]:
         """The extents of the partial results."""
-        return _ones(self.shape, self.inside)
+        return kept(self.shape, self.inside)
 
 
 def shares(region: BufferRegion, axes: Sequence[int]) -> Shares:
@@ -91,7 +92,7 @@ def shares(region: BufferRegion, axes: Sequence[int]) -> Shares:
                 shape.append(extent)
     result = layout.reduced(extents, axes)
     partial = layout.reduced(shape, inside) if inside else layout
-    left = _ones(shape, inside)
+    left = kept(shape, inside)
     scratch = _scratch(partial, left, outside)
     gathered = _gathered(partial, left, outside) if outside else result
     return Shares(
@@ -125,7 +126,7 @@ def _gathered(partial: TileLayout, shape: tuple[int, ...], outside: list[int]) -
     """Return a layout that has, in each thread, the elements along some dimensions in registers."""
     count = math.prod(shape[dim] for dim in outside)
     whole = partial.reduced(shape, outside)
-    grouped, seps = whole.group(_ones(shape, outside))
+    grouped, seps = whole.group(kept(shape, outside))
     shard: list[Iter] = []
     dense = count
     for dim, (a, b) in enumerate(pairwise(seps)):
@@ -136,11 +137,6 @@ def _gathered(partial: TileLayout, shape: tuple[int, ...], outside: list[int]) -
             own = grouped.shard[a:b]
             shard += [Iter(i.extent, i.stride * (count if i.axis is m else 1), i.axis) for i in own]
     return TileLayout.from_iters(shard, whole.replica, dict(whole.offset)).canonicalize()
-
-
-def _ones(shape: tuple[int, ...] | list[int], dims: tuple[int, ...] | list[int]) -> tuple[int, ...]:
-    """Return a shape with extent 1 in some dimensions."""
-    return tuple(1 if dim in dims else int(extent) for dim, extent in enumerate(shape))
 
 
 def _first_thread(layout: TileLayout) -> int:

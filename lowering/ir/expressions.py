@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -134,11 +134,19 @@ class Reduction:
     @property
     def shape(self) -> tuple[int, ...]:
         """The extents of the result."""
-        extents = enumerate(self.operand.shape)
-        return tuple(1 if dim in self.axes else extent for dim, extent in extents)
+        return kept(self.operand.shape, self.axes)
 
     def __str__(self) -> str:
         return f"{self.name}({self.operand}, axis={self.axes})"
+
+
+def kept(shape: Sequence[int], axes: Collection[int]) -> tuple[int, ...]:
+    """Return the shape that a reduction along some dimensions leaves: extent 1 there.
+
+    >>> kept((8, 4, 2), (1,))
+    (8, 1, 2)
+    """
+    return tuple(1 if dim in axes else int(extent) for dim, extent in enumerate(shape))
 
 
 @dataclass(frozen=True)

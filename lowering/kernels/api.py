@@ -108,7 +108,7 @@ def plan(
         kernel = loaded(form, chosen, on.index)
     finally:
         on.leave(before)
-    grid, scalars = launch_of(problem, form, chosen, on.processors)
+    grid, scalars = launch_of(problem, chosen, on.processors)
     boxes = []
     for name, height, width, swizzle, token in kernel.made.boxes:
         matrix = names[name]

@@ -79,7 +79,7 @@ def _persistent(kernel: Kernel, form: Form, config: Config, operands: Operands) 
 
 
 def launch_of(
-    problem: Problem, form: Form, config: Config, processors: int
+    problem: Problem, config: Config, processors: int
 ) -> tuple[tuple[int, int], dict[str, Any]]:
     """Return the grid and the scalars, by name, of a launch of :func:`program_of`.
 
@@ -173,7 +173,7 @@ def simulate(
     True
     """
     problem, given = posed(form, a, b, operands or {}, padding)
-    grid, numbers = launch_of(problem, form, config, processors)
+    grid, numbers = launch_of(problem, config, processors)
     return run_grid(program_of(form, config, arch).body, grid, {**given, **numbers})
 
 

@@ -13,30 +13,18 @@ import numpy as np
 from layoutalg import LayoutError, S, TileLayout, tx
 from layoutalg.algebra.axis import WARP
 from layoutalg.conversions.by_thread import formula
-from layoutalg.conversions.conversion import cheapest
+from layoutalg.conversions.conversion import BITS, cheapest
 from layoutalg.conversions.instructions import Instruction
 from layoutalg.conversions.recipe import built
 from layoutalg.conversions.search import Task
 from lowering.dispatch.holders import Holders, Ints, Mask, check_reached, holders_of, only
-from lowering.dispatch.predicates import listed
-from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch.predicates import in_registers
+from lowering.dispatch.registry import Context, Lowered, fail, register_dispatch
 from lowering.ir.index import Index
-from lowering.ir.ops import Move, MoveMatrix, Op, Permute, Registers, Select, Shuffle
+from lowering.ir.ops import Agree, Move, MoveMatrix, Op, Permute, Registers, Select, Shuffle
 from lowering.ir.tiles import Buffer, BufferRegion, cells, copied_shape
 
-WIDTHS = (4, 8, 16, 32, 64)  # bits of an element
 TABLE_BITS = WARP.bit_length() - 1  # of a thread's number that a constant of 32 bits tells apart
-
-
-def both_in_registers(context: Context) -> Answer:
-    """Hold where both sides lie in registers."""
-    have = context.spaces
-    if {*have.values()} == {"local"}:
-        return True
-    return False, f"both sides must be in registers (local); {listed(have)}"
-
-
-IN_REGISTERS = [predicate("both_in_registers", both_in_registers)]
 
 
 def table_of(parts: Sequence[Holders], active: Mask | None) -> Ints:
@@ -44,7 +32,7 @@ def table_of(parts: Sequence[Holders], active: Mask | None) -> Ints:
     buffer, threads = parts[0].region.buffer, parts[0].threads
     table = np.full((threads, cells(buffer)), -1, dtype=np.int64)
     for part in parts:
-        rows = np.flatnonzero(part.taking if active is None else part.taking & active)
+        rows = np.flatnonzero(part.within(active))
         table[rows[:, None], list(part.registers)] = part.elements[rows]
     return table
 
@@ -59,8 +47,8 @@ def posed(context: Context) -> tuple[Ints, Ints]:
     dst, src = context.call.operands["dst"], context.call.operands["src"]
     copied_shape(dst, src)
     bits = src.buffer.dtype.bits
-    if bits not in WIDTHS:
-        fail(f"moves elements of {listed_bits()} bits; {src.buffer} has {bits}")
+    if bits not in BITS:
+        fail(f"moves elements of {', '.join(map(str, BITS))} bits; {src.buffer} has {bits}")
     active = context.flow.active
     sides = [holders_of(side, context.threads) for side in (src, dst)]
     for parts in sides:
@@ -73,11 +61,6 @@ def posed(context: Context) -> tuple[Ints, Ints]:
                 f"{dst} and {src} overlap in register {both[0]}: it would read what it has written"
             )
     return held, wanted
-
-
-def listed_bits() -> str:
-    """Return the widths that convert."""
-    return f"{', '.join(map(str, WIDTHS[:-1]))} or {WIDTHS[-1]}"
 
 
 def index_of(column: Sequence[int], threads: int) -> Index | None:
@@ -266,7 +249,16 @@ class Recipe:
                 )
 
 
-@register_dispatch("copy", "cuda", variant="convert_registers", priority=10, when=IN_REGISTERS)
+def _copies(src: BufferRegion, held: Ints) -> Iterator[Op]:
+    """Yield what must be so where several threads hold an element: their copies agree."""
+    _, counts = np.unique(held[held >= 0], return_counts=True)
+    if (counts > 1).any():
+        numbers = np.flatnonzero((held >= 0).any(axis=0))
+        rows = tuple(tuple(map(int, row)) for row in held[:, numbers])
+        yield Agree(Registers(src.buffer.name, tuple(map(int, numbers))), rows)
+
+
+@register_dispatch("copy", "cuda", variant="convert_registers", priority=10, when=[in_registers])
 def lower_registers(context: Context) -> Lowered:
     """Lower a copy between register tiles to the cheapest recipe within warps."""
     dst: BufferRegion = context.call.operands["dst"]
@@ -288,9 +280,9 @@ def lower_registers(context: Context) -> Lowered:
         parts = holders_of(dst, context.threads)
         direct = dst.buffer != src.buffer and active is None
         recipe = Recipe(context, task, made, results, direct)
-        ops = list(recipe.operations())
+        ops = [*_copies(src, held), *recipe.operations()]
         for part in parts:
-            taking = part.taking if active is None else part.taking & active
+            taking = part.within(active)
             if taking.any():
                 ops.extend(only(part.taking, list(recipe.moves(part, taking)), active))
     except LayoutError as error:

@@ -14,15 +14,16 @@ from layoutalg import LayoutError
 from layoutalg.conversions.staging import stage
 from layoutalg.layouts.thread_slots import THREADS_IN
 from lowering.dispatch.holders import Ints
+from lowering.dispatch.predicates import in_registers
 from lowering.dispatch.registry import Context, DispatchFail, Lowered, fail, register_dispatch
-from lowering.dispatch.variants.convert_registers import IN_REGISTERS, lower_registers, posed
+from lowering.dispatch.variants.convert_registers import lower_registers, posed
 from lowering.dispatch.variants.copy_vector import register_copy
 from lowering.dispatch.variants.ldstmatrix import matrices as by_matrices
 from lowering.ir.ops import Op, Sync
 from lowering.ir.tiles import Buffer, BufferRegion, copy
 
 
-@register_dispatch("copy", "cuda", variant="convert_shared", priority=5, when=IN_REGISTERS)
+@register_dispatch("copy", "cuda", variant="convert_shared", priority=5, when=[in_registers])
 def lower_through_memory(context: Context) -> Lowered:
     """Lower a copy between register tiles to stores, a barrier and loads."""
     dst: BufferRegion = context.call.operands["dst"]

@@ -66,7 +66,7 @@ def lower_cooperative(context: Context) -> Lowered:
     fewest = -(-total * bits // WIDEST)
     _check_count(fewest, context)
     try:
-        width = _width(dst, src, shape, context.threads)
+        width = _width(dst, src, shape)
     except LayoutError as error:
         fail(str(error))
     if asynchronous and width * bits // 8 not in ASYNC_BYTES:
@@ -121,7 +121,7 @@ def _check_count(vectors: int, context: Context) -> None:
         )
 
 
-def _width(dst: BufferRegion, src: BufferRegion, shape: tuple[int, ...], threads: int) -> int:
+def _width(dst: BufferRegion, src: BufferRegion, shape: tuple[int, ...]) -> int:
     """Return the widest vector at which both sides are consecutive and aligned."""
     total = int(np.prod(shape))
     width = max(1, WIDEST // src.buffer.dtype.bits)

@@ -18,9 +18,9 @@ from lowering.dispatch.holders import (
     named,
     only,
 )
-from lowering.dispatch.predicates import listed
+from lowering.dispatch.predicates import in_registers
 from lowering.dispatch.register_tiles import columns_of
-from lowering.dispatch.registry import Answer, Context, Lowered, fail, predicate, register_dispatch
+from lowering.dispatch.registry import Context, Lowered, fail, register_dispatch
 from lowering.ir.expressions import (
     Coordinate,
     Node,
@@ -32,16 +32,6 @@ from lowering.ir.expressions import (
 from lowering.ir.index import Index
 from lowering.ir.ops import Compute, Op, Registers, Zero
 from lowering.ir.tiles import BufferRegion
-
-
-def all_in_registers(context: Context) -> Answer:
-    """Hold where every operand lies in registers."""
-    if set(context.spaces.values()) == {"local"}:
-        return True
-    return False, f"all operands must be in registers; {listed(context.spaces)}"
-
-
-IN_REGISTERS = [predicate("all_in_registers", all_in_registers)]
 
 
 def check_overlap(into: Registers, source: Registers) -> None:
@@ -58,7 +48,7 @@ def check_overlap(into: Registers, source: Registers) -> None:
         )
 
 
-@register_dispatch("assign", "cuda", variant="elementwise", when=IN_REGISTERS)
+@register_dispatch("assign", "cuda", variant="elementwise", when=[in_registers])
 def lower_assign(context: Context) -> Lowered:
     """Lower ``dst = expression``: each thread computes the elements that it holds.
 
@@ -73,7 +63,7 @@ def lower_assign(context: Context) -> Lowered:
         check_reached(parts, active)
         _check_copies(context, dst, value)
         for part in parts:
-            taking = part.taking if active is None else part.taking & active
+            taking = part.within(active)
             into = Registers(dst.buffer.name, part.registers)
             for some, operands in _sources(dst, part, taking, tuple(roles.values()), threads):
                 for each in operands:
@@ -119,7 +109,7 @@ def _sources(
         yield taking, ()
         return
     region, *rest = regions
-    wanted = _broadcast(region.shape, dst.shape)[part.elements]
+    wanted = broadcast(region.shape, dst.shape)[part.elements]
     left = taking.copy()
     for other in holders_of(region, threads):
         some = left & other.taking
@@ -140,7 +130,7 @@ def _sources(
         )
 
 
-def _broadcast(shape: tuple[int, ...], onto: tuple[int, ...]) -> Ints:
+def broadcast(shape: tuple[int, ...], onto: tuple[int, ...]) -> Ints:
     """Return the flat element of a shape that each flat element of a larger one takes."""
     elements = np.arange(math.prod(shape)).reshape(shape)
     return np.broadcast_to(elements, onto).reshape(-1)
@@ -164,7 +154,7 @@ def _placed(
     return Compute(into, mapped(value, change), operands, tuple(coordinates))
 
 
-@register_dispatch("zero", "cuda", variant="zero", when=IN_REGISTERS)
+@register_dispatch("zero", "cuda", variant="zero", when=[in_registers])
 def lower_zero(context: Context) -> Lowered:
     """Lower ``dst = 0`` to one operation."""
     region = context.call.operands["dst"]

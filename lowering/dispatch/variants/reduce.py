@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,16 +17,17 @@ from lowering.dispatch.holders import (
     named,
     only,
 )
+from lowering.dispatch.predicates import in_registers
 from lowering.dispatch.register_tiles import columns_of
 from lowering.dispatch.registry import Context, Lowered, fail, register_dispatch
-from lowering.dispatch.variants.elementwise import IN_REGISTERS, check_overlap
-from lowering.ir.expressions import Expression, Operand, apply, cast, not_equal
+from lowering.dispatch.variants.elementwise import broadcast, check_overlap
+from lowering.ir.expressions import Expression, Operand, apply, cast, kept, not_equal
 from lowering.ir.ops import Butterfly, Compute, Move, Op, Registers
 from lowering.ir.reductions import JOINS
 from lowering.ir.tiles import BufferRegion
 
 
-@register_dispatch("reduce", "cuda", variant="shuffles", when=IN_REGISTERS)
+@register_dispatch("reduce", "cuda", variant="shuffles", when=[in_registers])
 def lower_reduce(context: Context) -> Lowered:
     """Lower ``dst = reduction of src`` to a tree in each thread, then a shuffle per lane bit.
 
@@ -36,14 +36,15 @@ def lower_reduce(context: Context) -> Lowered:
     """
     operands, config = context.call.operands, context.call.config
     dst, src = operands["dst"], operands["src"]
-    into = _results(config["shape"], config["axis"])
+    shape, axis = config["shape"], config["axis"]
+    into = broadcast(kept(shape, axis), shape)  # which result each element is part of
     threads, active = context.threads, context.flow.active
     found: list[Op] = []
     try:
         parts = holders_of(src, threads)
         check_reached(parts, active)
         for part in parts:
-            taking = part.taking if active is None else part.taking & active
+            taking = part.within(active)
             if taking.any():
                 ops = _reduced(dst, part, taking, into, config["function"])
                 found.extend(only(part.taking, ops, active))
@@ -53,20 +54,13 @@ def lower_reduce(context: Context) -> Lowered:
     return Lowered(tuple(found))
 
 
-def _results(shape: Sequence[int], axis: Sequence[int]) -> Ints:
-    """Return for each element, row-major, the number of the result that it is part of."""
-    small = tuple(1 if dim in axis else extent for dim, extent in enumerate(shape))
-    numbers = np.arange(math.prod(small)).reshape(small)
-    return np.broadcast_to(numbers, shape).reshape(-1)
-
-
 def _check_set(
     dst: BufferRegion, parts: Sequence[Holders], threads: int, active: Mask | None
 ) -> None:
     """Decline a destination of which threads hold results that have no element of the source."""
     having = np.any([part.taking for part in parts], axis=0)
     for each in holders_of(dst, threads):
-        lacking = each.taking & ~having if active is None else each.taking & ~having & active
+        lacking = each.within(active) & ~having
         if lacking.any():
             fail(
                 f"{named(lacking)} hold {dst} and nothing of {parts[0].region}: they would not be "

@@ -177,7 +177,7 @@ def lower_wgmma(context: Context) -> Lowered:
         depth = checked_shapes(context, inst)
         try:
             part = uniform_holders(operands["C"], context.threads, "warpgroup", active)
-            taking = part.taking if active is None else part.taking & active
+            taking = part.within(active)
             tiles = warpgroup_tiles(part, inst.fragment("D"), taking)
             if tiles is not None:
                 ops = [WgmmaFence(), *_steps(context, inst, tiles, depth, taking)]

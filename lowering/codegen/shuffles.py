@@ -5,7 +5,7 @@ from __future__ import annotations
 from lowering.codegen.register_words import WORD
 from lowering.codegen.writer import BYTE, Writer, emit
 from lowering.ir.index import Guard, Index
-from lowering.ir.ops import Permute, Registers, Select, Shuffle
+from lowering.ir.ops import Agree, Permute, Registers, Select, Shuffle
 from lowering.isa import ptx
 
 
@@ -14,6 +14,11 @@ def variable(writer: Writer, elements: Registers) -> str:
     per = writer.body.buffer(elements.buffer).dtype.pack
     (number,) = {each // per for each in elements.numbers}
     return f"{elements.buffer}_{number}"
+
+
+@emit.of(Agree)
+def _agree(writer: Writer, op: Agree) -> None:
+    """Write nothing: what must be so costs no instruction."""
 
 
 @emit.of(Select)

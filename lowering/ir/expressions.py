@@ -51,12 +51,27 @@ class Operand:
         return f"${self.number}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Number:
-    """A leaf: a constant; its type is "" until an operator gives it one."""
+    """A leaf: a constant; its type is "" until an operator gives it one.
+
+    >>> Number(0.0, "f32") == Number(-0.0, "f32")
+    False
+    """
 
     value: float
     token: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both are the same constant: -0.0 is not 0.0, and a NaN is itself."""
+        return isinstance(other, Number) and self._spelled == other._spelled
+
+    def __hash__(self) -> int:
+        return hash(self._spelled)
+
+    @property
+    def _spelled(self) -> tuple[str, str]:
+        return repr(self.value), self.token
 
     def __str__(self) -> str:
         return str(self.value)
@@ -404,7 +419,7 @@ def _constant(value: float, token: str, operation: str) -> Number:
     """Return a constant of a type.
 
     Raises:
-        LayoutError: an integer type does not hold it, or a finite number becomes infinite.
+        LayoutError: the type does not hold it: a fraction, a NaN, or beyond its largest number.
     """
     if token == PRED:
         raise LayoutError(f"{operation}: a truth value fits, such as x < 0; got the number {value}")
@@ -414,10 +429,15 @@ def _constant(value: float, token: str, operation: str) -> Number:
         if not low <= value <= high or value != int(value):  # a NaN lies in no range
             raise LayoutError(f"{operation}: {token} holds {low}..{high}; got {value}")
         return Number(int(value), token)
-    beyond = isinstance(value, int) and abs(value) > sys.float_info.max
+    given = math.inf if abs(value) > sys.float_info.max else float(value)
     with np.errstate(all="ignore"):
-        rounded = float(np.asarray(math.inf if beyond else value, np.float64).astype(dtype.numpy))
-    if beyond or (math.isfinite(value) and not math.isfinite(rounded)):
+        rounded, last = map(float, np.asarray([given, math.inf]).astype(dtype.numpy))
+    if math.isnan(given) and not math.isnan(rounded):
+        raise LayoutError(f"{operation}: {token} holds no NaN")
+    infinite = isinstance(value, float) and math.isinf(value)
+    # Past its largest number e4m3 has NaN, and e2m1 has that number again.
+    beyond = not math.isnan(given) and (math.isnan(rounded) or math.isinf(rounded) != infinite)
+    if beyond or (math.isfinite(last) and abs(given) > last):
         raise LayoutError(f"{operation}: {value} is beyond the largest {token}")
     return Number(float(value), token)
 

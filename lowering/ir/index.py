@@ -549,6 +549,29 @@ class Guard:
         """
         raise _undecided(str(self))
 
+    def _joined(self, other: Any) -> Any:
+        """Leave ``&``, ``|`` and ``^`` to an expression; refuse two conditions.
+
+        Raises:
+            LayoutError: the other side is a condition of indices too.
+        """
+        if isinstance(other, Guard):
+            raise LayoutError(
+                f"condition: `{self}` and `{other}` cannot be joined by a sign: nest two `with "
+                "k.when(…)`, or two where()"
+            )
+        return NotImplemented
+
+    __and__ = __or__ = __xor__ = _joined
+
+    def __invert__(self) -> Any:
+        """Refuse: its opposite is another comparison.
+
+        Raises:
+            LayoutError: always.
+        """
+        raise LayoutError(f"condition: `{self}` has no ~: write the opposite comparison")
+
     def __str__(self) -> str:
         """Return the condition to read."""
         return self.render("script")

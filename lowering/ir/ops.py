@@ -321,6 +321,21 @@ class Shuffle(Op, unit="warp", aligned=True):
 
 
 @dataclass(frozen=True)
+class Agree(Op, unit="thread"):
+    """Copies in several threads, of which an exchange takes any: they must be equal.
+
+    The NumPy warp checks it; texts say nothing. ``elements``: of each thread, the element in each
+    register; -1: none.
+    """
+
+    copies: Registers
+    elements: tuple[tuple[int, ...], ...]
+
+    def __str__(self) -> str:
+        return f"agree({self.copies})"
+
+
+@dataclass(frozen=True)
 class Butterfly(Op, unit="warp", aligned=True, updates=("into",)):
     """Join registers with those of the lane whose number differs in one bit, in every lane.
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from layoutalg.algebra.axis import WARP
 from lowering.ir.matrices import Matrix
-from lowering.ir.ops import Butterfly, Permute, Registers, Select, Shuffle
+from lowering.ir.ops import Agree, Butterfly, Permute, Registers, Select, Shuffle
 from lowering.isa import functions
+from lowering.simulator.hazards import SimulationError
 from lowering.simulator.machine import Machine, simulate
 from lowering.simulator.order import Bools, Ints
 
@@ -33,6 +34,31 @@ def keep(machine: Machine, into: Registers, values: Matrix, known: Bools) -> Non
     here = np.ix_(machine.mask, np.array(into.numbers))
     machine.registers[into.buffer][here] = values[machine.mask]
     machine.known[into.buffer][here] = known[machine.mask]
+
+
+@simulate.of(Agree)
+def _agree(machine: Machine, op: Agree) -> None:
+    """Refuse copies that differ, of those that are written.
+
+    Raises:
+        SimulationError: two of them do.
+    """
+    numbers = list(op.copies.numbers)
+    elements = np.array(op.elements)
+    meant = machine.known[op.copies.buffer][:, numbers] & machine.mask[:, None] & (elements >= 0)
+    values = np.ascontiguousarray(machine.registers[op.copies.buffer][:, numbers])
+    bits = values.view(f"u{values.dtype.itemsize}")[meant]
+    _, first, copy = np.unique(elements[meant], return_index=True, return_inverse=True)
+    differ = np.flatnonzero(bits != bits[first][copy.reshape(-1)])
+    if differ.size:
+        threads, places = np.nonzero(meant)
+        one, other = int(first[copy.reshape(-1)[differ[0]]]), int(differ[0])
+        where = [f"{op.copies.buffer}[{numbers[places[at]]}] of thread {threads[at]}" for at in
+                 (one, other)]  # fmt: skip
+        raise SimulationError(
+            f"simulate: {op}: {where[0]} and {where[1]} are copies of one element, and differ; set "
+            "both, or copy in the branch that set one"
+        )
 
 
 @simulate.of(Select)

@@ -188,6 +188,9 @@ class Writer:
     def butterfly(self, op: Any) -> None:
         self.add("butterfly", op, True)
 
+    def agree(self, op: Any) -> None:
+        """Do nothing: what must be so."""
+
     def select(self, op: Any) -> None:
         self.add("select", op, more=self.value(op.which)[self.mask])
 

@@ -59,9 +59,11 @@ def outputs(
         for b, cell in zip(body.params, memory, strict=True):
             if b.dtype.bits < BYTE:
                 low = np.stack([cell & 15, cell >> 4], axis=1).reshape(-1)
-                number = low.astype(np.int8)
-                signed = b.dtype.integers[0] < 0
-                flat[b.name] = np.where(signed & (low > 7), number - 16, number).astype(
-                    b.dtype.numpy
-                )
+                least, most = b.dtype.integers
+                if most:
+                    number = low.astype(np.int8)
+                    number = np.where((least < 0) & (low > most), number - 16, number)
+                    flat[b.name] = number.astype(b.dtype.numpy)
+                else:
+                    flat[b.name] = low.view(b.dtype.numpy)
         yield name, {b.name: logical(b, flat[b.name]) for b in body.written}

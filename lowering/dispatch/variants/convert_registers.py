@@ -21,7 +21,7 @@ from lowering.dispatch.holders import Holders, Ints, Mask, check_reached, holder
 from lowering.dispatch.predicates import in_registers
 from lowering.dispatch.registry import Context, Lowered, fail, register_dispatch
 from lowering.ir.index import Index
-from lowering.ir.ops import Move, MoveMatrix, Op, Permute, Registers, Select, Shuffle
+from lowering.ir.ops import Agree, Move, MoveMatrix, Op, Permute, Registers, Select, Shuffle
 from lowering.ir.tiles import Buffer, BufferRegion, cells, copied_shape
 
 TABLE_BITS = WARP.bit_length() - 1  # of a thread's number that a constant of 32 bits tells apart
@@ -249,6 +249,15 @@ class Recipe:
                 )
 
 
+def _copies(src: BufferRegion, held: Ints) -> Iterator[Op]:
+    """Yield what must be so where several threads hold an element: their copies agree."""
+    _, counts = np.unique(held[held >= 0], return_counts=True)
+    if (counts > 1).any():
+        numbers = np.flatnonzero((held >= 0).any(axis=0))
+        rows = tuple(tuple(map(int, row)) for row in held[:, numbers])
+        yield Agree(Registers(src.buffer.name, tuple(map(int, numbers))), rows)
+
+
 @register_dispatch("copy", "cuda", variant="convert_registers", priority=10, when=[in_registers])
 def lower_registers(context: Context) -> Lowered:
     """Lower a copy between register tiles to the cheapest recipe within warps."""
@@ -271,7 +280,7 @@ def lower_registers(context: Context) -> Lowered:
         parts = holders_of(dst, context.threads)
         direct = dst.buffer != src.buffer and active is None
         recipe = Recipe(context, task, made, results, direct)
-        ops = list(recipe.operations())
+        ops = [*_copies(src, held), *recipe.operations()]
         for part in parts:
             taking = part.within(active)
             if taking.any():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lowering as lw
-from layoutalg import LayoutError, S, TileLayout, fragments, laneid
+from layoutalg import LayoutError, S, TileLayout, fragments, laneid, parse
 from lowering.codegen.compilers import COMPILERS, machine_code
 from lowering.codegen.cuda_cpp import Source
 from lowering.codegen.writer import emit
@@ -126,7 +126,18 @@ def in_tensor_memory() -> KernelIR:
     return tensor_kernels.product(case).lower().body
 
 
-MORE = (staged, reduced, transposed, in_tensor_memory)
+def copied() -> KernelIR:
+    """Return a conversion from a tile of which two lanes hold each element."""
+    k = Kernel("copied")
+    a, o = k.param("a", (16, 4), "float32"), k.param("o", (16, 4), "float32")
+    twice = parse("S[(16,4):(1@laneid,1)] + R[2:16@laneid]")
+    apart = parse("S[(16,4):(2@laneid,1)]")
+    r, t = (k.alloc(n, (16, 4), "float32", layout=each) for n, each in (("r", twice), ("t", apart)))
+    k.copy(r, a), k.copy(t, r), k.copy(o, t)
+    return k.lower().body
+
+
+MORE = (staged, reduced, transposed, in_tensor_memory, copied)
 
 
 @pytest.mark.slow

@@ -220,6 +220,28 @@ def test_what_other_lanes_have_not_set_is_not_read() -> None:
         k.lower().simulate()
 
 
+def test_copies_that_differ_are_refused() -> None:
+    """An exchange takes any of the copies of an element; one was changed alone."""
+    for alone in (False, True):
+        k = lw.Kernel("copies")
+        a, o = k.param("a", (16, 4), "float32"), k.param("o", (16, 4), "float32")
+        r = k.alloc(
+            "r", (16, 4), "float32", layout=parse("S[(16,4):(1@laneid,1)] + R[2:16@laneid]")
+        )
+        t = k.alloc("t", (16, 4), "float32", layout=parse("S[(16,4):(2@laneid,1)]"))
+        k.copy(r, a)
+        with k.when(k.lane >= (16 if alone else 0)):
+            k.assign(r, r + 1)
+        k.copy(t, r), k.copy(o, t)
+        x = numbers((16, 4), 32)
+        if alone:
+            with pytest.raises(SimulationError, match="are copies of one element, and differ"):
+                k.lower().simulate(a=x)
+            continue
+        for machine, out in outputs(k.lower(), {"a": x}):
+            assert np.array_equal(out["o"], x + 1), machine
+
+
 def test_only_the_warps_of_a_branch_convert() -> None:
     rows = parse("S[(2,32,2):(1@warpid,1@laneid,1)]")
     columns = parse("S[(2,2,16,2):(1@warpid,1,2@laneid,1@laneid)]")

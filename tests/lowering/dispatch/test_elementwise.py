@@ -174,6 +174,30 @@ def test_a_tile_takes_the_layout_of_registers_that_descend() -> None:
         assert np.array_equal(out["o"], given * 2 - given.max(0)), machine
 
 
+def test_zeros_of_both_signs_are_two_constants() -> None:
+    k = lw.Kernel("k")
+    a, o = k.param("a", (32, 4), "float32"), k.param("o", (32, 4), "float32")
+    x = k.alloc("x", (32, 4), "float32", layout=ROWS)
+    k.copy(x, a)
+    k.assign(x, lw.where(x < 1, x * -0.0, x * 0.0))
+    k.copy(o, x)
+    given = np.tile(np.float32([-2, -1, 1, 2]), (32, 1))
+    want = np.tile(np.float32([0.0, 0.0, 0.0, 0.0]), (32, 1))
+    for machine, out in outputs(k.lower(), {"a": given}):
+        assert out["o"].tobytes() == want.tobytes(), machine
+
+
+@pytest.mark.parametrize("value", [-0.5, 6.0, -0.0])
+def test_constants_of_four_bits_fill_words(value: float) -> None:
+    k = lw.Kernel("k")
+    o = k.param("o", (32, 8), "e2m1")
+    x = k.alloc("x", (32, 8), "e2m1", layout=parse("S[(32,8):(1@laneid,1)]"))
+    k.assign(x, value), k.copy(o, x)
+    want = np.full((32, 8), value).astype(o.dtype.numpy)
+    for machine, out in outputs(k.lower(), {}):
+        assert out["o"].tobytes() == want.tobytes(), machine
+
+
 X = lw.Buffer("x", (32, 4), "float32", layout=ROWS)
 REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "two types": (lambda: X + lw.cast(1, "float16"), "both sides must have one type; got"),
@@ -185,6 +209,9 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "bool": (lambda: X + True, "add: a number or a tile fits; got True"),
     "a text": (lambda: X + "a", "add: a tile, an expression, a number"),
     "beyond": (lambda: lw.cast(1e39, "float32"), "is beyond the largest f32"),
+    "no infinity": (lambda: lw.cast(math.inf, "e4m3"), "inf is beyond the largest e4m3"),
+    "beyond 4 bits": (lambda: lw.cast(6.5, "e2m1"), "6.5 is beyond the largest e2m1"),
+    "no NaN": (lambda: lw.cast(math.nan, "e2m1"), "e2m1 holds no NaN"),
     "no integer": (lambda: lw.cast(0.5, "int32"), "s32 holds -2147483648..2147483647; got 0.5"),
     "a huge integer": (lambda: X * 10**400, "is beyond the largest f32"),
     "an infinite integer": (lambda: lw.cast(math.inf, "uint8"), "u8 holds 0..255; got inf"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 import re
 from functools import cache
@@ -478,3 +479,12 @@ def test_what_holds_for_the_values_of_an_environment_holds_for_all(
                 claimed += 1
                 assert claim(full).all(), (str(one), str(other))
     assert claimed > 30
+
+
+def test_conditions_are_not_joined_by_signs() -> None:
+    lane = Index.of("lane", 32)
+    for join in (operator.and_, operator.or_, operator.xor):
+        with pytest.raises(LayoutError, match=r"nest two `with k\.when"):
+            join(lane >= 3, lane < 5)
+    with pytest.raises(LayoutError, match="write the opposite comparison"):
+        operator.invert(lane >= 3)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.fuzz.expressions import Node, evaluate, function
-from tests.fuzz.texts import KINDS, Machine, places
+from tests.fuzz.texts import KINDS, Machine, described, places
 
 Array = npt.NDArray[Any]
 WARP = 32
@@ -343,7 +343,7 @@ class Writer:
         start = base + self.number(operand.address) * size
         word = (start >> 4 & 0x3FFF) | low
         mn = operand.descriptor.major == "MN"
-        at = Machine.described(None, word, high, rows, depth, size, mn)  # type: ignore[arg-type]
+        at = described(word, high, rows, depth, size, mn)
         return operand.memory, (at - base) // size
 
     def wgmma(self, op: Any) -> None:
@@ -765,7 +765,7 @@ class Run:
         self.write(op.into, threads, np.broadcast_to(value, (len(threads), len(op.into.numbers))))
 
     def gathered(self, values: Array, bits: int, role: str, shape: tuple[int, int]) -> Array:
-        rows, cols = places(bits, role)
+        rows, cols = places(bits, role, shape)
         out = np.empty(shape)
         out[rows, cols] = values.reshape(rows.shape)
         return out
@@ -776,7 +776,7 @@ class Run:
         a = self.gathered(self.read(op.a, threads), bits, "A", (16, inst.k))
         b = self.gathered(self.read(op.b, threads), bits, "B", (inst.k, 8))
         d = self.gathered(self.read(op.d, threads), 32, "D", (16, 8))
-        rows, cols = places(32, "D")
+        rows, cols = places(32, "D", (16, 8))
         self.write(op.d, threads, (d + a @ b)[rows, cols])
 
     def transfer(self, unit: int, step: Step, threads: Array, lanes: Array) -> None:
@@ -902,7 +902,7 @@ class Run:
             if left is not None:
                 a = self.memory[left[0]][left[1]]
             else:
-                rows, cols = places(16, "A")
+                rows, cols = places(16, "A", (16, 16))
                 a = np.empty((64, 16))
                 for warp in range(4):
                     part = held[32 * warp : 32 * warp + 32]

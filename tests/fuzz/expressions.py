@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tests.support.ptx_words import nearest
+from tests.support import ptx_cvt, ptx_words
 
 Array = npt.NDArray[Any]
 PRED = "bool"
@@ -34,11 +34,9 @@ KINDS: dict[str, Any] = {
     "float64": np.float64, "int32": np.int32, "int8": np.int8, "uint8": np.uint8,
     "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2, PRED: np.bool_,
 }  # fmt: skip
-# Of floats: digits, the exponent of the least number, the largest number, whether it stands for inf
-FORMS = {
-    "float16": (11, -24, 65504.0, False), "bfloat16": (8, -133, (2 - 2**-7) * 2.0**127, False),
-    "float32": (24, -149, (2 - 2**-23) * 2.0**127, False),
-    "float8_e4m3fn": (4, -9, 448.0, True), "float8_e5m2": (3, -16, 57344.0, True),
+FLOATS = {
+    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
 }  # fmt: skip
 
 
@@ -163,18 +161,9 @@ def cast(value: Array, source: str, target: str) -> Array:
         wide = value.astype(np.float64)
         whole = np.clip(np.trunc(np.where(np.isnan(wide), 0, wide)), ends.min, ends.max)
         return whole.astype(np.int64).astype(KINDS[target])
-    wide = value.astype(np.float64)
-    return wide if target == "float64" else rounded(wide, target).astype(KINDS[target])
-
-
-def rounded(wide: Array, target: str) -> Array:
-    """Return float64 rounded to the numbers of a narrower type."""
-    digits, least, largest, holds = FORMS[target]
-    _, exponent = np.frexp(np.where(np.isfinite(wide), wide, 0))
-    unit = np.maximum(exponent - digits, least)
-    found = np.ldexp(np.rint(np.ldexp(wide, -unit)), unit)
-    over = np.copysign(largest if holds else np.inf, wide)
-    return np.where(np.abs(found) > largest, over, found)
+    token, wide = FLOATS[target], value.astype(np.float64)
+    bits = ptx_cvt.codes(wide, token, finite=token in ("e4m3", "e5m2"))
+    return ptx_cvt.floats(bits, token).astype(KINDS[target])
 
 
 def function(what: str, arguments: list[Array], where: Array | None) -> Array:
@@ -201,11 +190,11 @@ def reduced(what: str, value: Array, axes: tuple[int, ...]) -> Array:
     """
     if what == "any":
         return np.any(value != 0, axis=tuple(a - 2 for a in axes), keepdims=True).astype(np.int32)
-    digits = {name: form[0] for name, form in FORMS.items()} | {"float64": 53}
-    name = next(each for each, kind in KINDS.items() if np.dtype(kind) == value.dtype)
-    if what == "sum" and name in digits:
+    token = token_of(value)
+    if what == "sum" and token:
         wide = np.abs(value.astype(np.float64)).sum(axis=tuple(a - 2 for a in axes))
-        if (wide > 1 << digits[name]).any() or (value != np.rint(value)).any():
+        most = 2 << ptx_cvt.FORMATS[token].fraction
+        if (wide > most).any() or (value != np.rint(value)).any():
             raise InexactError("a sum whose order matters")
     for axis in axes:
         parts = np.moveaxis(value, axis - 2, 0)
@@ -214,6 +203,12 @@ def reduced(what: str, value: Array, axes: tuple[int, ...]) -> Array:
             total = function(JOINS[what], [total, part[None]], None)
         value = np.moveaxis(total, 0, axis - 2)
     return value
+
+
+def token_of(value: Array) -> str:
+    """Return the type of floats as PTX spells it; "" of others."""
+    name = next(each for each, kind in KINDS.items() if np.dtype(kind) == value.dtype)
+    return FLOATS.get(name, "")
 
 
 def _greater(a: Array, b: Array) -> Array:
@@ -235,22 +230,8 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
     if a.dtype.kind == "i":
         wide = a.astype(np.int64) * b.astype(np.int64) + c.astype(np.int64)
         return wide.astype(np.int32)
-    name = {np.dtype(np.float16): "f16", np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
-    token = name.get(a.dtype, "bf16")
-    wide = a.astype(np.longdouble) * b.astype(np.longdouble) + c.astype(np.longdouble)
-    out = np.array(wide.astype(np.float64).astype(a.dtype))
-    x, y, z = (each.astype(np.float64) for each in (a, b, c))
-    finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(z) & (wide != 0)
-    # What float64 holds exactly, or what lies far from a tie, needs no fractions.
-    near = (wide.astype(np.float64) != wide) | (out.astype(np.float64) != wide)
-    from fractions import Fraction
-
-    for at in np.argwhere(finite & near):
-        i = tuple(at)
-        exact = Fraction(float(x[i])) * Fraction(float(y[i])) + Fraction(float(z[i]))
-        if exact:
-            out[i] = nearest(exact, token)
-    return out
+    flat = (np.ravel(each) for each in (a, b, c))
+    return ptx_words.fused(*flat, token_of(a)).reshape(a.shape)
 
 
 def _wrapped(rule: Callable[..., Array]) -> Callable[..., Array]:

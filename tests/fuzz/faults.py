@@ -200,7 +200,7 @@ def shift_region(program: Program, rng: random.Random) -> bool:
 
 def other_tile(program: Program, rng: random.Random) -> bool:
     """Use another register tile of one type and layout."""
-    found = _pick(rng, _places(program, "copy", "cast", "blend", "gemm"))
+    found = _pick(rng, _places(program, "copy", "gemm"))
     if found is None:
         return False
     st = found[2]
@@ -443,7 +443,12 @@ def ir_swap_registers(body: Any, rng: random.Random) -> Any:
     """Exchange two registers of an operand."""
     places = []
     for path, op in _ops(body.ops):
-        if not is_dataclass(op):
+        whole = type(op).__name__ in (
+            "Select",
+            "Permute",
+            "Shuffle",
+        )  # registers have no order there
+        if whole or not is_dataclass(op):
             continue
         for each in fields(op):
             value = getattr(op, each.name)

@@ -20,10 +20,10 @@ import numpy.typing as npt
 from tests.fuzz.expressions import (
     JOINS,
     KINDS,
+    LEAVES,
     PRED,
     InexactError,
     Node,
-    cast,
     evaluate,
     reduced,
 )
@@ -196,7 +196,7 @@ class Reg:
 class St:
     """A statement: a verb, its regions, other arguments, and the statements inside it.
 
-    Verbs: copy, zero, cast, blend, assign, gemm, gemm_async, sync, commit, wait, arrive,
+    Verbs: copy, zero, assign, gemm, gemm_async, sync, commit, wait, arrive,
     mbarrier_wait, tma_load, tma_store, tma_store_wait, loop, when, producer, block (statements
     whose order is their own affair).
     """
@@ -321,12 +321,6 @@ def _lines(body: list[St], program: Program, depth: int, made: set[str]) -> list
             out.append(f"{pad}k.copy({region(st.dst)}, {region(st.src)}{more})")
         elif st.op == "zero":
             out.append(f"{pad}k.zero({region(st.dst)})")
-        elif st.op == "cast":
-            out.append(f"{pad}k.cast({region(st.dst)}, {region(st.src)})")
-        elif st.op == "blend":
-            more = f" + {region(st.src)} * {a['beta']}" if st.src is not None else ""
-            own = region(st.dst)
-            out.append(f"{pad}k.assign({own}, {own} * {a['alpha']}{more})")
         elif st.op == "assign":
             assert st.dst is not None
             value, name = a["value"].text(region), st.dst.buf
@@ -467,18 +461,6 @@ class Meaning:
                     self.copy(dst, src)
             elif st.op == "zero":
                 self.put(st.dst, np.zeros(st.dst.size))
-            elif st.op == "cast":
-                source, into = (self.program.bufs[each.buf].dtype for each in (st.src, st.dst))
-                with np.errstate(all="ignore"):
-                    value = cast(self.own(st.src).astype(NUMPY[source]), source, into)
-                self.put(st.dst, value.astype(np.float64))
-            elif st.op == "blend":
-                scalars = self.program.scalars
-                value = self.own(st.dst) * scalars[a["alpha"]][1]
-                if st.src is not None:
-                    value = value + self.own(st.src) * scalars[a["beta"]][1]
-                exact(value[self.mask(st.dst)])
-                self.put(st.dst, value)
             elif st.op == "assign":
                 self.assign(st.dst, a["value"])
             elif st.op in ("gemm", "gemm_async"):
@@ -685,8 +667,6 @@ def kinds(program: Program) -> set[str]:
             found.add("cp.async" if st.args.get("asynchronous") else " to ".join(ends))
         elif st.op in (
             "zero",
-            "cast",
-            "blend",
             "assign",
             "gemm",
             "gemm_async",
@@ -701,6 +681,8 @@ def features(program: Program) -> dict[str, bool]:
     """Return what a program has of what the mix of kernels must have."""
     every = [st for _, _, st in statements(program.body)]
     ops = {st.op for st in every}
+    values = [st.args["value"] for st in every if st.op == "assign"]
+    functions = {node.what for value in values for node in value.nodes()}
     found = kinds(program)
     stays = any(st.op == "loop" and not st.args["unroll"] and st.args["extent"] > 1 for st in every)
     return {
@@ -712,19 +694,13 @@ def features(program: Program) -> dict[str, bool]:
         "TMA": bool({"tma_load", "tma_store"} & ops),
         "wgmma": "gemm_async" in ops,
         "a producer warpgroup": "producer" in ops,
-        "casts": "cast" in ops,
+        "casts": "cast" in functions,
         "an epilogue by warps": "epilogue" in program.features,
         "mma": "gemm" in ops,
         "a branch": "when" in ops,
         "a grid": program.grid > 1,
-        "blend": "blend" in ops,
-        "expressions": "assign" in ops,
-        "reductions": any(
-            node.what in JOINS
-            for st in every
-            if st.op == "assign"
-            for node in st.args["value"].nodes()
-        ),
+        "expressions": bool(functions - {"cast", *LEAVES}),
+        "reductions": bool(functions & {*JOINS}),
         "register copies": any(
             {program.bufs[each.buf].scope for each in (st.dst, st.src)} == {"local"}
             for st in every

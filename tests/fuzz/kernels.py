@@ -15,6 +15,7 @@ import numpy as np
 
 from tests.fuzz.barriers import Placer
 from tests.fuzz.computing import Computing
+from tests.fuzz.expressions import Node
 from tests.fuzz.ir import (
     BITS,
     NUMPY,
@@ -355,35 +356,13 @@ class Maker:
         bits = buf.bits
         assert bits is not None
         other = self.tile(buf.shape, into, bits)  # type: ignore[arg-type]
-        self.emit("cast", self.whole(other), self.whole(name))
-        if self.chance(0.3):
-            part = self.part(other)
-            self.emit("cast", part, self.of_part(part, self.whole(name)))
+        parts = [self.whole(other), *([self.part(other)] if self.chance(0.3) else [])]
+        for part in parts:
+            source = Node("tile", buf.dtype, (self.of_part(part, self.whole(name)),))
+            self.emit("assign", part, value=Node("cast", into, (source,)))
+        if name in self.loose:
+            self.loose.add(other)
         self.tiles.append(other)
-
-    def blend(self) -> None:
-        """Scale a tile of f32, and add another."""
-        name = self.pick(lambda b: b.dtype == "float32" and b.name not in self.loose)
-        if name is None:
-            name = self.load(None, "float32")
-        buf = self.program.bufs[name]
-        alpha, beta = f"alpha{_letter(len(self.program.scalars))}", ""
-        self.program.scalars[alpha] = ("f32", float(self.rng.choice((-2, -1, 2, 3))))
-        other = self.pick(
-            lambda b: b.dtype == "float32" and b.bits == buf.bits and b.shape == buf.shape
-            and b.name not in self.loose
-        )  # fmt: skip
-        if other == name:
-            other = None
-        region = self.part(name) if self.chance(0.3) else self.whole(name)
-        if other is None and self.chance(0.5):
-            other = self.load(buf.shape, "float32", buf.bits)
-        if other is None:
-            self.emit("blend", region, None, alpha=alpha)
-            return
-        beta = f"beta{_letter(len(self.program.scalars))}"
-        self.program.scalars[beta] = ("f32", float(self.rng.choice((-1, 2))))
-        self.emit("blend", region, self.of_part(region, self.whole(other)), alpha=alpha, beta=beta)
 
     def dispatch(self) -> str | None:
         """Return a variant to ask for, or none."""
@@ -1098,9 +1077,9 @@ class Maker:
         rng = self.rng
         table: list[tuple[float, Callable[[], Any]]] = [
             (2.0, self.load), (1.5, self.through_shared), (1.0, self.to_shared),
-            (0.8, self.reload), (0.5, self.zero), (0.9, self.cast), (0.7, self.blend),
+            (0.8, self.reload), (0.5, self.zero), (0.9, self.cast),
             (1.0, self.store), (0.6, self.from_shared_to_global), (0.3, self.between_shared),
-            (0.8, self.gemm), (0.5, self.branch), (0.4, self.epilogue), (2.0, self.compute),
+            (0.8, self.gemm), (0.5, self.branch), (0.4, self.epilogue), (2.7, self.compute),
         ]  # fmt: skip
         choice = rng.choices([f for _, f in table], [w for w, _ in table])[0]
         choice()

@@ -57,7 +57,7 @@ def _exact(values: Sequence[Array], rule: Callable[..., Any], kind: str) -> Arra
         return np.asarray(rule(*(each.astype(wide) for each in values))).astype(TYPES[kind])
 
 
-def _fma(a: Array, b: Array, c: Array, kind: str) -> Array:
+def fused(a: Array, b: Array, c: Array, kind: str) -> Array:
     """Round ``a·b + c`` once: by integers, where all are finite and the sum is no f32."""
     wide = [each.astype(np.float64) for each in (a, b, c)]
     with np.errstate(all="ignore"):
@@ -129,7 +129,7 @@ def _float(name: str, flags: Sequence[str], kind: str, values: Sequence[Array]) 
         if "NaN" in flags:
             found = np.where(np.isnan(values[0]) | np.isnan(values[1]), np.nan, found)
     elif name == "fma":
-        found = _fma(*values, kind)
+        found = fused(*values, kind)
     elif name in ("abs", "neg"):
         found = np.abs(values[0]) if name == "abs" else -values[0]
     else:

@@ -36,8 +36,10 @@ class Instruction:
 
 
 @lru_cache(maxsize=4096)
-def settled(column: PerThread) -> PerThread:
-    """Return a column with numbers where any will do: of its formula, or 0; one where all agree.
+def settled(column: PerThread, spare: PerThread = (0,)) -> PerThread:
+    """Return a column with numbers where any will do: of its formula; one where all agree.
+
+    ``spare``: where there is no formula, the numbers, over and over.
 
     >>> settled((0, -1, 2, 3)), settled((-1, 5, -1)), settled((0, -1, 1, 1, 0))
     ((0, 1, 2, 3), (5,), (0, 0, 1, 1, 0))
@@ -47,7 +49,8 @@ def settled(column: PerThread) -> PerThread:
         return (next(iter(used), -1),)
     found = formula(column)
     if found is None:
-        return tuple(max(each, 0) for each in column)
+        numbers = enumerate(column)
+        return tuple(n if n >= 0 else spare[thread % len(spare)] for thread, n in numbers)
     return tuple(found(thread) for thread in range(len(column)))
 
 

@@ -14,7 +14,7 @@ from layoutalg.algebra import iters as algebra
 from layoutalg.algebra.axis import WARP
 from layoutalg.algebra.tables import IntArray
 from layoutalg.conversions.by_thread import formula
-from layoutalg.conversions.instructions import PerThread
+from layoutalg.conversions.instructions import PerThread, settled
 from layoutalg.conversions.linear_plan import Move, Plan, Span, applied, network, plan
 from layoutalg.conversions.recipe import (
     MOVMATRIX_HALF,
@@ -225,7 +225,7 @@ class Task:
                         offered[warp * WARP + lane] = word
                     for reader, lane in reads.items():
                         read[warp * WARP + reader] = lane
-            lanes = _lanes(read)
+            lanes = settled(tuple(read), tuple(range(WARP)))
             offer = _chosen(_together(source, offered), offered)
             if offer is None:
                 offer = (made.shape[1],)
@@ -463,16 +463,6 @@ def _per_thread(column: Sequence[int], default: int = -1) -> PerThread:
             return whole
     common = used.most_common(1)[0][0]
     return tuple(entry if entry >= 0 else common for entry in column)
-
-
-def _lanes(read: Sequence[int]) -> PerThread:
-    """Return the lanes to read from; idle threads follow the formula, or read their own."""
-    if len({*read} - {-1}) == 1:
-        return _per_thread(read)
-    found = formula(read)
-    if found is not None:
-        return tuple(found(thread) for thread in range(len(read)))
-    return tuple(lane if lane >= 0 else thread % WARP for thread, lane in enumerate(read))
 
 
 def _transposed_source(

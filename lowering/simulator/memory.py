@@ -89,20 +89,24 @@ def _load(machine: Machine, op: Load) -> None:
 @simulate.of(Store)
 def _store(machine: Machine, op: Store) -> None:
     """Store a vector per thread."""
+    taking, cells, values = _stored(machine, op)
+    who = machine.agents[taking, None]
+    machine.memory[op.memory].write(
+        op, cells[taking], who, values, machine.order, _of_copy(machine, op)
+    )
+    size = cells.shape[1] * machine.body.buffer(op.memory).dtype.bits // 8
+    machine.count_banks(op.memory, cells[:, 0], size, op)
+
+
+def _stored(machine: Machine, op: Store | Atomic) -> tuple[Bools, Ints, Values]:
+    """Return who stores, the cells of every thread, and the values of those that store."""
     taking = machine.active(op.guards)
-    values = machine.read(op.source, op)
-    count = len(op.source.numbers)
+    values, count = machine.read(op.source, op), len(op.source.numbers)
     start = machine.addresses(op.address)
     machine.check_aligned(op.memory, start[taking], count, op)
     cells = start[:, None] + np.arange(count)
     _check_copies(machine, op, cells, taking)
-    cell, who = cells[taking], machine.agents[taking, None]
-    machine.memory[op.memory].write(
-        op, cell, who, values[taking], machine.order, _of_copy(machine, op)
-    )
-    machine.count_banks(
-        op.memory, start, count * machine.body.buffer(op.memory).dtype.bits // 8, op
-    )
+    return taking, cells, values[taking]
 
 
 ATOMICS: Mapping[str, np.ufunc] = {"add": np.add, "min": np.minimum, "max": np.maximum}
@@ -114,16 +118,10 @@ def _atomic(machine: Machine, op: Atomic) -> None:
 
     They race with loads and stores, and with another function, but not among themselves.
     """
-    taking = machine.active(op.guards)
-    values = machine.read(op.source, op)
-    count = len(op.source.numbers)
-    start = machine.addresses(op.address)
-    machine.check_aligned(op.memory, start[taking], count, op)
-    cells = start[:, None] + np.arange(count)
-    _check_copies(machine, op, cells, taking)
+    taking, cells, values = _stored(machine, op)
     memory, cell, who = machine.memory[op.memory], cells[taking], machine.agents[taking, None]
     memory.change(op, cell, who, machine.order, 1 + list(ATOMICS).index(op.function))
-    flat, given = cell.reshape(-1), values[taking].reshape(-1)
+    flat, given, join = cell.reshape(-1), values.reshape(-1), ATOMICS[op.function]
     order = np.argsort(flat, kind="stable")
     turn = np.empty_like(order)  # how many changes of the same cell come before
     turn[order] = np.arange(len(order)) - np.searchsorted(flat[order], flat[order])
@@ -131,10 +129,8 @@ def _atomic(machine: Machine, op: Atomic) -> None:
     for each in range(int(turn.max(initial=-1)) + 1):
         now = turn == each
         old, new = memory.values[flat[now]], given[now].astype(memory.values.dtype)
-        result = ATOMICS[op.function](_flushed(old), _flushed(new)) if sums else (
-            ATOMICS[op.function](old, new)
-        )  # fmt: skip
-        memory.values[flat[now]] = _flushed(result) if sums else result
+        result = _flushed(join(_flushed(old), _flushed(new))) if sums else join(old, new)
+        memory.values[flat[now]] = result
 
 
 def _flushed(values: Values) -> Values:

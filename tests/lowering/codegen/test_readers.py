@@ -148,7 +148,7 @@ def wgmma() -> Sample:
     config = Config((64, 64, 64), (4, 1), 2, 1, bulk=True, producer=True, wgmma=True)
     a, b = numbers(72, 64), numbers(64, 80)
     problem = Problem((72, 80, 64), {"A": 64, "B": 80, "D": 80})
-    extents, given = launch_of(problem, form, config, 2)
+    extents, given = launch_of(problem, config, 2)
     want = {"D": (a.astype(float) @ b.astype(float)).astype(np.float16)}
     program = program_of(form, config)
     return Sample(program, {"A": a, "B": b, "D": np.zeros((72, 80)), **given}, want, extents)

@@ -200,7 +200,7 @@ def run(body: Any, config: Config, sizes: tuple[int, int, int]) -> Any:
         "D": np.full((m, n), np.nan, np.float16),
     }
     problem = Problem(sizes, {"A": k, "B": n, "D": n})
-    grid, scalars = launch_of(problem, Form("float16"), config, 1)
+    grid, scalars = launch_of(problem, config, 1)
     machine = Grid(body, scalars, {r: x.shape for r, x in cells.items()}, problem.pitches)
     return machine.run(grid, {role: matrix.reshape(-1) for role, matrix in cells.items()})["D"]
 
@@ -379,7 +379,7 @@ def test_shared_memory_is_free_of_conflicts(out: str) -> None:
     body = program_of(Form("float16", out, edges=False), ONE).body
     machine = Machine(body)
     problem = Problem((64, 64, 64), {"A": 64, "B": 64, "D": 64})
-    _, scalars = launch_of(problem, Form("float16", out), ONE, 1)
+    _, scalars = launch_of(problem, ONE, 1)
     machine.env |= {"bx": 0, "by": 0, **scalars}
     for name in "ABD":
         machine.allocate(body.buffer(name), np.ones(64 * 64, body.buffer(name).dtype.numpy), True)

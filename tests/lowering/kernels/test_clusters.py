@@ -93,7 +93,8 @@ def test_every_tile_is_one_ctas_and_pairs_share_a_row_or_a_column() -> None:
     for config, own, other in ((LARGE, 0, 1), (replace(ACROSS, group=8), 1, 0)):
         sizes = (5 * config.span[0] - 8, 7 * config.span[1] - 8, 64)
         form, config = fitted(Form("float16"), config, sizes)
-        _, scalars = launch_of(Problem(sizes, dict.fromkeys("ABD", 8192)), config, H200.processors)
+        problem = Problem(sizes, dict.fromkeys("ABD", 8192))
+        _, scalars = launch_of(problem, config, H200.processors)
         ops = program_of(form, config).body.ops
         places = [tiles_of(ops, scalars, bx) for bx in range(scalars["ctas"])]
         assert sorted(place for each in places for place in each) == [

@@ -26,6 +26,7 @@ from lowering.kernels.bench import LAUNCH_OPERATIONS, Contender, interleaved
 from lowering.kernels.config import Config, Form
 from lowering.launch.driver import Device, call, device
 from lowering.launch.driver import _driver as driver
+from tests.support.gemm_checks import relative_error
 
 Array = npt.NDArray[Any]
 ROWS = 48  # of a large product, compared with float64
@@ -81,11 +82,6 @@ def widened(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def error(got: Array, want: Array) -> float:
-    """Return the relative error in the Frobenius norm."""
-    return float(np.linalg.norm(got.astype(np.float64) - want) / np.linalg.norm(want))
-
-
 def right() -> list[dict[str, Any]]:
     """Run small products with every epilogue; types and transpositions take turns."""
     rng, rows = np.random.default_rng(0), []
@@ -102,8 +98,8 @@ def right() -> list[dict[str, Any]]:
         given = operands(name, (m, n), kind, rng)
         got = lw.matmul(left, right, dtype=out, config=config, epilogue=epilogue, **given)
         want = meaning(a.astype(np.float64) @ b.astype(np.float64), **widened(given))
-        found = error(got, want)
-        limit = 1e-3 + (0 if out == "float32" else 2 * error(want.astype(kind), want))
+        found = relative_error(got, want)
+        limit = 1e-3 + (0 if out == "float32" else 2 * relative_error(want.astype(kind), want))
         rows.append({
             "config": str(config), "sizes": (m, n, k), "dtype": dtype, "out": out,
             "epilogue": name, "error": found, "ok": found < limit,
@@ -167,7 +163,7 @@ def rates(
             }
             sums = pairs[0][0][rows].astype(np.float64) @ pairs[0][1].astype(np.float64)
             want = meaning(sums, **sides, **number)
-            errors[name] = error(got[rows], want), error(want.astype(kind), want)
+            errors[name] = relative_error(got[rows], want), relative_error(want.astype(kind), want)
             contenders.append(Contender(name, graph(run, launches), operations * launches))
         timings = {each.name: each for each in interleaved(contenders, on, rounds, 1)}
     plain = timings["plain"].seconds
